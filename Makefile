@@ -1,0 +1,53 @@
+# Each target sets up what it needs: a fresh machine needs only make, Python 3.10+ and Java 17+.
+PYTHON ?= python3
+BIN := .venv/bin
+BIN_MIN := .venv-min/bin
+READY := .venv/.ready
+READY_MIN := .venv-min/.ready
+PYTEST_ARGS ?=
+
+# Spark starts its workers with these; without them it takes the first python3 on the PATH.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+test-min: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
+test-min: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
+
+.PHONY: demo test test-min lint bench clean java
+
+demo: $(READY) java  ## play an auction through a local queue and Spark, and audit what arrived
+	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
+
+test: $(READY) java  ## all tests, on the newest Spark
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-min: $(READY_MIN) java  ## the Spark tests, on the oldest Spark and the oldest dependencies
+	$(BIN_MIN)/python -m pytest tests/spark $(PYTEST_ARGS)
+
+lint: $(READY)  ## style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python .ci/layers.py
+
+ifneq ($(wildcard sqs_fifo_spark/local/bench.py),)
+bench: $(READY)  ## how fast the local queue is on this machine
+	$(BIN)/python -m sqs_fifo_spark.local.bench
+endif
+
+clean:  ## remove the environments and what tests and builds leave behind
+	rm -rf .venv .venv-min build dist *.egg-info spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	@bash .ci/need-java.sh
+
+# A stamp is made last, so that an installation that was broken off is done again.
+$(READY): setup.py
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet --editable '.[local,test]'
+	@touch $@
+
+$(READY_MIN): setup.py .ci/constraints-min.txt
+	$(PYTHON) -m venv --clear .venv-min
+	$(BIN_MIN)/python -m pip install --quiet --constraint .ci/constraints-min.txt --editable '.[local,test]'
+	@touch $@

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+from setuptools import setup
+
+setup(
+    name="sqs-fifo-spark",
+    version="0.1.0",
+    description="A Spark Structured Streaming source for Amazon SQS FIFO queues: in order, replayable, "
+    "deleted after commit",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    # The key "" makes an editable install put this directory itself on the path. Spark finds the module
+    # pyspark_sqsfifo by listing the path, and would not see it behind an import hook.
+    package_dir={"": "."},
+    packages=["sqs_fifo_spark", "sqs_fifo_spark.local"],
+    py_modules=["pyspark_sqsfifo"],
+    package_data={"sqs_fifo_spark": ["py.typed"]},
+    # .ci/constraints-min.txt installs these lower bounds and tests with them.
+    install_requires=[
+        "pyspark>=4.0",
+        "pyarrow>=11.0.0",
+        "boto3>=1.35.0",
+        "botocore>=1.35.0",
+        "tenacity>=8.2.3",
+        "obstore>=0.7.3",
+    ],
+    extras_require={
+        "local": ["aiohttp>=3.9"],
+        "test": ["pytest>=8", "moto[server,s3]>=5", "aiohttp>=3.9", "ruff>=0.9", "mypy>=1.14"],
+    },
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3",
+        "Typing :: Typed",
+    ],
+)

@@ -1,0 +1,130 @@
+"""Where credentials come from and how clients are made: sessions, assumed roles, one client per process.
+
+A client takes tens of milliseconds to build, so each process builds one per configuration and keeps it. Clients
+are never pickled and never survive a fork: Spark's worker daemon forks its workers.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+
+CONNECT_TIMEOUT_S = 5
+READ_TIMEOUT_S = 10
+"""How long an answer may take beyond the time that SQS is asked to wait."""
+_CREDENTIAL_TTL = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """All that tells one SQS client from another."""
+
+    region: str | None
+    endpoint_url: str | None
+    role_arn: str | None
+    role_session_name: str
+    external_id: str | None = field(repr=False)
+
+
+@functools.cache
+def sqs_client(config: ClientConfig, wait_time_s: int = 0) -> Any:
+    """Return this process's client for `config`, whose long polls last up to `wait_time_s` seconds.
+
+    Thread-safe to use. Retries are off: `retry` has the only policy.
+    """
+    session = botocore.session.get_session()
+    if config.role_arn:
+        session._credentials = _assumed_role(session, config)
+    return boto3.session.Session(botocore_session=session).client(
+        "sqs",
+        region_name=config.region or _default_region(session, config),
+        endpoint_url=config.endpoint_url,
+        config=Config(
+            retries={"total_max_attempts": 1},
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=wait_time_s + READ_TIMEOUT_S,
+            max_pool_connections=16,
+            user_agent_extra="sqs-fifo-spark",
+        ),
+    )
+
+
+def _default_region(session: botocore.session.Session, config: ClientConfig) -> str | None:
+    """An endpoint outside AWS has no region, but a signature needs one."""
+    region: str | None = session.get_config_variable("region")
+    return region or ("us-east-1" if config.endpoint_url else None)
+
+
+def _assumed_role(session: botocore.session.Session, config: ClientConfig) -> DeferredRefreshableCredentials:
+    extra = {"RoleSessionName": config.role_session_name}
+    if config.external_id:
+        extra["ExternalId"] = config.external_id
+    fetcher = AssumeRoleCredentialFetcher(
+        session.create_client, session.get_credentials(), config.role_arn, extra_args=extra
+    )
+    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+
+
+class S3Credentials:
+    """AWS credentials from the same chain that boto3 uses, in the form in which obstore asks for them."""
+
+    def __init__(self) -> None:
+        session = botocore.session.get_session()
+        self.region: str | None = session.get_config_variable("region")
+        self._credentials = session.get_credentials()
+
+    def __bool__(self) -> bool:
+        return self._credentials is not None
+
+    def __call__(self) -> dict[str, Any]:
+        frozen = self._credentials.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": datetime.now(timezone.utc) + _CREDENTIAL_TTL,
+        }
+
+
+class _InOurCalls(logging.Filter):
+    """Drops the SDK's own DEBUG and INFO records while this thread makes one of our calls.
+
+    At DEBUG, botocore and urllib3 log whole requests and answers: bodies of messages, signatures and tokens.
+    """
+
+    active = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING or not getattr(self.active, "depth", 0)
+
+
+_FILTER = _InOurCalls()
+_CHATTY = ("botocore", "boto3", "urllib3", "s3transfer")
+
+
+@contextmanager
+def without_sdk_logs() -> Iterator[None]:
+    """Keep message bodies and credentials out of all logs, at any level, during the calls made inside."""
+    names = [name for name in tuple(logging.root.manager.loggerDict) if name.partition(".")[0] in _CHATTY]
+    for name in names:
+        logging.getLogger(name).addFilter(_FILTER)  # adding it twice is adding it once
+    _FILTER.active.depth = getattr(_FILTER.active, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _FILTER.active.depth -= 1
+
+
+os.register_at_fork(after_in_child=sqs_client.cache_clear)

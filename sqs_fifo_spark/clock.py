@@ -1,0 +1,75 @@
+"""The only place that asks the time or sleeps.
+
+Everything else is handed a `Clock`, so that a test, or a simulation, can turn time by hand.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the rest of the package knows of time. All durations are seconds."""
+
+    def now(self) -> float:
+        """The wall-clock time, in seconds since the Unix epoch."""
+
+    def monotonic(self) -> float:
+        """A reading that never runs backwards; only differences mean anything."""
+
+    def sleep(self, seconds: float) -> None:
+        """Return after `seconds`."""
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        """Return True as soon as `event` is set, or False after `timeout_s`."""
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        return event.wait(timeout_s)
+
+
+class ManualClock:
+    """Time that stands still until `advance`, or a sleep on it, moves it: for tests.
+
+    One reading serves as wall clock and as monotonic time. Not for use by several threads.
+    """
+
+    def __init__(self, start: float = 1_700_000_000.0) -> None:
+        self._reading = start
+
+    def now(self) -> float:
+        return self._reading
+
+    def monotonic(self) -> float:
+        return self._reading
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        if not event.is_set():
+            self.advance(timeout_s)
+        return event.is_set()
+
+    def advance(self, seconds: float) -> None:
+        """Move time forward by `seconds`, which must not be negative."""
+        if seconds < 0:
+            raise ValueError(f"time cannot run backwards: {seconds} s")
+        self._reading += seconds
+
+
+SYSTEM_CLOCK = SystemClock()

@@ -1,0 +1,64 @@
+"""Every error this package raises on purpose, and what its reader should do.
+
+A message is one line: the value seen, the rule, the reason, the remedy. No message ever holds a body, a
+receipt handle or a credential. All arguments go to `Exception.__init__`, so that an error survives the
+pickling between Spark's processes.
+"""
+
+from __future__ import annotations
+
+
+class SqsFifoError(Exception):
+    """The base of all errors of this package."""
+
+
+class OptionError(SqsFifoError):
+    """An option is missing, unknown, malformed, out of range, or in conflict: correct the query."""
+
+
+class SchemaError(SqsFifoError):
+    """The schema given by the user names a column or a type that this source does not have."""
+
+
+class AccessDeniedError(SqsFifoError):
+    """AWS refused the credentials or the permission: correct the policy, then restart the query."""
+
+
+class QueueNotFoundError(SqsFifoError):
+    """The queue does not exist, or does not any more: correct `queueUrl`."""
+
+
+class NotFifoQueueError(SqsFifoError):
+    """The queue is a standard queue, which has no message groups: use a FIFO queue."""
+
+
+class QueueRequestError(SqsFifoError):
+    """SQS refused a request for good, for a reason that a retry does not change."""
+
+
+class TransientQueueError(SqsFifoError):
+    """SQS throttled, failed or did not answer: worth another attempt while there is time."""
+
+
+class JournalUnavailableError(SqsFifoError):
+    """The journal's store gave no definite answer: the write may have happened. Restart the query."""
+
+
+class JournalCorruptError(SqsFifoError):
+    """An object of the journal is damaged or was not written by this package: nothing of it was served."""
+
+
+class JournalMismatchError(SqsFifoError):
+    """The journal belongs to another queue: give each queue a `journalLocation` of its own."""
+
+
+class DataLossError(SqsFifoError):
+    """The journal no longer holds what Spark asks to read again; see `failOnDataLoss`."""
+
+
+class FencedError(SqsFifoError):
+    """A newer query owns the journal: this one must stop."""
+
+
+class EpochSettledError(SqsFifoError):
+    """A task asked for an epoch that is committed and deleted: its rows cannot be read any more."""

@@ -1,0 +1,313 @@
+"""The journal: what was received, what is committed, and who owns it, on a `Store`.
+
+    journal.json                                 format, journal id, queue ARN
+    drivers/00000000000000000003.json            claims; the highest number owns the journal
+    epochs/00000000000000000042/0003-000000      the segment of partition 3 of epoch 42
+    epochs/00000000000000000042/spare-<writer>   what an attempt received that did not become a segment
+    ledger/00000000000000000041.json             epoch 41 is committed; what of it is not finished
+
+Contract. Every object is put if absent and never changed. A partition's content is its segment: the first
+writer's. Epochs up to the highest ledger are committed: they are never read again, and their objects are dropped
+but for those that the ledger still refers to. All names have 20 digits, so that they sort as numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqs_fifo_spark.errors import (
+    EpochSettledError,
+    FencedError,
+    JournalCorruptError,
+    JournalMismatchError,
+    JournalUnavailableError,
+)
+from sqs_fifo_spark.message import Receipt
+from sqs_fifo_spark.segment import Origin, Segment, decode, decode_receipts, encode
+from sqs_fifo_spark.store import Store
+
+FORMAT = 1
+_IDENTITY = "journal.json"
+_SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-000000")
+_OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
+_NUMBERED = re.compile(r"[a-z]+/(\d{20})\.json")
+
+
+@dataclass(frozen=True)
+class Unconfirmed:
+    """A committed message whose delete SQS has not confirmed.
+
+    `receipt` is None once SQS has refused its handle: the message will come again, with another one.
+    """
+
+    committed_at: float
+    receipt: Receipt | None
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The record that `epoch` is committed, with all that is unfinished of it and of earlier ones.
+
+    `unconfirmed` maps message ids. `carried` maps names of objects to ids of messages in them that were deferred
+    and that the next epoch serves.
+    """
+
+    epoch: int
+    unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
+    carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Journal:
+    """One query's journal, in one process. Built without any I/O but its identity's."""
+
+    def __init__(self, store: Store, journal_id: str) -> None:
+        self._store = store
+        self.id = journal_id
+        self.location = store.location
+
+    # Identity and owner
+
+    @classmethod
+    def find(cls, store: Store, queue_arn: str) -> Journal | None:
+        """Return the journal in `store`, or None if there is none.
+
+        Runs on the driver. Raises JournalMismatchError if it belongs to another queue or is of a later format.
+        """
+        data = store.get(_IDENTITY)
+        if data is None:
+            return None
+        identity = _parse_json(data, _IDENTITY)
+        if identity.get("format") != FORMAT:
+            raise JournalMismatchError(
+                f"the journal at '{store.location}' has format {identity.get('format')!r}; this version reads "
+                f"{FORMAT}. Use the version that wrote it, or another journalLocation."
+            )
+        if identity.get("queueArn") != queue_arn:
+            raise JournalMismatchError(
+                f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
+                f"'{queue_arn}'. Each query needs a journalLocation of its own."
+            )
+        return cls(store, str(identity["journal"]))
+
+    @classmethod
+    def create(cls, store: Store, queue_arn: str) -> Journal:
+        """Return the journal in `store`, made now if there is none. Runs on the driver."""
+        identity = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn}
+        store.put_if_absent(_IDENTITY, _to_json(identity))
+        journal = cls.find(store, queue_arn)
+        if journal is None:
+            raise JournalUnavailableError(f"the journal at '{store.location}' vanished while it was made.")
+        return journal
+
+    @staticmethod
+    def check_store(store: Store) -> None:
+        """Raise JournalUnavailableError unless `store` can be written and truly puts only what is absent."""
+        name = f"check/{uuid.uuid4().hex}/probe"
+        first, second = store.put_if_absent(name, b"first"), store.put_if_absent(name, b"second")
+        kept = store.get(name)
+        store.delete([name])
+        if not first or second or kept != b"first":
+            raise JournalUnavailableError(
+                f"the store at '{store.location}' does not put objects only if they are absent, which two attempts "
+                "at one partition depend on. Use a local path with hard links, S3, Google Cloud Storage or Azure."
+            )
+
+    def claim(self) -> int:
+        """Make this driver the journal's owner and return the number of its claim, higher than any before."""
+        while True:
+            claims = self._store.list("drivers")
+            number = 1 + max((_number(name) for name in claims), default=0)
+            writer = uuid.uuid4().hex
+            name = f"drivers/{number:020d}.json"
+            if self._put_own(name, _to_json({"driver": writer}), writer):
+                self._store.delete(claims)
+                return number
+
+    def require_claim(self, number: int) -> None:
+        """Raise FencedError if a newer driver has claimed the journal since claim `number`."""
+        owner = max((_number(name) for name in self._store.list("drivers")), default=0)
+        if owner < number:
+            raise JournalUnavailableError(
+                f"the journal at '{self.location}' was removed while the query ran, so this query stops. What it had "
+                "received and not committed comes again from the queue."
+            )
+        if owner > number:
+            raise FencedError(
+                f"another query took over the journal at '{self.location}' (claim {owner}; this query's is {number}), "
+                "so this one stops. Run one query for each journal: give the other one its own journalLocation."
+            )
+
+    # Epochs
+
+    def segment_name(self, epoch: int, partition: int) -> str:
+        """Return the name under which the content of one partition of one epoch stands."""
+        return f"epochs/{epoch:020d}/{partition:04d}-000000"
+
+    def read(self, name: str) -> Segment | None:
+        """Return the segment or spare called `name`, or None. Raises JournalCorruptError if it is damaged."""
+        data = self._store.get(name)
+        if data is None:
+            return None
+        segment = decode(data, name)
+        self._require_own(segment.origin, name)
+        return segment
+
+    def receipts(self, name: str) -> tuple[Receipt, ...]:
+        """Return the receipts in the segment or spare called `name`, without downloading bodies.
+
+        Runs on the driver. An object that is gone has none.
+        """
+        found = decode_receipts(lambda start, length: self._store.get_range(name, start, length), name)
+        if found is None:
+            return ()
+        origin, receipts = found
+        self._require_own(origin, name)
+        return receipts
+
+    def seal(self, segment: Segment) -> Segment:
+        """Make `segment` the content of its partition for good, and return what is sealed.
+
+        Runs on an executor. One put-if-absent: of several attempts exactly one wins, and all return the winner's
+        segment. A lost answer to one's own write is recognised by the writer's name.
+
+        Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail
+        rather than receive again. Raises EpochSettledError when the epoch is committed already: this task is a
+        leftover, and what it sealed counts for nothing.
+        """
+        origin = segment.origin
+        name = self.segment_name(origin.epoch, origin.partition)
+        sealed: Segment | None = segment
+        if not self._store.put_if_absent(name, encode(segment)):
+            sealed = self.read(name)
+        # A committed epoch's objects are dropped after its ledger is written, so a leftover that finds its
+        # partition empty again finds the ledger too.
+        self.require_open(origin.epoch)
+        if sealed is None:
+            raise JournalUnavailableError(f"'{name}' vanished from the journal at '{self.location}'.")
+        return sealed
+
+    def put_spare(self, segment: Segment) -> None:
+        """Keep what an attempt received though another attempt's segment won: the next epoch takes it.
+
+        Runs on an executor. Raises EpochSettledError when it is too late for that.
+        """
+        origin = segment.origin
+        self._store.put_if_absent(f"epochs/{origin.epoch:020d}/spare-{origin.writer}", encode(segment))
+        self.require_open(origin.epoch)
+
+    def require_open(self, epoch: int) -> None:
+        """Raise EpochSettledError if `epoch` is committed."""
+        last = self.last_committed()
+        if epoch <= last:
+            raise EpochSettledError(
+                f"epoch {epoch} is committed and its messages are deleted (the journal is at {last}), so its rows cannot "
+                "be read any more. Persist a micro-batch's DataFrame if it is used after foreachBatch returned."
+            )
+
+    def objects(self) -> dict[int, list[str]]:
+        """Return the names of all segments and spares by epoch. Runs on the driver."""
+        found: dict[int, list[str]] = {}
+        for name in self._store.list("epochs"):
+            match = _OBJECT_NAME.fullmatch(name)
+            if match:
+                found.setdefault(int(match[1]), []).append(name)
+        return found
+
+    @staticmethod
+    def partition_of(name: str) -> int | None:
+        """Return the partition whose segment is called `name`, or None for a spare."""
+        match = _SEGMENT_NAME.fullmatch(name)
+        return int(match[2]) if match else None
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove segments and spares that nothing refers to any more. Runs on the driver."""
+        self._store.delete(names)
+
+    # Commits
+
+    def last_committed(self) -> int:
+        """Return the highest committed epoch, or 0."""
+        return max((_number(name) for name in self._store.list("ledger")), default=0)
+
+    def ledger(self) -> Ledger:
+        """Return the newest ledger; that of epoch 0 is empty. Runs on the driver."""
+        epoch = self.last_committed()
+        name = f"ledger/{epoch:020d}.json"
+        data = self._store.get(name) if epoch else None
+        if data is None:
+            return Ledger(epoch)
+        content = _parse_json(data, name)
+        try:
+            unconfirmed = {
+                message_id: Unconfirmed(entry["committedAt"], Receipt(**entry["receipt"]) if entry["receipt"] else None)
+                for message_id, entry in content["unconfirmed"].items()
+            }
+            carried = {source: tuple(ids) for source, ids in content["carried"].items()}
+        except (KeyError, TypeError, AttributeError):
+            raise JournalCorruptError(
+                f"'{name}' in the journal cannot be used: it is not a ledger of this format. Restore it."
+            ) from None
+        return Ledger(epoch, unconfirmed, carried)
+
+    def commit(self, ledger: Ledger) -> None:
+        """Record that `ledger.epoch` is committed, and drop the ledgers before it.
+
+        Runs on the driver, after its deletes. Raises FencedError if another driver has recorded this epoch.
+        """
+        writer = uuid.uuid4().hex
+        content = {
+            "writer": writer,
+            "unconfirmed": {
+                message_id: {
+                    "committedAt": entry.committed_at,
+                    "receipt": vars(entry.receipt) if entry.receipt else None,
+                }
+                for message_id, entry in ledger.unconfirmed.items()
+            },
+            "carried": ledger.carried,
+        }
+        name = f"ledger/{ledger.epoch:020d}.json"
+        if not self._put_own(name, _to_json(content), writer):
+            raise FencedError(
+                f"another query committed epoch {ledger.epoch} in the journal at '{self.location}', so this one stops. "
+                "Run one query for each journal."
+            )
+        self._store.delete(old for old in self._store.list("ledger") if _number(old) < ledger.epoch)
+
+    def _put_own(self, name: str, data: bytes, writer: str) -> bool:
+        """Put if absent; True also if the object is there because our own put's answer was lost."""
+        if self._store.put_if_absent(name, data):
+            return True
+        found = self._store.get(name)
+        return found is not None and writer.encode() in found
+
+    def _require_own(self, origin: Origin, name: str) -> None:
+        if origin.journal != self.id or not name.startswith(f"epochs/{origin.epoch:020d}/"):
+            raise JournalCorruptError(
+                f"'{name}' in the journal at '{self.location}' belongs to another journal or epoch. Nothing of it was "
+                "served; remove it."
+            )
+
+
+def _number(name: str) -> int:
+    match = _NUMBERED.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
+def _to_json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content).encode()
+
+
+def _parse_json(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise JournalCorruptError(f"'{name}' in the journal cannot be used: it is not a JSON object. Restore it.")
+    return content

@@ -1,0 +1,207 @@
+"""Leases: holding messages that were received, by renewing their visibility timeout before it is over.
+
+A lease is renewed `heartbeat_s` after a receive or the last renewal, which is at most a third of the visibility
+timeout: two renewals may fail before the hold is lost. Short work makes no call at all. SQS holds a message for
+at most 12 hours from its receive, however often it is renewed.
+
+Losing a lease is said aloud, once for each group, and never fatal: what is sealed is served from the journal, and
+a message that SQS hands out again is recognised.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.message import Receipt
+from sqs_fifo_spark.options import MAX_VISIBILITY_S
+from sqs_fifo_spark.queue import Outcome, Queue, over_all
+
+_log = logging.getLogger(__name__)
+CAP_MARGIN_S = 5
+"""How far from SQS's 12 hours a renewal keeps, for the difference between two clocks."""
+
+
+@dataclass
+class _Hold:
+    receipt: Receipt
+    renew_at: float
+    """Monotonic time of the next renewal."""
+    expires_at: float
+    """Monotonic time at which SQS ends the hold, as far as we know."""
+
+
+class Lease:
+    """The messages that one process holds together. All methods may be called from several threads."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        clock: Clock,
+        *,
+        visibility_timeout_s: int,
+        heartbeat_s: float,
+        mapper: Callable[..., Iterable[list[Outcome]]] = map,
+    ) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._visibility_timeout_s = visibility_timeout_s
+        self._heartbeat_s = heartbeat_s
+        self._mapper = mapper
+        # `_lock` guards `_holds`, `_lost`, `_lost_groups` and `lost_count`; no call is made while it is held.
+        self._lock = threading.Lock()
+        self._holds: dict[str, _Hold] = {}
+        self._lost: dict[str, str] = {}  # receipt handle -> group
+        self._lost_groups: Counter[str] = Counter()
+        self.lost_count = 0
+        """How many holds were lost so far."""
+
+    def hold(self, receipts: Iterable[Receipt], *, since: float) -> None:
+        """Renew these receipts from now on. `since` is the monotonic time of their receive or last renewal.
+
+        A receipt that is held, or that was lost, is left as it is.
+        """
+        with self._lock:
+            for receipt in receipts:
+                handle = receipt.receipt_handle
+                if handle not in self._holds and handle not in self._lost:
+                    self._holds[handle] = _Hold(receipt, since + self._heartbeat_s, since + self._visibility_timeout_s)
+
+    def next_renewal(self) -> float | None:
+        """Return the monotonic time of the next renewal that is due, or None while nothing is held."""
+        with self._lock:
+            return min((hold.renew_at for hold in self._holds.values()), default=None)
+
+    def is_held(self, receipt: Receipt) -> bool:
+        """Return whether the hold is, as far as this process knows, still ours."""
+        with self._lock:
+            hold = self._holds.get(receipt.receipt_handle)
+            return hold is not None and self._clock.monotonic() < hold.expires_at
+
+    def drop(self, receipts: Iterable[Receipt]) -> None:
+        """Renew these no more, because they are being deleted or released. A call under way cannot lose them."""
+        with self._lock:
+            for receipt in receipts:
+                self._holds.pop(receipt.receipt_handle, None)
+                group = self._lost.pop(receipt.receipt_handle, None)
+                if group is not None:
+                    self._lost_groups[group] -= 1
+
+    def renew(self) -> None:
+        """Renew everything that is due, in calls for ten handles of the same receives.
+
+        What fails without an answer is tried again at the next heartbeat, and within this one while the hold
+        lasts. Raises what no retry cures: AccessDeniedError, QueueNotFoundError, QueueRequestError.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            due = [hold for hold in self._holds.values() if hold.renew_at <= now]
+        by_timeout: dict[int, list[Receipt]] = {}
+        for hold in due:
+            timeout_s = self._allowed_timeout(hold.receipt)
+            if timeout_s > 0:
+                by_timeout.setdefault(timeout_s, []).append(hold.receipt)
+            else:
+                self._lose(hold.receipt, "SQS's limit of 12 hours is reached")
+        for timeout_s, receipts in by_timeout.items():
+            self._extend(receipts, timeout_s)
+
+    def _extend(self, receipts: list[Receipt], timeout_s: int) -> None:
+        def call(entries: list[Receipt]) -> list[Outcome]:
+            with self._lock:
+                holds = [self._holds.get(entry.receipt_handle) for entry in entries]
+            asked_at = self._clock.monotonic()
+            left_s = min((hold.expires_at - asked_at for hold in holds if hold), default=0.0)
+            # One heartbeat's time at most, so that one slow call does not cost the other holds theirs.
+            budget_s = max(0.0, min(left_s, self._heartbeat_s))
+            outcomes = self._queue.extend(entries, timeout_s, budget_s=budget_s)
+            with self._lock:
+                for hold, outcome in zip(holds, outcomes, strict=True):
+                    if hold and outcome is Outcome.DONE:
+                        hold.renew_at = asked_at + min(self._heartbeat_s, timeout_s / 3)
+                        hold.expires_at = asked_at + timeout_s
+                    elif hold and outcome is Outcome.FAILED:
+                        hold.renew_at = self._clock.monotonic() + self._heartbeat_s / 4
+            return outcomes
+
+        for receipt, outcome in over_all(call, receipts, self._mapper):
+            if outcome is Outcome.GONE:
+                self._lose(receipt, "SQS ended it")
+            elif outcome is Outcome.FAILED and not self.is_held(receipt):
+                self._lose(receipt, "its renewals failed until it was over")
+
+    def _allowed_timeout(self, receipt: Receipt) -> int:
+        held_s = self._clock.now() - receipt.received_at
+        return min(self._visibility_timeout_s, int(MAX_VISIBILITY_S - CAP_MARGIN_S - held_s))
+
+    def _lose(self, receipt: Receipt, reason: str) -> None:
+        with self._lock:
+            if self._holds.pop(receipt.receipt_handle, None) is None:
+                return
+            self._lost[receipt.receipt_handle] = receipt.message_group_id
+            first_of_group = not self._lost_groups[receipt.message_group_id]
+            self._lost_groups[receipt.message_group_id] += 1
+            self.lost_count += 1
+        if first_of_group:
+            _log.warning(
+                "lost the lease on messages of group '%s': %s. SQS may hand them out again; this query recognises "
+                "them and serves none twice.",
+                receipt.message_group_id,
+                reason,
+            )
+
+
+class Heartbeat:
+    """A thread that renews one lease until it is stopped.
+
+    `discover`, if given, is called before each renewal: it may hold more receipts. A failure is recorded for
+    `check` to raise, and the thread goes on: the batch under way still needs its lease.
+    """
+
+    def __init__(
+        self, lease: Lease, clock: Clock, *, every_s: float, discover: Callable[[], None] | None = None
+    ) -> None:
+        self._lease = lease
+        self._clock = clock
+        self._every_s = every_s
+        self._discover = discover
+        self._stopped = threading.Event()
+        self._failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="sqs-fifo-heartbeat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the renewing; a call under way is waited for."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def check(self) -> None:
+        """Raise what went wrong in the thread, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        pause_s = self._pause_s()
+        while not self._clock.wait(self._stopped, pause_s):
+            try:
+                if self._discover is not None:
+                    self._discover()
+                self._lease.renew()
+                pause_s = self._pause_s()
+            except Exception as error:
+                self._failure = error
+                _log.warning("a heartbeat failed, and the query will stop: %s", error)
+                pause_s = self._every_s / 4
+
+    def _pause_s(self) -> float:
+        due = self._lease.next_renewal()
+        if due is None:
+            return self._every_s
+        return min(self._every_s, max(0.0, due - self._clock.monotonic()))

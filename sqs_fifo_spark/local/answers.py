@@ -1,0 +1,76 @@
+"""How sent and received messages look in a response, in the shapes of AWS's service model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqs_fifo_spark.local import payload
+from sqs_fifo_spark.local.fifo import FifoQueue, Sent
+from sqs_fifo_spark.local.store import Message
+
+_SENDER_ID = "AIDALOCALQUEUESENDER0"
+
+Response = dict[str, Any]
+
+
+def sent(queue: FifoQueue, message: Sent) -> Response:
+    """The response of a send. A standard queue's has no sequence number."""
+    response: Response = {"MessageId": message.message_id, "MD5OfMessageBody": message.body_md5}
+    if message.attributes_md5 is not None:
+        response["MD5OfMessageAttributes"] = message.attributes_md5
+    if message.system_attributes_md5 is not None:
+        response["MD5OfMessageSystemAttributes"] = message.system_attributes_md5
+    if queue.settings.is_fifo:
+        response["SequenceNumber"] = str(message.sequence)
+    return response
+
+
+def received(
+    queue: FifoQueue, message: Message, system_names: frozenset[str], attribute_names: list[str]
+) -> Response:
+    """One message of a receive's response, with the system and message attributes that were asked for."""
+    shown: Response = {
+        "MessageId": message.message_id,
+        "ReceiptHandle": queue.handle_of(message),
+        "MD5OfBody": message.body_md5,
+        "Body": message.body,
+    }
+    if system_names:
+        system = _system_attributes(queue, message)
+        if "All" not in system_names:
+            system = {name: value for name, value in system.items() if name in system_names}
+        if system:
+            shown["Attributes"] = system
+    attributes = payload.select_attributes(message.attributes, attribute_names)
+    if attributes:
+        shown["MessageAttributes"] = attributes
+        # Over what is returned, not over what was sent: so a client can check what it got.
+        shown["MD5OfMessageAttributes"] = (
+            message.attributes_md5
+            if len(attributes) == len(message.attributes)
+            else payload.attributes_md5(attributes)
+        )
+    return shown
+
+
+def _system_attributes(queue: FifoQueue, message: Message) -> dict[str, str]:
+    assert message.first_received_at is not None
+    found = {
+        "SenderId": _SENDER_ID,
+        "SentTimestamp": _milliseconds(message.sent_at),
+        "ApproximateReceiveCount": str(message.receive_count),
+        "ApproximateFirstReceiveTimestamp": _milliseconds(message.first_received_at),
+    }
+    if queue.settings.is_fifo:
+        found["SequenceNumber"] = str(message.sequence)
+    optional = {
+        "MessageGroupId": message.message_group_id,
+        "MessageDeduplicationId": message.deduplication_id,
+        "AWSTraceHeader": message.trace_header,
+        "DeadLetterQueueSourceArn": message.source_arn,
+    }
+    return found | {name: value for name, value in optional.items() if value is not None}
+
+
+def _milliseconds(at: float) -> str:
+    return str(int(at * 1_000))

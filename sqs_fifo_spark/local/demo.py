@@ -1,0 +1,353 @@
+"""The command `demo`: an auction through a local queue and Spark, and an audit of what arrived.
+
+Bidders send interleaved bids of many auctions, one message group for each auction, and repeat some of them
+on purpose. A streaming query writes them to Parquet. Once the queue is empty, the Parquet files are compared
+with what was sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.local.auction import Audit, Bid, SinkLog, audit, bids, count_rows, read_rows, sendings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+DEFAULT_MESSAGES = 4000
+DEFAULT_AUCTIONS = 40
+_PATIENCE_S = 60.0
+"""How long the demo goes on without a single row arriving."""
+_ENTRIES = 10
+_PAUSE_S = 0.02
+"""Between two calls of the bidders, so that bids still come while the query runs."""
+_REFRESH_S = 1
+
+# Dummy credentials for the local queue, and nothing of the user's own AWS or proxy settings.
+_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_REGION": "us-east-1",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+}
+_UNWANTED = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SQS")
+
+
+class DemoError(Exception):
+    """The demo cannot go on; the message is one line for the person at the terminal."""
+
+
+def add_arguments(subparsers: Any) -> None:
+    """Add the command `demo` to what `ArgumentParser.add_subparsers` returned."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "demo", help="play an auction through a local queue and Spark, and audit what arrived"
+    )
+    parser.add_argument(
+        "--messages",
+        type=_positive,
+        default=DEFAULT_MESSAGES,
+        metavar="N",
+        help="bids (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--auctions",
+        type=_positive,
+        default=DEFAULT_AUCTIONS,
+        metavar="N",
+        help="auctions, each a message group (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="work in this new or empty directory and leave Parquet, checkpoint and Spark's log there",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the auction and print the audit; return 0 if nothing was lost, doubled or out of order, else 1."""
+    try:
+        with _work_directory(args.keep) as work:
+            found = _play(bids(args.messages, args.auctions), work)
+    except DemoError as error:
+        hint = "" if args.keep else " (Spark's log: run again with --keep DIR)"
+        print(f"demo: {error}{hint}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return 130
+    return 0 if found.is_clean else 1
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not above 0")
+    return number
+
+
+@contextmanager
+def _work_directory(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="sqsfifo-demo-", ignore_cleanup_errors=True) as directory:
+            yield Path(directory)
+        return
+    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise DemoError(f"--keep '{keep}' must be a new or an empty directory")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep.resolve()
+
+
+def _play(made: Sequence[Bid], work: Path) -> Audit:
+    try:
+        import boto3
+        import pyspark
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        from sqs_fifo_spark.local.server import LocalQueueServer
+    except ModuleNotFoundError as error:
+        raise DemoError(f"{error.name} is missing: pip install 'sqs-fifo-spark[local]'") from None
+    os.environ.update(_ENVIRONMENT)
+    for name in _UNWANTED:
+        os.environ.pop(name, None)
+    auctions = len({bid.auction for bid in made})
+    print(
+        f"{len(made):,} bids in {auctions:,} auctions: "
+        f"local FIFO queue -> Spark {pyspark.__version__} -> Parquet"
+    )
+    try:
+        with ExitStack() as stack:
+            # Entered last, left first: the sender stops, then the query, Spark, the client, the queue.
+            server = stack.enter_context(LocalQueueServer())
+            sqs = boto3.client("sqs", endpoint_url=server.endpoint_url)
+            stack.callback(sqs.close)
+            url: str = sqs.create_queue(QueueName="bids.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+            spark = stack.enter_context(_spark(work))
+            query = stack.enter_context(_query(spark, url, work))
+            sender = stack.enter_context(_Sender(sqs, url, made))
+            started_at = SYSTEM_CLOCK.monotonic()
+            _watch(query, sender, sqs, url, SinkLog(work / "parquet"), SYSTEM_CLOCK)
+            took_s = SYSTEM_CLOCK.monotonic() - started_at
+    except (BotoCoreError, ClientError) as error:
+        raise DemoError(f"the local queue did not answer as it should: {_one_line(error)}") from None
+    files = SinkLog(work / "parquet").new_files()
+    found = audit(made, read_rows(files))
+    _print(found, repeated=sender.attempts - len(made), files=len(files), took_s=took_s)
+    return found
+
+
+class _Sender:
+    """Sends all bids on a thread of its own, in a `with` block whose end also ends the thread.
+
+    One thread, because two senders of one group would have no order between them.
+    """
+
+    def __init__(self, sqs: Any, url: str, made: Sequence[Bid]) -> None:
+        self._sqs = sqs
+        self._url = url
+        self._made = made
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="bidders")
+        # Written by the thread alone.
+        self.attempts = 0
+        self.sent = 0
+
+    def __enter__(self) -> _Sender:
+        self._result: Future[None] = self._pool.submit(self._send_all)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._pool.shutdown()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything was sent. Raises what went wrong with the sending."""
+        if self._result.done():
+            self._result.result()
+            return True
+        return False
+
+    def _send_all(self) -> None:
+        pending = sendings(self._made)
+        message_ids: set[str] = set()
+        while entries := list(islice(pending, _ENTRIES)):
+            answer = self._sqs.send_message_batch(
+                QueueUrl=self._url,
+                Entries=[
+                    {
+                        "Id": str(position),
+                        "MessageBody": bid.body,
+                        "MessageGroupId": bid.auction,
+                        "MessageDeduplicationId": bid.deduplication_id,
+                    }
+                    for position, bid in enumerate(entries)
+                ],
+            )
+            if answer.get("Failed"):
+                raise DemoError(f"the local queue refused a bid: {answer['Failed'][0].get('Message')}")
+            message_ids.update(done["MessageId"] for done in answer["Successful"])
+            self.attempts += len(entries)
+            self.sent = len(message_ids)
+            if SYSTEM_CLOCK.wait(self._stopping, _PAUSE_S):
+                return
+
+
+@contextmanager
+def _spark(work: Path) -> Iterator[SparkSession]:
+    """Spark on this machine, silent: what the JVM and its workers say goes to `spark.log`."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("sqs-fifo-spark demo")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(work / "warehouse"))
+        .config("spark.local.dir", str(work / "spark"))
+    )
+    try:
+        with _stderr_to(work / "spark.log"):
+            spark = builder.getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise DemoError(f"Spark did not start; it needs Java 17 or later: {_one_line(error)}") from None
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """Let all that is started in this block write its standard error to `path`, for as long as it lives."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with path.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+@contextmanager
+def _query(spark: SparkSession, url: str, work: Path) -> Iterator[StreamingQuery]:
+    """The streaming query that the demo is about."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        query = (
+            spark.readStream.format("sqsfifo")
+            .option("queueUrl", url)
+            .option("journalLocation", str(work / "journal"))
+            .option("waitTimeSeconds", "1")
+            .load()
+            .writeStream.format("parquet")
+            .option("path", str(work / "parquet"))
+            .option("checkpointLocation", str(work / "checkpoint"))
+            .start()
+        )
+    except (PySparkException, Py4JError) as error:
+        raise DemoError(f"the query did not start: {_one_line(error)}") from None
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def _watch(query: StreamingQuery, sender: _Sender, sqs: Any, url: str, log: SinkLog, clock: Clock) -> None:
+    """Show the progress until all is sent and the queue is empty.
+
+    Raises DemoError when the query fails, or when nothing arrives for too long.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    on_tty = sys.stdout.isatty()
+    delivered = 0
+    deadline = clock.monotonic() + _PATIENCE_S
+    try:
+        while True:
+            # Before the depth, or bids sent in between would be missed.
+            all_sent = sender.is_done
+            visible, in_flight = _depth(sqs, url)
+            if arrived := count_rows(log.new_files()):
+                delivered += arrived
+                deadline = clock.monotonic() + _PATIENCE_S
+            line = (
+                f"sent {sender.sent:>7,} | delivered {delivered:>7,} | in the queue {visible:>7,} waiting, "
+                f"{in_flight:>6,} in flight"
+            )
+            print(f"\r{line} " if on_tty else line, end="" if on_tty else "\n", flush=True)
+            if all_sent and visible == in_flight == 0:
+                return
+            if clock.monotonic() > deadline:
+                raise DemoError(f"nothing arrived for {_PATIENCE_S:g} s, and the queue is not empty")
+            if query.awaitTermination(_REFRESH_S):
+                raise DemoError("the query stopped before the queue was empty")
+    except (PySparkException, Py4JError) as error:
+        raise DemoError(f"the query failed: {_one_line(error)}") from None
+    finally:
+        if on_tty:
+            print()
+
+
+def _depth(sqs: Any, url: str) -> tuple[int, int]:
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    visible, in_flight = (int(attributes[name]) for name in names)
+    return visible, in_flight
+
+
+def _one_line(error: Exception) -> str:
+    """Return our own message if one stands in Spark's error, else the first line that says something."""
+    text = str(error)
+    own = re.findall(r"sqs_fifo_spark\.errors\.\w+: (.+)", text)
+    spoken = [line.lstrip(": ") for line in text.splitlines() if line.strip(": ")]
+    if spoken and spoken[0].startswith("An error occurred while calling"):
+        # Py4J's first line only names the call.
+        spoken = spoken[1:]
+    return str(own[-1]) if own else next(iter(spoken), repr(error))
+
+
+def _print(found: Audit, *, repeated: int, files: int, took_s: float) -> None:
+    rows = [
+        ("sent", found.sent, f"and {repeated:,} of them a second time, with the same deduplication id"),
+        ("delivered", found.delivered, f"rows in {files:,} Parquet files, {took_s:.1f} s"),
+        ("lost", found.lost, "sent, but in no file"),
+        ("doubled", found.doubled, "rows that had come before"),
+        ("out of order", found.out_of_order, "in their group, within files and across micro-batches"),
+    ]
+    if found.unknown:
+        rows.append(("unknown", found.unknown, "rows that nobody sent"))
+    print()
+    for name, number, note in rows:
+        print(f"  {name:<13}{number:>8,}   {note}")
+    print()
+    print("Every bid arrived once and in order." if found.is_clean else "THE GUARANTEE IS BROKEN.")

@@ -1,0 +1,43 @@
+"""What happened to messages, for whoever audits a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "sent",
+    "duplicate",
+    "received",
+    "replayed",
+    "deleted",
+    "visibility_changed",
+    "lapsed",
+    "moved_to_dlq",
+    "expired",
+    "purged",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened to one message; never holds its body.
+
+    `at` is the model's wall-clock time in seconds, `queue` the queue's name. `visible_at` is when the
+    message shows again, for "received", "replayed" and "visibility_changed". `receive_count` stands
+    as after the event. "duplicate" names the message whose ids were given again; its
+    `message_group_id` is the one that the duplicate was sent with.
+    """
+
+    kind: Kind
+    at: float
+    queue: str
+    message_id: str
+    message_group_id: str | None
+    sequence_number: int
+    receive_count: int
+    visible_at: float | None = None
+
+
+Listener = Callable[[Event], None]

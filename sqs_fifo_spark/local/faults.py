@@ -1,0 +1,143 @@
+"""Failing on purpose, and the same way every time: what to do to which request, from a seed."""
+
+from __future__ import annotations
+
+import difflib
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from sqs_fifo_spark.local import errors
+from sqs_fifo_spark.local.errors import SqsError
+from sqs_fifo_spark.local.model import ACTIONS
+from sqs_fifo_spark.local.validation import MAX_ENTRIES
+
+PROBABILITIES = ("throttle", "server_error", "reset", "drop_answer", "fail_entry", "short_answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often to fail. Each probability is from 0 (never) to 1 (always), per request.
+
+    `throttle`: ThrottlingException, no effect. `server_error`: HTTP 500 or 503, no effect. `reset`: the
+    connection is reset before any effect. `drop_answer`: the request takes effect, then the connection
+    is closed without an answer. `fail_entry`: per entry of a batch, InternalError without effect.
+    `short_answer`: a receive returns fewer messages than it could, perhaps none. `delay_s`: seconds
+    that every request waits first. `actions`: the only actions to which all this happens (None: all).
+    `deny`: actions that always answer AccessDenied.
+
+    Raises ValueError for a value out of range or an action that there is not.
+    """
+
+    seed: int = 0
+    throttle: float = 0.0
+    server_error: float = 0.0
+    reset: float = 0.0
+    drop_answer: float = 0.0
+    fail_entry: float = 0.0
+    short_answer: float = 0.0
+    delay_s: float = 0.0
+    actions: frozenset[str] | None = None
+    deny: frozenset[str] = field(default_factory=frozenset)
+
+    def __post_init__(self) -> None:
+        for name in PROBABILITIES:
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"fault '{name}' is {value}; it is a probability, so it must be from 0 to 1")
+        for action in sorted(self.deny | (self.actions or frozenset())):
+            if action not in ACTIONS:
+                near = difflib.get_close_matches(action, ACTIONS, n=1)
+                hint = f" Did you mean '{near[0]}'?" if near else ""
+                raise ValueError(f"unknown action '{action}' in faults.{hint}")
+        if self.delay_s < 0:
+            raise ValueError(f"fault 'delay_s' is {self.delay_s}; it is in seconds and cannot be negative")
+
+    def changed(self, fields: Mapping[str, Any]) -> Faults:
+        """These faults with `fields`, as they come from JSON, put in place of the old ones.
+
+        Raises ValueError for an unknown field or a value of the wrong kind.
+        """
+        converted: dict[str, Any] = {}
+        for name, value in fields.items():
+            if name in ("actions", "deny"):
+                converted[name] = None if value is None and name == "actions" else _names(name, value)
+            elif name in (*PROBABILITIES, "delay_s", "seed"):
+                if isinstance(value, bool) or not isinstance(value, int if name == "seed" else (int, float)):
+                    raise ValueError(f"fault '{name}' is {value!r}; it must be a number")
+                converted[name] = value
+            else:
+                known = ", ".join(self.described())
+                raise ValueError(f"unknown fault '{name}'; the faults are: {known}")
+        return replace(self, **converted)
+
+    def described(self) -> dict[str, Any]:
+        """These faults as JSON takes them."""
+        return {
+            name: sorted(value) if isinstance(value, frozenset) else value
+            for name, value in asdict(self).items()
+        }
+
+
+def _names(field_name: str, value: object) -> frozenset[str]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"fault '{field_name}' is {value!r}; it must be a list of action names")
+    return frozenset(str(item) for item in value)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What shall happen to one request. `error` is answered instead of doing it.
+
+    `receive_share` is the share of the messages asked for that a receive may return, rounded down.
+    """
+
+    delay_s: float = 0.0
+    reset: bool = False
+    error: SqsError | None = None
+    drop_answer: bool = False
+    failing_entries: frozenset[int] = frozenset()
+    receive_share: float = 1.0
+
+
+class Injector:
+    """Decides about requests, one after another. Not for use by several threads.
+
+    The dice of a request depend on the seed, its action and its number among the requests of that
+    action, and on nothing else: other actions in between, and other probabilities, change nothing.
+    """
+
+    def __init__(self, faults: Faults) -> None:
+        self.faults = faults
+        self._seen: Counter[str] = Counter()
+        self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
+
+    def decide(self, action: str, resource: str) -> Verdict:
+        """The verdict on the next request for `action`; `resource` is named when it is denied."""
+        faults = self.faults
+        self._seen[action] += 1
+        if action in faults.deny:
+            return Verdict(error=errors.access_denied(action, resource))
+        if faults.actions is not None and action not in faults.actions:
+            return Verdict()
+        if not self._rolls:
+            return Verdict(delay_s=faults.delay_s)
+        dice = random.Random(f"{faults.seed}/{action}/{self._seen[action]}")
+        # All dice are thrown, always in this order, whatever the probabilities are.
+        reset, throttled, broken, which, dropped, short, share = (dice.random() for _ in range(7))
+        entries = [dice.random() for _ in range(MAX_ENTRIES)]
+        error: SqsError | None = None
+        if throttled < faults.throttle:
+            error = errors.throttled()
+        elif broken < faults.server_error:
+            error = errors.internal_failure() if which < 0.5 else errors.service_unavailable()
+        return Verdict(
+            delay_s=faults.delay_s,
+            reset=reset < faults.reset,
+            error=error,
+            drop_answer=dropped < faults.drop_answer,
+            failing_entries=frozenset(i for i, die in enumerate(entries) if die < faults.fail_entry),
+            receive_share=share if short < faults.short_answer else 1.0,
+        )

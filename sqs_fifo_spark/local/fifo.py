@@ -1,0 +1,397 @@
+"""One queue: sending, receiving, deleting and hiding, as SQS FIFO does them.
+
+A standard queue is the same thing with every message in a group of its own, so that nothing locks
+anything, and without deduplication; it serves to test what clients do on meeting one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from sqs_fifo_spark.local import errors, payload, receipts, validation
+from sqs_fifo_spark.local.events import Event, Kind
+from sqs_fifo_spark.local.settings import Settings
+from sqs_fifo_spark.local.store import Message, MessageStore
+
+# The sequence numbers of a receive with the `receives_here` that each message had: together they tell
+# whether the same delivery is still in flight. Not the messages, so that deleted ones leave the memory.
+Attempt = list[tuple[int, int]]
+
+DEDUPLICATION_S = 300.0
+ATTEMPT_S = 300.0
+
+# AWS's numbers are 20 digits long, rise, and leave gaps.
+_FIRST_SEQUENCE = 18_850_000_000_000_000_000
+_LARGEST_GAP = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a send answers: the ids of the message, or of the one that it duplicates."""
+
+    message_id: str
+    sequence: int
+    body_md5: str
+    attributes_md5: str | None
+    system_attributes_md5: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    message_id: str
+    sequence: int
+
+
+class FifoQueue:
+    """A queue and its messages. Not for use by several threads.
+
+    `find_dead_letter_queue` looks up the target of the redrive policy, by its ARN. Every public method
+    takes the time `now`, in wall-clock seconds, and first lets happen what time alone brings about.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arn: str,
+        settings: Settings,
+        *,
+        now: float,
+        rng: random.Random,
+        in_flight_cap: int,
+        scan_limit: int,
+        find_dead_letter_queue: Callable[[str], FifoQueue | None],
+        notify: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.arn = arn
+        self.settings = settings
+        self.created_at = now
+        self.modified_at = now
+        self.purged_at: float | None = None
+        self.notify = notify
+        self._rng = rng
+        self._in_flight_cap = in_flight_cap
+        self._scan_limit = scan_limit
+        self._find_dead_letter_queue = find_dead_letter_queue
+        self._tag = rng.getrandbits(64)
+        self._last_sequence = _FIRST_SEQUENCE
+        self._store = MessageStore(scan_limit)
+        self._remembered: dict[Hashable, _Remembered] = {}
+        self._to_forget: deque[tuple[float, Hashable]] = deque()
+        self._attempts: dict[str, Attempt] = {}
+        self._attempts_to_forget: deque[tuple[float, str, Attempt]] = deque()
+
+    def send(self, request: dict[str, Any], now: float) -> Sent:
+        """Store the message that `request` describes, or recognise it as a duplicate of a stored one."""
+        self.advance(now)
+        text, encoded = validation.body(request)
+        attributes = validation.message_attributes(request)
+        trace_header, system_attributes = validation.trace_header(request)
+        limit = self.settings.maximum_message_bytes
+        if payload.message_bytes(encoded, attributes) > limit:
+            raise errors.invalid_parameter(
+                f"One or more parameters are invalid. Reason: Message must be shorter than {limit} bytes."
+            )
+        group_id = validation.optional_text(request, "MessageGroupId")
+        deduplication_id = validation.optional_text(request, "MessageDeduplicationId")
+        delay_s = validation.optional_number(request, "DelaySeconds", 0, 900)
+        if self.settings.is_fifo:
+            if not group_id:
+                raise errors.missing_parameter("MessageGroupId")
+            if delay_s:
+                raise errors.invalid_value(
+                    delay_s,
+                    "DelaySeconds",
+                    "The request include parameter that is not valid for this queue type.",
+                )
+            if not deduplication_id:
+                if not self.settings.content_based_deduplication:
+                    raise errors.invalid_parameter(
+                        "The queue should either have ContentBasedDeduplication enabled or "
+                        "MessageDeduplicationId provided explicitly"
+                    )
+                deduplication_id = payload.content_deduplication_id(encoded)
+            validation.fifo_id(deduplication_id, "MessageDeduplicationId")
+        elif deduplication_id is not None:
+            raise errors.invalid_value(
+                deduplication_id,
+                "MessageDeduplicationId",
+                "The request include parameter that is not valid for this queue type.",
+            )
+        if group_id:
+            validation.fifo_id(group_id, "MessageGroupId")
+
+        body_md5 = payload.body_md5(encoded)
+        attributes_md5 = payload.attributes_md5(attributes)
+        key: Hashable = (
+            (group_id, deduplication_id) if self.settings.deduplicates_per_group else deduplication_id
+        )
+        first = self._remembered.get(key) if self.settings.is_fifo else None
+        if first is None:
+            message = Message(
+                sequence=self._next_sequence(),
+                message_id=self._new_message_id(),
+                message_group_id=group_id,
+                deduplication_id=deduplication_id,
+                sent_at=now,
+                body=text,
+                body_md5=body_md5,
+                attributes=attributes,
+                attributes_md5=attributes_md5,
+                trace_header=trace_header,
+            )
+            first = _Remembered(message.message_id, message.sequence)
+            if self.settings.is_fifo:
+                self._remembered[key] = first
+                self._to_forget.append((now + DEDUPLICATION_S, key))
+            self._enqueue(message, self.settings.delay_s if delay_s is None else delay_s, now)
+            self._tell("sent", message, now)
+        elif self.notify is not None:
+            self.notify(Event("duplicate", now, self.name, first.message_id, group_id, first.sequence, 0))
+        return Sent(
+            first.message_id,
+            first.sequence,
+            body_md5,
+            attributes_md5,
+            payload.attributes_md5(system_attributes),
+        )
+
+    def receive(
+        self, limit: int, visibility_timeout_s: int | None, attempt_id: str | None, now: float
+    ) -> list[Message]:
+        """Hand out at most `limit` messages and hide them for `visibility_timeout_s` (None: the queue's).
+
+        Takes the oldest free group first, as far as it goes, then the next. Never more messages than
+        the in-flight cap leaves room for, and no error at the cap. With an `attempt_id` that was used in
+        the last five minutes, hands out that receive's messages again with the same handles, as long
+        as all of them are still in flight from it.
+
+        Raises InvalidParameterValue when a message of that earlier receive is gone or had its visibility
+        changed since, whoever did it.
+        """
+        self.advance(now)
+        timeout_s = (
+            self.settings.visibility_timeout_s if visibility_timeout_s is None else visibility_timeout_s
+        )
+        if attempt_id is not None:
+            delivered = self._delivered_by(attempt_id)
+            if delivered is not None:
+                return self._replay(delivered, timeout_s, now)
+        taken = self._take(min(limit, self._in_flight_cap - self._store.in_flight_count), timeout_s, now)
+        if taken and attempt_id is not None:
+            attempt = [(message.sequence, message.receives_here) for message in taken]
+            self._attempts[attempt_id] = attempt
+            self._attempts_to_forget.append((now + ATTEMPT_S, attempt_id, attempt))
+        return taken
+
+    def delete(self, handle: str, now: float, *, expired: Callable[[str], errors.SqsError]) -> None:
+        """Delete the message that `handle` was given out for; one that is gone already is a success.
+
+        Raises ReceiptHandleIsInvalid for what is no handle of this queue, and what `expired` makes when
+        the visibility timeout has lapsed, or the message was received again. A standard queue deletes
+        even then.
+        """
+        self.advance(now)
+        receipt = self._decode(handle)
+        message = self._store.get(receipt.sequence)
+        if message is None:
+            return
+        if self.settings.is_fifo and self._in_flight(receipt.sequence, receipt.receive) is None:
+            raise expired(handle)
+        self._store.remove(message)
+        self._tell("deleted", message, now)
+
+    def change_visibility(self, handle: str, timeout_s: int, now: float) -> None:
+        """Hide the message for `timeout_s` from now; 0 shows it at once.
+
+        Raises InvalidParameterValue when the message is gone, was received again, or would be hidden
+        for more than 12 hours since its receive; MessageNotInflight when it waits to be received.
+        """
+        self.advance(now)
+        receipt = self._decode(handle)
+        message = self._store.get(receipt.sequence)
+        if message is None or message.receives_here != receipt.receive:
+            raise errors.not_available_for_change(handle)
+        if not message.in_flight:
+            raise errors.message_not_in_flight()
+        until = now + timeout_s
+        if until > message.received_at + validation.MAX_VISIBILITY_TIMEOUT_S:
+            raise errors.invalid_value(
+                timeout_s,
+                "VisibilityTimeout",
+                "Total VisibilityTimeout for the message is beyond the limit "
+                f"[{validation.MAX_VISIBILITY_TIMEOUT_S} seconds]",
+            )
+        message.changed_in = receipt.receive
+        if timeout_s == 0:
+            self._store.show(message)
+        else:
+            self._store.hide(message, until, in_flight=True)
+        self._tell("visibility_changed", message, now, until)
+
+    def purge(self, now: float) -> None:
+        """Drop all messages, those in flight too. Deduplication ids stay remembered."""
+        self.advance(now)
+        while (message := self._store.first) is not None:
+            self._store.remove(message)
+            self._tell("purged", message, now)
+        self.purged_at = now
+
+    def advance(self, now: float) -> None:
+        """Let happen what time alone brings about: timeouts lapse, messages expire, ids are forgotten."""
+        for message in self._store.pop_due(now):
+            self._tell("lapsed", message, now)
+        oldest_kept = now - self.settings.retention_s
+        while (first := self._store.first) is not None and first.sent_at <= oldest_kept:
+            self._store.remove(first)
+            self._tell("expired", first, now)
+        while self._to_forget and self._to_forget[0][0] <= now:
+            del self._remembered[self._to_forget.popleft()[1]]
+        while self._attempts_to_forget and self._attempts_to_forget[0][0] <= now:
+            _, attempt_id, attempt = self._attempts_to_forget.popleft()
+            if self._attempts.get(attempt_id) is attempt:
+                del self._attempts[attempt_id]
+
+    def has_deliverable(self, now: float) -> bool:
+        """Whether a receive would now find a free group, and room under the in-flight cap."""
+        self.advance(now)
+        return self._store.in_flight_count < self._in_flight_cap and self._store.first_free() is not None
+
+    def next_change_at(self) -> float | None:
+        """When the next hidden message shows again unless something happens first, or None."""
+        return self._store.next_due_at()
+
+    def counts(self, now: float) -> dict[str, int]:
+        """The three approximate counts of `GetQueueAttributes`, here exact."""
+        self.advance(now)
+        hidden, delayed = self._store.in_flight_count, self._store.delayed_count
+        return {
+            "ApproximateNumberOfMessages": len(self._store) - hidden - delayed,
+            "ApproximateNumberOfMessagesNotVisible": hidden,
+            "ApproximateNumberOfMessagesDelayed": delayed,
+        }
+
+    def handle_of(self, message: Message) -> str:
+        """The receipt handle of the latest delivery of `message`."""
+        return receipts.encode(self._tag, message.sequence, message.receives_here)
+
+    def accept_dead_letter(self, message: Message, source_arn: str, now: float) -> None:
+        """Take over a message that its queue gave up: new enqueue time, sequence and deduplication id."""
+        moved = Message(
+            sequence=self._next_sequence(),
+            message_id=message.message_id,
+            message_group_id=message.message_group_id,
+            deduplication_id=message.message_id if self.settings.is_fifo else None,
+            sent_at=now,
+            body=message.body,
+            body_md5=message.body_md5,
+            attributes=message.attributes,
+            attributes_md5=message.attributes_md5,
+            trace_header=message.trace_header,
+        )
+        moved.receive_count = message.receive_count
+        moved.first_received_at = message.first_received_at
+        moved.source_arn = source_arn
+        self._enqueue(moved, 0, now)
+
+    def _take(self, limit: int, timeout_s: int, now: float) -> list[Message]:
+        taken: list[Message] = []
+        while len(taken) < limit and (head := self._store.first_free()) is not None:
+            message: Message | None = head
+            while message is not None and len(taken) < limit:
+                # Asked before this one is moved or hidden, while the group still links them.
+                follower = self._store.next_in_group(message)
+                if not self._moved_to_dead_letter_queue(message, now):
+                    self._hand_out(message, timeout_s, now)
+                    taken.append(message)
+                message = follower
+        return taken
+
+    def _hand_out(self, message: Message, timeout_s: int, now: float) -> None:
+        message.receive_count += 1
+        message.receives_here += 1
+        message.received_at = now
+        if message.first_received_at is None:
+            message.first_received_at = now
+        self._store.hide(message, now + timeout_s, in_flight=True)
+        self._tell("received", message, now, now + timeout_s)
+
+    def _delivered_by(self, attempt_id: str) -> list[Message] | None:
+        """What an earlier receive handed out if it is all still in flight from it, else None."""
+        attempt = self._attempts.get(attempt_id)
+        if attempt is None:
+            return None
+        delivered: list[Message] = []
+        for sequence, receive in attempt:
+            message = self._store.get(sequence)
+            if message is None or message.changed_in >= receive:
+                raise errors.void_attempt_id(attempt_id)
+            delivered.append(message)
+        is_current = all(self._in_flight(sequence, receive) for sequence, receive in attempt)
+        return delivered if is_current else None
+
+    def _replay(self, messages: list[Message], timeout_s: int, now: float) -> list[Message]:
+        for message in messages:
+            latest = message.received_at + validation.MAX_VISIBILITY_TIMEOUT_S
+            until = min(now + timeout_s, latest)
+            self._store.hide(message, until, in_flight=True)
+            self._tell("replayed", message, now, until)
+        return messages
+
+    def _moved_to_dead_letter_queue(self, message: Message, now: float) -> bool:
+        redrive = self.settings.redrive
+        if redrive is None or message.receives_here < redrive.max_receive_count:
+            return False
+        target = self._find_dead_letter_queue(redrive.target_arn)
+        if target is None:
+            # The target was deleted: the message has nowhere to go, so it goes on being delivered.
+            return False
+        self._store.remove(message)
+        target.accept_dead_letter(message, self.arn, now)
+        self._tell("moved_to_dlq", message, now)
+        return True
+
+    def _enqueue(self, message: Message, delay_s: int, now: float) -> None:
+        key = message.message_group_id if self.settings.is_fifo else message.sequence
+        self._store.append(message, key)
+        if delay_s:
+            self._store.hide(message, now + delay_s, in_flight=False)
+
+    def _in_flight(self, sequence: int, receive: int) -> Message | None:
+        message = self._store.get(sequence)
+        if message is None or not message.in_flight or message.receives_here != receive:
+            return None
+        return message
+
+    def _decode(self, handle: str) -> receipts.Receipt:
+        receipt = receipts.decode(self._tag, handle)
+        if receipt is None:
+            raise errors.malformed_handle(handle)
+        return receipt
+
+    def _next_sequence(self) -> int:
+        self._last_sequence += self._rng.randint(1, _LARGEST_GAP)
+        return self._last_sequence
+
+    def _new_message_id(self) -> str:
+        bits = f"{self._rng.getrandbits(128):032x}"
+        return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
+
+    def _tell(self, kind: Kind, message: Message, now: float, visible_at: float | None = None) -> None:
+        if self.notify is not None:
+            self.notify(
+                Event(
+                    kind,
+                    now,
+                    self.name,
+                    message.message_id,
+                    message.message_group_id,
+                    message.sequence,
+                    message.receive_count,
+                    visible_at,
+                )
+            )

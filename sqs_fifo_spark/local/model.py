@@ -1,0 +1,359 @@
+"""A pure model of SQS with FIFO queues: no I/O, no threads, time and chance handed in.
+
+`FifoModel.call` takes an action and a request in the shape of AWS's service model and returns the
+response in that shape, or raises `SqsError`; it never waits. Long polling, HTTP and failures on purpose
+are the server's. Binary attribute values are base64 text, as on the wire.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.local import answers, errors, validation
+from sqs_fifo_spark.local import settings as queue_settings
+from sqs_fifo_spark.local.errors import SqsError
+from sqs_fifo_spark.local.events import Event, Listener
+from sqs_fifo_spark.local.fifo import FifoQueue
+
+ACTIONS = frozenset(
+    {
+        "ChangeMessageVisibility",
+        "ChangeMessageVisibilityBatch",
+        "CreateQueue",
+        "DeleteMessage",
+        "DeleteMessageBatch",
+        "DeleteQueue",
+        "GetQueueAttributes",
+        "GetQueueUrl",
+        "ListQueueTags",
+        "ListQueues",
+        "PurgeQueue",
+        "ReceiveMessage",
+        "SendMessage",
+        "SendMessageBatch",
+        "SetQueueAttributes",
+    }
+)
+ACCOUNT = "000000000000"
+IN_FLIGHT_CAP = 120_000
+SCAN_LIMIT = 120_000
+
+_PURGE_INTERVAL_S = 60.0
+
+Request = Mapping[str, Any]
+Response = dict[str, Any]
+
+
+class FifoModel:
+    """An account's queues in one region. Not for use by several threads.
+
+    `in_flight_cap` is the number of messages per queue above which receives come back empty;
+    `scan_limit` how many messages from the oldest are looked at for free groups.
+    """
+
+    def __init__(
+        self,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        *,
+        region: str = "us-east-1",
+        base_url: str = "http://127.0.0.1:9324",
+        in_flight_cap: int = IN_FLIGHT_CAP,
+        scan_limit: int = SCAN_LIMIT,
+    ) -> None:
+        if in_flight_cap < 1 or scan_limit < 1:
+            raise ValueError(f"in_flight_cap ({in_flight_cap}) and scan_limit ({scan_limit}) are at least 1")
+        self.region = region
+        self.base_url = base_url
+        self._clock = clock
+        self._rng = random.Random(0) if rng is None else rng
+        self._in_flight_cap = in_flight_cap
+        self._scan_limit = scan_limit
+        self._queues: dict[str, FifoQueue] = {}
+        self._tags: dict[str, dict[str, str]] = {}
+        self._listeners: list[Listener] = []
+        self._actions: dict[str, Callable[[Request], Response]] = {
+            "ChangeMessageVisibility": self._change_message_visibility,
+            "CreateQueue": self._create_queue,
+            "DeleteMessage": self._delete_message,
+            "DeleteQueue": self._delete_queue,
+            "GetQueueAttributes": self._get_queue_attributes,
+            "GetQueueUrl": self._get_queue_url,
+            "ListQueueTags": self._list_queue_tags,
+            "ListQueues": self._list_queues,
+            "PurgeQueue": self._purge_queue,
+            "SendMessage": self._send_message,
+            "SetQueueAttributes": self._set_queue_attributes,
+        }
+        self._batch_actions: dict[str, Callable[[FifoQueue, dict[str, Any]], Response]] = {
+            "ChangeMessageVisibilityBatch": self._change_visibility_entry,
+            "DeleteMessageBatch": self._delete_entry,
+            "SendMessageBatch": self._send_entry,
+        }
+
+    def call(
+        self,
+        action: str,
+        request: Request,
+        *,
+        receive_share: float = 1.0,
+        failing_entries: frozenset[int] = frozenset(),
+    ) -> Response:
+        """Do `action` and return its response.
+
+        `receive_share` makes a receive return only that share of the messages it is asked for, rounded down;
+        `failing_entries` are positions in a batch whose entries fail with InternalError and take no effect.
+        Raises SqsError, with nothing done, for what AWS refuses, and UnsupportedOperation for other actions.
+        """
+        if action == "ReceiveMessage":
+            return self._receive_message(request, receive_share)
+        if action in self._batch_actions:
+            return self._batch(action, request, failing_entries)
+        if action in self._actions:
+            return self._actions[action](request)
+        raise errors.unsupported_operation(action)
+
+    def on_event(self, listener: Listener) -> None:
+        """Call `listener` with every `Event` from now on, before the call that caused it returns."""
+        self._listeners.append(listener)
+        for queue in self._queues.values():
+            queue.notify = self._notify
+
+    def has_deliverable(self, queue_url: str) -> bool:
+        """Whether a receive from the queue would now find something."""
+        return self._queue_at(queue_url).has_deliverable(self._clock.now())
+
+    def next_change_at(self, queue_url: str) -> float | None:
+        """When time alone next makes a message of the queue visible (wall clock, seconds), or None."""
+        return self._queue_at(queue_url).next_change_at()
+
+    def wait_s(self, request: Request) -> int:
+        """How long a ReceiveMessage `request` may wait for messages: its own time or the queue's."""
+        given = validation.optional_number(
+            request, "WaitTimeSeconds", 0, 20, "Must be >= 0 and <= 20, if provided."
+        )
+        return self._queue_of(request).settings.wait_s if given is None else given
+
+    def queue_name(self, request: Request) -> str:
+        """The name of the existing queue that `request` is about."""
+        return self._queue_of(request).name
+
+    def queue_url(self, name: str) -> str:
+        """The URL of the queue `name`, which need not exist."""
+        return f"{self.base_url}/{ACCOUNT}/{name}"
+
+    def _notify(self, event: Event) -> None:
+        for listener in self._listeners:
+            listener(event)
+
+    def _queue_at(self, queue_url: str) -> FifoQueue:
+        # By the last piece of the path, so that the server may be reached under any host name.
+        queue = self._queues.get(queue_url.rstrip("/").rpartition("/")[2])
+        if queue is None:
+            raise errors.queue_does_not_exist()
+        return queue
+
+    def _queue_of(self, request: Request) -> FifoQueue:
+        return self._queue_at(validation.required_text(request, "QueueUrl"))
+
+    def _arn(self, name: str) -> str:
+        return f"arn:aws:sqs:{self.region}:{ACCOUNT}:{name}"
+
+    def _by_arn(self, arn: str) -> FifoQueue | None:
+        name = arn.rpartition(":")[2]
+        return self._queues.get(name) if self._arn(name) == arn else None
+
+    # Queues
+
+    def _create_queue(self, request: Request) -> Response:
+        name = validation.required_text(request, "QueueName")
+        given = validation.mapping(request, "Attributes")
+        is_fifo = given.get("FifoQueue") == "true"
+        validation.queue_name(name, is_fifo=is_fifo)
+        parsed = queue_settings.parse(given, is_fifo=is_fifo)
+        existing = self._queues.get(name)
+        if existing is not None:
+            shown = existing.settings.described()
+            for attribute, value in parsed.given.items():
+                if shown.get(attribute, "") != value:
+                    raise errors.queue_name_exists(attribute)
+            return {"QueueUrl": self.queue_url(name)}
+        self._check_redrive(parsed)
+        queue = FifoQueue(
+            name,
+            self._arn(name),
+            parsed,
+            now=self._clock.now(),
+            rng=self._rng,
+            in_flight_cap=self._in_flight_cap,
+            scan_limit=self._scan_limit,
+            find_dead_letter_queue=self._by_arn,
+            notify=self._notify if self._listeners else None,
+        )
+        self._queues[name] = queue
+        self._tags[name] = validation.mapping(request, "tags")
+        return {"QueueUrl": self.queue_url(name)}
+
+    def _check_redrive(self, parsed: queue_settings.Settings) -> None:
+        if parsed.redrive is None:
+            return
+        target = self._by_arn(parsed.redrive.target_arn)
+        written = parsed.given["RedrivePolicy"]
+        if target is None:
+            raise errors.invalid_value(written, "RedrivePolicy", "Dead letter target does not exist.")
+        if target.settings.is_fifo != parsed.is_fifo:
+            raise errors.invalid_value(
+                written,
+                "RedrivePolicy",
+                "Dead-letter queue must be same type of queue as the source.",
+            )
+
+    def _get_queue_url(self, request: Request) -> Response:
+        return {
+            "QueueUrl": self.queue_url(self._queue_at(validation.required_text(request, "QueueName")).name)
+        }
+
+    def _list_queues(self, request: Request) -> Response:
+        prefix = validation.optional_text(request, "QueueNamePrefix") or ""
+        names = sorted(name for name in self._queues if name.startswith(prefix))
+        limit = validation.optional_number(request, "MaxResults", 1, 1_000)
+        after = validation.optional_text(request, "NextToken")
+        if after is not None:
+            names = [name for name in names if name > after]
+        page = names if limit is None else names[:limit]
+        response: Response = {"QueueUrls": [self.queue_url(name) for name in page]} if page else {}
+        if len(page) < len(names):
+            response["NextToken"] = page[-1]
+        return response
+
+    def _delete_queue(self, request: Request) -> Response:
+        name = self._queue_of(request).name
+        del self._queues[name], self._tags[name]
+        return {}
+
+    def _purge_queue(self, request: Request) -> Response:
+        queue, now = self._queue_of(request), self._clock.now()
+        if queue.purged_at is not None and now < queue.purged_at + _PURGE_INTERVAL_S:
+            raise errors.purge_in_progress(queue.name)
+        queue.purge(now)
+        return {}
+
+    def _get_queue_attributes(self, request: Request) -> Response:
+        queue = self._queue_of(request)
+        wanted = validation.text_list(request, "AttributeNames")
+        queue_settings.check_names(wanted, is_fifo=queue.settings.is_fifo)
+        shown = queue.settings.described()
+        shown |= {name: str(count) for name, count in queue.counts(self._clock.now()).items()}
+        shown["QueueArn"] = queue.arn
+        shown["CreatedTimestamp"] = str(int(queue.created_at))
+        shown["LastModifiedTimestamp"] = str(int(queue.modified_at))
+        if "All" not in wanted:
+            shown = {name: value for name, value in shown.items() if name in wanted}
+        return {"Attributes": shown} if shown else {}
+
+    def _set_queue_attributes(self, request: Request) -> Response:
+        queue = self._queue_of(request)
+        given = validation.mapping(request, "Attributes")
+        if not given:
+            raise errors.missing_parameter("Attribute.Name")
+        parsed = queue_settings.parse({**queue.settings.given, **given}, is_fifo=queue.settings.is_fifo)
+        self._check_redrive(parsed)
+        queue.settings = parsed
+        queue.modified_at = self._clock.now()
+        return {}
+
+    def _list_queue_tags(self, request: Request) -> Response:
+        tags = self._tags[self._queue_of(request).name]
+        return {"Tags": dict(tags)} if tags else {}
+
+    # Messages
+
+    def _send_message(self, request: Request) -> Response:
+        return self._send_entry(self._queue_of(request), request)
+
+    def _receive_message(self, request: Request, receive_share: float) -> Response:
+        queue = self._queue_of(request)
+        limit = validation.optional_number(
+            request,
+            "MaxNumberOfMessages",
+            1,
+            validation.MAX_ENTRIES,
+            "Must be between 1 and 10, if provided.",
+        )
+        timeout_s = validation.optional_number(
+            request, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S
+        )
+        self.wait_s(request)
+        attempt_id = validation.optional_text(request, "ReceiveRequestAttemptId")
+        if attempt_id is not None:
+            if not queue.settings.is_fifo:
+                raise errors.invalid_value(
+                    attempt_id,
+                    "ReceiveRequestAttemptId",
+                    "The request include parameter that is not valid for this queue type.",
+                )
+            validation.fifo_id(attempt_id, "ReceiveRequestAttemptId")
+        system_names = frozenset(
+            validation.text_list(request, "MessageSystemAttributeNames")
+            + validation.text_list(request, "AttributeNames")
+        )
+        attribute_names = validation.text_list(request, "MessageAttributeNames")
+        messages = queue.receive(int((limit or 1) * receive_share), timeout_s, attempt_id, self._clock.now())
+        if not messages:
+            return {}
+        return {"Messages": [answers.received(queue, m, system_names, attribute_names) for m in messages]}
+
+    def _delete_message(self, request: Request) -> Response:
+        queue = self._queue_of(request)
+        handle = validation.required_text(request, "ReceiptHandle")
+        queue.delete(handle, self._clock.now(), expired=errors.expired_handle)
+        return {}
+
+    def _change_message_visibility(self, request: Request) -> Response:
+        return self._change_visibility_entry(self._queue_of(request), request)
+
+    def _change_visibility_entry(self, queue: FifoQueue, entry: Request) -> Response:
+        handle = validation.required_text(entry, "ReceiptHandle")
+        timeout_s = validation.optional_number(
+            entry, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S
+        )
+        if timeout_s is None:
+            raise errors.missing_parameter("VisibilityTimeout")
+        queue.change_visibility(handle, timeout_s, self._clock.now())
+        return {}
+
+    def _delete_entry(self, queue: FifoQueue, entry: Request) -> Response:
+        handle = validation.required_text(entry, "ReceiptHandle")
+        queue.delete(handle, self._clock.now(), expired=lambda _: errors.expired_handle_in_batch())
+        return {}
+
+    def _send_entry(self, queue: FifoQueue, entry: Request) -> Response:
+        return answers.sent(queue, queue.send(dict(entry), self._clock.now()))
+
+    def _batch(self, action: str, request: Request, failing_entries: frozenset[int]) -> Response:
+        queue = self._queue_of(request)
+        batch = validation.entries(request, action)
+        if action == "SendMessageBatch":
+            validation.batch_size(batch)
+        do = self._batch_actions[action]
+        successful: list[Response] = []
+        failed: list[Response] = []
+        for position, entry in enumerate(batch):
+            try:
+                if position in failing_entries:
+                    raise errors.entry_failed()
+                successful.append({"Id": entry["Id"], **do(queue, entry)})
+            except SqsError as error:
+                failed.append(
+                    {
+                        "Id": entry["Id"],
+                        "Code": error.query_code,
+                        "Message": error.message,
+                        "SenderFault": error.sender_fault,
+                    }
+                )
+        # AWS leaves an empty Failed out, and always sends Successful.
+        return {"Successful": successful, "Failed": failed} if failed else {"Successful": successful}

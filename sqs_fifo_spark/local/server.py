@@ -1,0 +1,334 @@
+"""An HTTP server over `FifoModel` that an unmodified AWS SDK takes for SQS.
+
+Speaks AWS JSON 1.0. Signatures are not checked. Every request is handled on one event loop, on a thread of
+the server's own, so the model is never entered twice at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiohttp import web
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.local import errors
+from sqs_fifo_spark.local.errors import SqsError
+from sqs_fifo_spark.local.faults import Faults, Injector, Verdict
+from sqs_fifo_spark.local.model import IN_FLIGHT_CAP, SCAN_LIMIT, FifoModel
+from sqs_fifo_spark.local.requests import RequestLog, RequestRecord
+from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
+
+if TYPE_CHECKING:
+    from aiohttp.http_parser import RawRequestMessage
+    from aiohttp.streams import StreamReader
+    from aiohttp.web_protocol import RequestHandler
+
+_CONTENT_TYPE = "application/x-amz-json-1.0"
+_TARGET_PREFIX = "AmazonSQS."
+_MAX_REQUEST_BYTES = 64 * 1024 * 1024
+_SHUTDOWN_S = 1.0
+# SO_LINGER with a linger time of 0: closing sends a reset instead of an orderly end.
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+T = TypeVar("T")
+
+
+class LocalQueueServer:
+    """SQS on this machine, in a `with` block; hand its `endpoint_url` to `boto3.client`.
+
+    `port` 0 lets the system choose. `queues` are FIFO queues to create at the start. `seed` decides message
+    ids and sequence numbers. With a clock that is turned by hand, timeouts lapse and long polls end when it
+    is turned. `faults` may be set at any time, from any thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        clock: Clock = SYSTEM_CLOCK,
+        seed: int = 0,
+        faults: Faults | None = None,
+        queues: Sequence[str] = (),
+        region: str = "us-east-1",
+        in_flight_cap: int = IN_FLIGHT_CAP,
+        scan_limit: int = SCAN_LIMIT,
+    ) -> None:
+        self.requests = RequestLog()
+        self._host = host
+        self._port = port
+        self._clock = clock
+        # Replaced as a whole, never changed in place, so that any thread may set new faults.
+        self._injector = Injector(faults or Faults())
+        self._model = FifoModel(
+            clock,
+            random.Random(seed),
+            region=region,
+            in_flight_cap=in_flight_cap,
+            scan_limit=scan_limit,
+        )
+        self._queues = tuple(queues)
+        self._room = WaitingRoom(self._model, clock)
+        self._request_number = 0
+        self._failure: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+        self._endpoint_url = ""
+
+    def __enter__(self) -> LocalQueueServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def endpoint_url(self) -> str:
+        """The URL to hand to a client, while the server runs."""
+        return self._endpoint_url
+
+    @property
+    def faults(self) -> Faults:
+        """How the server fails on purpose. Setting it starts its dice anew."""
+        return self._injector.faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self._injector = Injector(faults)
+
+    @property
+    def waiting(self) -> int:
+        """How many long polls wait at the moment."""
+        return self._room.count
+
+    def queue_url(self, name: str) -> str:
+        """The URL of the queue `name`."""
+        return self._model.queue_url(name)
+
+    def start(self) -> None:
+        """Listen, and return once requests are served.
+
+        Raises OSError when the port cannot be had, SqsError for a queue that cannot be created.
+        """
+        if self._thread is not None:
+            raise RuntimeError("this local queue server runs already; make another one")
+        started: Future[str] = Future()
+        self._thread = threading.Thread(target=self._serve, args=(started,), name="local-queue", daemon=True)
+        self._thread.start()
+        self._endpoint_url = started.result()
+
+    def stop(self) -> None:
+        """Answer who waits with nothing, close all connections, and end the thread.
+
+        Raises RuntimeError when a request failed through a defect of the server itself.
+        """
+        loop, stopping, thread = self._loop, self._stopping, self._thread
+        if thread is None or loop is None or stopping is None:
+            return
+        if thread.is_alive():
+            loop.call_soon_threadsafe(stopping.set)
+            thread.join()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise RuntimeError("the local queue failed to handle a request; its cause is above") from failure
+
+    def run(self, function: Callable[[FifoModel], T]) -> T:
+        """Call `function` with the model on the server's thread, and return its result.
+
+        The only safe way to the model while the server runs: for `on_event`, or to call actions without HTTP.
+        """
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
+            raise RuntimeError("the local queue server does not run; start it first")
+
+        async def call() -> T:
+            result = function(self._model)
+            self._room.serve()
+            return result
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+
+    def _serve(self, started: Future[str]) -> None:
+        try:
+            asyncio.run(self._main(started))
+        except Exception as error:
+            # Raised by start() if it still waits for us, else by stop().
+            if started.done():
+                self._failure = error
+            else:
+                started.set_exception(error)
+
+    async def _main(self, started: Future[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        server = web.Server(
+            self._handle, request_factory=_make_request, handler_cancellation=True, access_log=None
+        )
+        runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self._port).start()
+            host, port = runner.addresses[0][:2]
+            self._model.base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            for name in self._queues:
+                self._model.call("CreateQueue", {"QueueName": name, "Attributes": {"FifoQueue": "true"}})
+            started.set_result(self._model.base_url)
+            await self._stopping.wait()
+            self._room.close()
+        finally:
+            await runner.cleanup()
+
+    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        # What goes wrong here is the client's or the connection's doing, and aiohttp deals with it.
+        body = await http.read()
+        try:
+            if http.path.startswith("/_local/"):
+                return self._control(http, body)
+            return await self._sqs(http, body)
+        except Exception as error:
+            self._failure = error
+            return self._refusal(errors.internal_failure())
+
+    async def _sqs(self, http: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        target = http.headers.get("X-Amz-Target", "")
+        action = target.removeprefix(_TARGET_PREFIX)
+        try:
+            if not target.startswith(_TARGET_PREFIX):
+                raise errors.malformed_request(
+                    "This queue speaks AWS JSON 1.0 only: X-Amz-Target must be AmazonSQS.<Action>."
+                )
+            try:
+                request = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise errors.malformed_request("The request's body is not JSON.") from error
+            if not isinstance(request, dict):
+                raise errors.malformed_request("The request's body must be a JSON map.")
+        except SqsError as error:
+            self._record(action, 1, error.query_code)
+            return self._refusal(error)
+        return await self._act(http, action, request)
+
+    async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
+        verdict = self._injector.decide(action, str(request.get("QueueUrl", "*")).rpartition("/")[2])
+        batch = request.get("Entries")
+        entries = len(batch) if isinstance(batch, list) else 1
+        try:
+            if verdict.delay_s:
+                await asyncio.sleep(verdict.delay_s)
+            if verdict.reset:
+                self._record(action, entries, "reset")
+                return self._hang_up(http, reset=True)
+            if verdict.error is not None:
+                raise verdict.error
+            if action == "ReceiveMessage":
+                response = await self._receive(http, request, verdict)
+                entries = len(response.get("Messages", ()))
+            else:
+                response = self._model.call(action, request, failing_entries=verdict.failing_entries)
+                self._room.serve()
+        except SqsError as error:
+            self._record(action, entries, error.query_code)
+            return self._refusal(error)
+        except asyncio.CancelledError:
+            self._record(action, entries, "gone")
+            raise
+        if verdict.drop_answer:
+            self._record(action, entries, "dropped")
+            return self._hang_up(http, reset=False)
+        self._record(action, entries, "ok")
+        return self._respond(200, response)
+
+    async def _receive(
+        self, http: web.BaseRequest, request: dict[str, Any], verdict: Verdict
+    ) -> dict[str, Any]:
+        def receive() -> dict[str, Any]:
+            return self._model.call("ReceiveMessage", request, receive_share=verdict.receive_share)
+
+        # Those who wait already come first, also for what lapsed just now.
+        self._room.serve()
+        response = receive()
+        # A receive can move messages to a dead-letter queue on which somebody waits.
+        self._room.serve()
+        wait_s = self._model.wait_s(request)
+        if response or wait_s == 0 or verdict.receive_share < 1:
+            return response
+        return await self._room.wait(
+            Waiter(
+                queue_url=self._model.queue_url(self._model.queue_name(request)),
+                receive=receive,
+                is_gone=lambda: http.transport is None or http.transport.is_closing(),
+                deadline=self._clock.now() + wait_s,
+            )
+        )
+
+    def _control(self, http: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        if http.method == "GET" and http.path == "/_local/requests":
+            return web.json_response(self.requests.counts())
+        if http.method == "POST" and http.path == "/_local/faults":
+            try:
+                self.faults = self.faults.changed(dict(json.loads(body or b"{}")))
+            except (ValueError, TypeError) as error:
+                return web.json_response({"error": str(error)}, status=400)
+            return web.json_response(self.faults.described())
+        return web.json_response({"error": "try GET /_local/requests or POST /_local/faults"}, status=404)
+
+    def _respond(self, status: int, content: dict[str, Any], query_error: str | None = None) -> web.Response:
+        self._request_number += 1
+        headers = {"x-amzn-RequestId": f"00000000-0000-4000-8000-{self._request_number:012x}"}
+        if query_error is not None:
+            headers["x-amzn-query-error"] = query_error
+        return web.Response(
+            status=status,
+            body=json.dumps(content, separators=(",", ":")).encode(),
+            headers=headers,
+            content_type=_CONTENT_TYPE,
+        )
+
+    def _refusal(self, error: SqsError) -> web.Response:
+        content = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
+        fault = "Sender" if error.sender_fault else "Receiver"
+        return self._respond(error.status, content, f"{error.query_code};{fault}")
+
+    def _hang_up(self, http: web.BaseRequest, *, reset: bool) -> web.Response:
+        transport = http.transport
+        if transport is not None:
+            if reset:
+                transport.get_extra_info("socket").setsockopt(
+                    socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE
+                )
+            transport.abort()
+        # Goes nowhere: the connection is closed.
+        return web.Response()
+
+    def _record(self, action: str, entries: int, outcome: str) -> None:
+        self.requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
+
+
+def _make_request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: Any,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    # aiohttp's own limit of 1 MiB would refuse a message of SQS's maximum size.
+    return web.BaseRequest(
+        message,
+        payload,
+        protocol,
+        writer,
+        task,
+        asyncio.get_running_loop(),
+        client_max_size=_MAX_REQUEST_BYTES,
+    )

@@ -1,0 +1,283 @@
+"""Messages in order, and which of them may be handed out: the data structure under a queue.
+
+Every message stands in two linked lists, its queue's and its group's, both in sequence order. A group
+is free while its first message is deliverable; free groups wait in a heap under that message's
+sequence number. Nothing here ever walks over all messages: each operation costs O(log n) at most.
+
+The heaps are cleaned lazily. An entry that no longer holds is dropped when it comes to the top, and
+a heap with more dead entries than live ones is rebuilt.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+_HEAP_SLACK = 1_000
+
+
+class Message:
+    """A stored message. `hidden_until` is None while it may be handed out.
+
+    A message is hidden when it is in flight, or delayed. All times are wall-clock seconds.
+    Its repr shows no body: a plain class with slots prints none of its fields.
+    """
+
+    __slots__ = (
+        "attributes",
+        "attributes_md5",
+        "body",
+        "body_md5",
+        "changed_in",
+        "deduplication_id",
+        "first_received_at",
+        "group",
+        "group_next",
+        "group_previous",
+        "hidden_until",
+        "in_flight",
+        "message_group_id",
+        "message_id",
+        "next",
+        "previous",
+        "receive_count",
+        "received_at",
+        "receives_here",
+        "sent_at",
+        "sequence",
+        "source_arn",
+        "trace_header",
+    )
+
+    def __init__(
+        self,
+        *,
+        sequence: int,
+        message_id: str,
+        message_group_id: str | None,
+        deduplication_id: str | None,
+        sent_at: float,
+        body: str,
+        body_md5: str,
+        attributes: dict[str, Any],
+        attributes_md5: str | None,
+        trace_header: str | None,
+    ) -> None:
+        self.sequence = sequence
+        self.message_id = message_id
+        self.message_group_id = message_group_id
+        self.deduplication_id = deduplication_id
+        self.sent_at = sent_at
+        self.body = body
+        self.body_md5 = body_md5
+        self.attributes = attributes
+        self.attributes_md5 = attributes_md5
+        self.trace_header = trace_header
+        self.source_arn: str | None = None
+        self.receive_count = 0
+        # Receives from the queue it stands in: those from a queue it was moved out of do not count
+        # against this one's redrive policy.
+        self.receives_here = 0
+        self.first_received_at: float | None = None
+        self.received_at = 0.0
+        self.hidden_until: float | None = None
+        self.in_flight = False
+        # The last receive (by `receives_here`) in which its visibility was changed; 0 for none.
+        self.changed_in = 0
+        self.group: Group = _NO_GROUP
+        self.next: Message | None = None
+        self.previous: Message | None = None
+        self.group_next: Message | None = None
+        self.group_previous: Message | None = None
+
+
+class Group:
+    """The messages of one message group, first to last."""
+
+    __slots__ = ("first", "key", "last")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.first: Message | None = None
+        self.last: Message | None = None
+
+
+_NO_GROUP = Group(None)
+
+
+class MessageStore:
+    """All messages of one queue, in sequence order.
+
+    Messages past the first `scan_limit` are not looked at for free groups, as SQS does not look
+    past the first 120,000.
+    """
+
+    def __init__(self, scan_limit: int) -> None:
+        self._scan_limit = scan_limit
+        self._by_sequence: dict[int, Message] = {}
+        self._groups: dict[Hashable, Group] = {}
+        self._free_heads: list[int] = []
+        self._hidden_heap: list[tuple[float, int]] = []
+        self._hidden_count = 0
+        self._first: Message | None = None
+        self._last: Message | None = None
+        # The last message within the scan limit; None while there are no messages.
+        self._horizon: Message | None = None
+        self.in_flight_count = 0
+
+    def __len__(self) -> int:
+        return len(self._by_sequence)
+
+    @property
+    def delayed_count(self) -> int:
+        """How many messages are hidden without having been received."""
+        return self._hidden_count - self.in_flight_count
+
+    @property
+    def first(self) -> Message | None:
+        """The oldest message."""
+        return self._first
+
+    def get(self, sequence: int) -> Message | None:
+        """The message with this sequence number, or None when it is gone."""
+        return self._by_sequence.get(sequence)
+
+    def append(self, message: Message, key: Hashable) -> None:
+        """Add `message` at the end of its queue and of the group `key`; it may be handed out."""
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(key)
+        message.group = group
+        message.previous, message.group_previous = self._last, group.last
+        if self._last is None:
+            self._first = message
+        else:
+            self._last.next = message
+        self._last = message
+        if group.last is None:
+            group.first = message
+        else:
+            group.last.group_next = message
+        group.last = message
+        self._by_sequence[message.sequence] = message
+        if len(self._by_sequence) <= self._scan_limit:
+            self._horizon = message
+        if group.first is message:
+            self._offer(message)
+
+    def remove(self, message: Message) -> None:
+        """Take `message` out for good; what follows it in its group may become free."""
+        self._leave_hiding(message)
+        self._move_horizon_before_removing(message)
+        del self._by_sequence[message.sequence]
+        if message.previous is None:
+            self._first = message.next
+        else:
+            message.previous.next = message.next
+        if message.next is None:
+            self._last = message.previous
+        else:
+            message.next.previous = message.previous
+        group = message.group
+        follower = message.group_next
+        if message.group_previous is None:
+            group.first = follower
+        else:
+            message.group_previous.group_next = follower
+        if follower is None:
+            group.last = message.group_previous
+        else:
+            follower.group_previous = message.group_previous
+        if group.first is None:
+            del self._groups[group.key]
+        elif message.group_previous is None and group.first.hidden_until is None:
+            self._offer(group.first)
+        message.next = message.previous = message.group_next = message.group_previous = None
+        message.group = _NO_GROUP
+
+    def hide(self, message: Message, until: float, *, in_flight: bool) -> None:
+        """Do not hand out `message`, nor what follows it in its group, before `until`."""
+        if message.hidden_until is None:
+            self._hidden_count += 1
+        if in_flight and not message.in_flight:
+            message.in_flight = True
+            self.in_flight_count += 1
+        message.hidden_until = until
+        heapq.heappush(self._hidden_heap, (until, message.sequence))
+        if len(self._hidden_heap) > 2 * self._hidden_count + _HEAP_SLACK:
+            self._hidden_heap = [entry for entry in self._hidden_heap if self._is_live(entry)]
+            heapq.heapify(self._hidden_heap)
+
+    def show(self, message: Message) -> None:
+        """Let a hidden `message` be handed out, as far as its group lets it."""
+        self._leave_hiding(message)
+        if message.group.first is message:
+            self._offer(message)
+
+    def pop_due(self, now: float) -> Iterator[Message]:
+        """Show every message that was hidden until `now` or earlier, and yield those that were in flight."""
+        heap = self._hidden_heap
+        while heap and heap[0][0] <= now:
+            entry = heapq.heappop(heap)
+            if self._is_live(entry):
+                message = self._by_sequence[entry[1]]
+                was_in_flight = message.in_flight
+                self.show(message)
+                if was_in_flight:
+                    yield message
+
+    def next_due_at(self) -> float | None:
+        """When the next hidden message shows again, or None."""
+        heap = self._hidden_heap
+        while heap and not self._is_live(heap[0]):
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def first_free(self) -> Message | None:
+        """The first message of the oldest free group, or None when no group is free."""
+        heap = self._free_heads
+        while heap:
+            head = self._by_sequence.get(heap[0])
+            if head is None or head.hidden_until is not None or head.group.first is not head:
+                heapq.heappop(heap)
+                continue
+            assert self._horizon is not None
+            return head if head.sequence <= self._horizon.sequence else None
+        return None
+
+    def next_in_group(self, message: Message) -> Message | None:
+        """The message after `message` in its group if it may be handed out with it, else None."""
+        follower = message.group_next
+        if follower is None or follower.hidden_until is not None:
+            return None
+        assert self._horizon is not None
+        return follower if follower.sequence <= self._horizon.sequence else None
+
+    def _offer(self, head: Message) -> None:
+        heapq.heappush(self._free_heads, head.sequence)
+        if len(self._free_heads) > 2 * len(self._groups) + _HEAP_SLACK:
+            heads = (group.first for group in self._groups.values())
+            self._free_heads = [m.sequence for m in heads if m is not None and m.hidden_until is None]
+            heapq.heapify(self._free_heads)
+
+    def _leave_hiding(self, message: Message) -> None:
+        if message.hidden_until is not None:
+            self._hidden_count -= 1
+            message.hidden_until = None
+        if message.in_flight:
+            self.in_flight_count -= 1
+            message.in_flight = False
+
+    def _is_live(self, entry: tuple[float, int]) -> bool:
+        message = self._by_sequence.get(entry[1])
+        return message is not None and message.hidden_until == entry[0]
+
+    def _move_horizon_before_removing(self, message: Message) -> None:
+        horizon = self._horizon
+        if horizon is None or message.sequence > horizon.sequence:
+            return
+        if horizon.next is not None:
+            self._horizon = horizon.next
+        elif horizon is message:
+            self._horizon = message.previous

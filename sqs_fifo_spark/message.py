@@ -1,0 +1,152 @@
+"""A received message, its Arrow form, and the receipt that holds it.
+
+Sources: `ReceiveMessage` in the SQS API for the system attributes; SQS gives times in milliseconds since
+the Unix epoch and all system attributes as strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+SYSTEM_ATTRIBUTES = (
+    "MessageGroupId",
+    "MessageDeduplicationId",
+    "SequenceNumber",
+    "SentTimestamp",
+    "ApproximateFirstReceiveTimestamp",
+    "ApproximateReceiveCount",
+    "SenderId",
+    "AWSTraceHeader",
+    "DeadLetterQueueSourceArn",
+)
+"""The system attributes that a receive asks for."""
+
+_ATTRIBUTE_VALUE = pa.struct([("dataType", pa.string()), ("stringValue", pa.string()), ("binaryValue", pa.binary())])
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+ARROW_SCHEMA = pa.schema(
+    [
+        ("messageId", pa.string()),
+        ("body", pa.string()),
+        ("messageGroupId", pa.string()),
+        ("messageDeduplicationId", pa.string()),
+        ("sequenceNumber", pa.string()),
+        ("sentTimestamp", _TIMESTAMP),
+        ("firstReceiveTimestamp", _TIMESTAMP),
+        ("receiveCount", pa.int32()),
+        ("senderId", pa.string()),
+        ("awsTraceHeader", pa.string()),
+        ("deadLetterQueueSourceArn", pa.string()),
+        ("messageAttributes", pa.map_(pa.string(), _ATTRIBUTE_VALUE)),
+    ]
+)
+"""The source's columns, in order, as Arrow types."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Our hold on one message: all that renewing, deleting and judging it takes, without its body.
+
+    `receive` tells the receives of one reader apart: delete and renew calls are built from receipts of the
+    same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that was
+    received but is not served in its epoch, because somebody else may be serving it.
+    """
+
+    message_id: str
+    receipt_handle: str = field(repr=False)
+    message_group_id: str
+    sequence_number: int
+    receive_count: int
+    sent_at_ms: int
+    received_at: float
+    receive: int
+    deferred: bool = False
+
+
+@dataclass(frozen=True)
+class Message:
+    """One received message: its receipt, and its row with a value for each column of `ARROW_SCHEMA`."""
+
+    receipt: Receipt
+    row: tuple[Any, ...] = field(repr=False)
+    size: int
+    """Bytes of the body and of the attributes' names, types and values, as SQS counts them."""
+
+
+def from_sqs(answer: Mapping[str, Any], *, receive: int, received_at: float) -> Message:
+    """Return the message that stands in one entry of a `ReceiveMessage` answer."""
+    system: Mapping[str, str] = answer.get("Attributes", {})
+    body: str = answer["Body"]
+    attributes: Mapping[str, Mapping[str, Any]] = answer.get("MessageAttributes") or {}
+    sent_at_ms = int(system.get("SentTimestamp", 0))
+    first_received_ms = system.get("ApproximateFirstReceiveTimestamp")
+    receipt = Receipt(
+        message_id=answer["MessageId"],
+        receipt_handle=answer["ReceiptHandle"],
+        message_group_id=system["MessageGroupId"],
+        sequence_number=int(system["SequenceNumber"]),
+        receive_count=int(system["ApproximateReceiveCount"]),
+        sent_at_ms=sent_at_ms,
+        received_at=received_at,
+        receive=receive,
+    )
+    row = (
+        receipt.message_id,
+        body,
+        receipt.message_group_id,
+        system.get("MessageDeduplicationId"),
+        system["SequenceNumber"],
+        sent_at_ms * 1000,
+        int(first_received_ms) * 1000 if first_received_ms else None,
+        receipt.receive_count,
+        system.get("SenderId"),
+        system.get("AWSTraceHeader"),
+        system.get("DeadLetterQueueSourceArn"),
+        [
+            (
+                name,
+                {
+                    "dataType": value.get("DataType"),
+                    "stringValue": value.get("StringValue"),
+                    "binaryValue": value.get("BinaryValue"),
+                },
+            )
+            for name, value in attributes.items()
+        ],
+    )
+    return Message(receipt, row, _size(body, attributes))
+
+
+def _size(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
+    size = len(body.encode("utf-8"))
+    for name, value in attributes.items():
+        size += len(name.encode("utf-8")) + len(value.get("DataType", "").encode("utf-8"))
+        size += len(value.get("StringValue", "").encode("utf-8")) + len(value.get("BinaryValue", b""))
+    return size
+
+
+def to_arrow(messages: Sequence[Message]) -> pa.RecordBatch:
+    """Return the messages' rows, in order, with the schema `ARROW_SCHEMA`."""
+    columns = zip(*(message.row for message in messages), strict=True) if messages else ([] for _ in ARROW_SCHEMA)
+    arrays = [pa.array(values, column.type) for values, column in zip(columns, ARROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def from_arrow(receipts: Sequence[Receipt], rows: pa.RecordBatch) -> list[Message]:
+    """Return the messages that `to_arrow` made `rows` of; `receipts` has one for each row, in order."""
+    # Timestamps go back to the numbers that they were made of: Arrow takes no mix of the two.
+    columns = [
+        (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        for column in rows.columns
+    ]
+    messages = []
+    for receipt, row in zip(receipts, zip(*columns, strict=True), strict=True):
+        attributes = {
+            name: {key[0].upper() + key[1:]: text for key, text in value.items() if text is not None}
+            for name, value in row[-1] or ()
+        }
+        messages.append(Message(receipt, row, _size(row[1], attributes)))
+    return messages

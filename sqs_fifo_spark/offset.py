@@ -1,0 +1,37 @@
+"""What an offset means: how far a query has taken from its queue, as Spark writes it to its offset log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqs_fifo_spark.errors import DataLossError
+
+
+@dataclass(frozen=True)
+class Offset:
+    """All epochs up to `epoch` of the journal `journal` have been given to Spark.
+
+    An epoch is what one micro-batch takes. `partitions` is the number of partitions of `epoch` itself; it stands
+    here so that a replay plans the same partitions. Epoch 0 has none and is where a new journal begins.
+    """
+
+    journal: str
+    epoch: int
+    partitions: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the dict for Spark. Its key order is fixed, because Spark compares the JSON texts."""
+        return {"journal": self.journal, "epoch": self.epoch, "partitions": self.partitions}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Offset:
+        """Return the offset that Spark handed back. Raises DataLossError for a checkpoint not written by us."""
+        try:
+            return cls(str(value["journal"]), int(value["epoch"]), int(value["partitions"]))
+        except (KeyError, TypeError, ValueError):
+            raise DataLossError(
+                "the checkpoint holds an offset that this source did not write. Use the checkpoint of this query, or "
+                "a new checkpoint location."
+            ) from None

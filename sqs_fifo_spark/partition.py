@@ -1,0 +1,215 @@
+"""The executor's side: read one partition of one epoch, the same rows however often it is asked.
+
+    segment there?  -> serve it
+    else            receive under a lease, seal, serve what is sealed
+
+The first row is served after the segment exists, so a partition without a segment has never shown a row to
+anyone and may receive afresh. What is received twice is not decided here: a message that somebody received before
+is deferred, and the driver decides about it once the epoch is closed and nothing can be sealed any more.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.errors import EpochSettledError, JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.lease import Heartbeat, Lease
+from sqs_fifo_spark.message import Message, Receipt, from_arrow, to_arrow
+from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.queue import MAX_ENTRIES, Queue, over_all
+from sqs_fifo_spark.segment import Origin, Segment
+from sqs_fifo_spark.store import Store, open_store
+
+_log = logging.getLogger(__name__)
+ROWS_PER_BATCH = 2_000
+
+
+@dataclass(frozen=True)
+class PartitionPlan:
+    """What one task is to read, made by the driver; the same for every attempt.
+
+    `handed` are messages that the driver's probe received, and `carried` names messages that an earlier epoch
+    deferred: both are decided, and served before anything that the task receives itself.
+    """
+
+    journal: str
+    epoch: int
+    partition: int
+    max_messages: int
+    max_bytes: int
+    handed: tuple[Message, ...] = ()
+    carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
+    """Yield the partition's rows, in order, with the columns of `ARROW_SCHEMA`.
+
+    Runs in an executor's Python worker; may run many times, at once and after the query. Raises EpochSettledError
+    for an epoch that is committed, JournalCorruptError for a damaged segment, and the errors of queue and store.
+    """
+    journal = Journal(_store(options.journal_location), plan.journal)
+    rows = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK)
+    for start in range(0, rows.num_rows, ROWS_PER_BATCH):
+        yield rows.slice(start, ROWS_PER_BATCH)
+
+
+def serve(plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock) -> pa.RecordBatch:
+    """Return the partition's rows, from its segment, which is made first if there is none."""
+    sealed = journal.read(journal.segment_name(plan.epoch, plan.partition))
+    return (sealed or _receive_and_seal(plan, queue, journal, options, clock)).served()
+
+
+class _Catch:
+    """The messages of one attempt in the order in which they are served, with the deferred ones marked.
+
+    A message is deferred when it was received before, by whomever; when it does not follow what its group has
+    here; and when something of its group before it is deferred.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.size = 0
+        self._last_of_group: dict[str, int] = {}
+        self._deferred_groups: set[str] = set()
+
+    def add(self, messages: Iterable[Message], *, decided: bool) -> None:
+        """Take messages of one receive. `decided` says that the driver has found them nobody else's."""
+        for message in sorted(messages, key=lambda message: message.receipt.sequence_number):
+            receipt = message.receipt
+            group = receipt.message_group_id
+            follows = receipt.sequence_number > self._last_of_group.get(group, -1)
+            if not follows or group in self._deferred_groups or (receipt.receive_count > 1 and not decided):
+                self._deferred_groups.add(group)
+                message = replace(message, receipt=replace(receipt, deferred=True))
+            else:
+                self._last_of_group[group] = receipt.sequence_number
+            self.messages.append(message)
+            self.size += message.size
+
+
+def _receive_and_seal(
+    plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
+) -> Segment:
+    origin = Origin(plan.journal, plan.epoch, plan.partition, uuid.uuid4().hex)
+    lease = Lease(queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s)
+    heartbeat = Heartbeat(lease, clock, every_s=options.heartbeat_s)
+    decided = _decided(plan, journal)
+    heartbeat.start()
+    try:
+        received = _receive(plan, decided, queue, lease, options, clock)
+        heartbeat.check()
+        catch = _Catch()
+        catch.add(decided, decided=True)
+        catch.add(received, decided=False)
+        segment = Segment(origin, tuple(message.receipt for message in catch.messages), to_arrow(catch.messages))
+        try:
+            sealed = journal.seal(segment)
+            if sealed.origin.writer != origin.writer:
+                _keep_spare(received, origin, journal)
+        except EpochSettledError:
+            _release(received, queue)
+            raise
+    finally:
+        heartbeat.stop()
+    return sealed
+
+
+def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
+    """Return the messages that the plan hands over, those carried from the journal with their rows.
+
+    Their receives are numbered afresh from 0; this attempt's own follow.
+    """
+    messages: list[Message] = []
+    numbers: dict[tuple[str, int], int] = {}
+
+    def take(message: Message, name: str) -> None:
+        number = numbers.setdefault((name, message.receipt.receive), len(numbers))
+        messages.append(replace(message, receipt=replace(message.receipt, deferred=False, receive=number)))
+
+    for message in plan.handed:
+        take(message, "")
+    for name, message_ids in plan.carried:
+        source = journal.read(name)
+        if source is None:
+            raise EpochSettledError(
+                f"'{name}', from which epoch {plan.epoch} takes over messages, is gone: the epoch is committed."
+            )
+        newest = {message.receipt.message_id: message for message in from_arrow(source.receipts, source.rows)}
+        for message_id in message_ids:
+            take(newest[message_id], name)
+    return messages
+
+
+def _receive(
+    plan: PartitionPlan,
+    decided: list[Message],
+    queue: Queue,
+    lease: Lease,
+    options: SourceOptions,
+    clock: Clock,
+) -> list[Message]:
+    """Receive until a limit, the first empty answer, or the end of the fetch time. Return what is still held."""
+    received: list[Message] = []
+    count, size = len(decided), sum(message.size for message in decided)
+    deadline = clock.monotonic() + options.max_fetch_s
+    receive = 1 + max((message.receipt.receive for message in decided), default=-1)
+    while count < plan.max_messages and size < plan.max_bytes:
+        asked_at = clock.monotonic()
+        if asked_at >= deadline:
+            break
+        try:
+            answer = queue.receive(
+                min(MAX_ENTRIES, plan.max_messages - count), receive=receive, budget_s=deadline - asked_at
+            )
+        except TransientQueueError as error:
+            _log.warning("epoch %d, partition %d stops receiving early: %s", plan.epoch, plan.partition, error)
+            break
+        if not answer:
+            break
+        lease.hold((message.receipt for message in answer), since=asked_at)
+        received += answer
+        count += len(answer)
+        size += sum(message.size for message in answer)
+        receive += 1
+    # A group of which anything has lapsed may be somebody else's by now. SQS hands it out again.
+    lapsed = {each.receipt.message_group_id for each in received if not lease.is_held(each.receipt)}
+    return [message for message in received if message.receipt.message_group_id not in lapsed]
+
+
+def _keep_spare(received: list[Message], origin: Origin, journal: Journal) -> None:
+    """Give what this attempt received, though another attempt's segment won, to the next epoch."""
+    if not received:
+        return
+    deferred = [replace(message, receipt=replace(message.receipt, deferred=True)) for message in received]
+    segment = Segment(origin, tuple(message.receipt for message in deferred), to_arrow(deferred))
+    try:
+        journal.put_spare(segment)
+    except JournalUnavailableError as error:
+        _log.warning(
+            "%d messages that a second attempt received come again after their visibility timeout: %s",
+            len(received),
+            error,
+        )
+
+
+def _release(messages: Iterable[Message], queue: Queue) -> None:
+    receipts: list[Receipt] = [message.receipt for message in messages]
+    over_all(lambda entries: queue.extend(entries, 0, budget_s=1.0), receipts)
+
+
+@functools.cache
+def _store(location: str) -> Store:
+    """This process's store at `location`; never shared with a forked child."""
+    return open_store(location)
+
+
+os.register_at_fork(after_in_child=_store.cache_clear)

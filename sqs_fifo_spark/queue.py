@@ -1,0 +1,377 @@
+"""The SQS calls that the source makes, on one FIFO queue; botocore's errors become ours here and nowhere else.
+
+A batch call takes at most ten entries and answers for each of them. `Failed` entries are never dropped: they
+are tried again while there is time, and each receipt ends in exactly one `Outcome`.
+
+Error semantics: throttling, server errors, timeouts and lost connections are tried again within a budget, then
+raised as TransientQueueError; a refused credential or permission is AccessDeniedError; a missing queue is
+QueueNotFoundError; everything else that SQS refuses is QueueRequestError.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import botocore.exceptions
+import botocore.parsers
+
+from sqs_fifo_spark import aws
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    NotFifoQueueError,
+    OptionError,
+    QueueNotFoundError,
+    QueueRequestError,
+    SqsFifoError,
+    TransientQueueError,
+)
+from sqs_fifo_spark.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
+from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.retry import retry_transient
+
+MAX_ENTRIES = 10
+CALL_BUDGET_S = 30.0
+"""How long a call is tried again when its caller has no closer deadline."""
+
+_DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignature",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "InvalidSecurity",
+        "KmsAccessDenied",
+        "KMS.AccessDeniedException",
+        "KmsOptInRequired",
+        "MissingAuthenticationToken",
+        "OptInRequired",
+        "SignatureDoesNotMatch",
+        "UnauthorizedOperation",
+        "UnrecognizedClientException",
+    }
+)
+_MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
+_TRANSIENT = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "OverLimit",
+        "RequestLimitExceeded",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "TooManyRequestsException",
+        "Unavailable",
+    }
+)
+# Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
+_NO_HANDLE = "sqs-fifo-spark-permission-check"
+
+
+class Outcome(enum.Enum):
+    """How one entry of a batch call ended."""
+
+    DONE = "done"
+    GONE = "gone"
+    """The hold on the message is lost: its handle expired, or the message is not in flight any more."""
+    FAILED = "failed"
+    """No answer for this entry within the budget: nothing is known, and it may be tried again."""
+
+
+@dataclass(frozen=True)
+class QueueFacts:
+    """What the queue says of itself."""
+
+    arn: str
+    retention_s: int
+    max_receive_count: int | None
+    """None without a redrive policy."""
+
+
+class Queue:
+    """One FIFO queue, for one process. Built without any call; all methods may be used by several threads."""
+
+    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+        self._url = options.queue_url
+        self._visibility_timeout_s = options.visibility_timeout_s
+        self._clock = clock
+        self._config = aws.ClientConfig(
+            options.region,
+            options.endpoint_url,
+            options.role_arn,
+            options.role_session_name,
+            options.external_id,
+        )
+
+    def describe(self) -> QueueFacts:
+        """Return the queue's own facts.
+
+        Raises QueueNotFoundError, NotFifoQueueError or AccessDeniedError with one line for the user.
+        """
+        attributes = self._attributes("All")
+        if attributes.get("FifoQueue") != "true":
+            raise NotFifoQueueError(
+                f"'{self._url}' is a standard queue: it has no message groups, whose order this source keeps. "
+                "Use a FIFO queue."
+            )
+        policy = attributes.get("RedrivePolicy")
+        return QueueFacts(
+            arn=attributes["QueueArn"],
+            retention_s=int(attributes.get("MessageRetentionPeriod", 345_600)),
+            max_receive_count=_max_receive_count(policy) if policy else None,
+        )
+
+    def require_permissions(self) -> None:
+        """Raise AccessDeniedError unless messages may be deleted and their visibility changed.
+
+        Both calls carry one impossible handle, which SQS refuses after it has checked the permission; no message
+        is touched. Receiving is known by the first receive itself.
+        """
+        entry = {"Id": "0", "ReceiptHandle": _NO_HANDLE}
+        checks: Sequence[tuple[str, Mapping[str, Any]]] = (
+            ("delete_message_batch", entry),
+            ("change_message_visibility_batch", {**entry, "VisibilityTimeout": 0}),
+        )
+        for operation, refused in checks:
+            try:
+                answer = self._retrying(operation, CALL_BUDGET_S, Entries=[refused])
+            except QueueRequestError:
+                continue  # refused for the handle, so allowed
+            for failed in answer.get("Failed", ()):
+                error = _error(operation, self._url, failed["Code"], failed.get("Message", ""))
+                if isinstance(error, AccessDeniedError):
+                    raise error
+
+    def approximate_messages(self) -> int:
+        """Return about how many messages are waiting; SQS counts those of locked groups too."""
+        return int(self._attributes("ApproximateNumberOfMessages")["ApproximateNumberOfMessages"])
+
+    def time_ms(self) -> int:
+        """Return SQS's own time, the clock of `SentTimestamp`, cut to whole seconds; in milliseconds."""
+        answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=["QueueArn"])
+        told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return int(parsedate_to_datetime(told).timestamp() if told else self._clock.now()) * 1_000
+
+    def receive(
+        self, max_messages: int, *, receive: int, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S
+    ) -> list[Message]:
+        """Return up to `max_messages` (at most ten) messages, hidden from others for the visibility timeout.
+
+        With `wait_time_s` the call blocks until a message comes or the time is over. Retries carry the same
+        attempt id, so that messages whose answer was lost on the wire are handed out again (SQS keeps them for 5
+        minutes). `receive` becomes the number of this receive in each receipt.
+        """
+        attempt_id = str(uuid.uuid4())
+
+        def call() -> list[Message]:
+            nonlocal attempt_id
+            asked_at = self._clock.now()
+            try:
+                answer = self._call(
+                    "receive_message",
+                    wait_time_s,
+                    MaxNumberOfMessages=min(MAX_ENTRIES, max_messages),
+                    WaitTimeSeconds=wait_time_s,
+                    VisibilityTimeout=self._visibility_timeout_s,
+                    ReceiveRequestAttemptId=attempt_id,
+                    MessageSystemAttributeNames=list(SYSTEM_ATTRIBUTES),
+                    MessageAttributeNames=["All"],
+                )
+            except _VoidAttemptError as error:
+                attempt_id = str(uuid.uuid4())
+                raise TransientQueueError(str(error)) from None
+            return [from_sqs(each, receive=receive, received_at=asked_at) for each in answer.get("Messages", ())]
+
+        return retry_transient(call, clock=self._clock, budget_s=budget_s)
+
+    def delete(self, receipts: Sequence[Receipt], *, budget_s: float = CALL_BUDGET_S) -> list[Outcome]:
+        """Delete up to ten messages; return the outcome of each, in order.
+
+        GONE says that the handle expired, so that SQS refused: the message will come again.
+        """
+        entries = [{"ReceiptHandle": receipt.receipt_handle} for receipt in receipts]
+        return self._batch("delete_message_batch", entries, budget_s)
+
+    def extend(
+        self, receipts: Sequence[Receipt], visibility_timeout_s: int, *, budget_s: float = CALL_BUDGET_S
+    ) -> list[Outcome]:
+        """Hide up to ten messages for `visibility_timeout_s` from now; 0 releases them. Return the outcomes."""
+        entries = [
+            {"ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": visibility_timeout_s} for receipt in receipts
+        ]
+        return self._batch("change_message_visibility_batch", entries, budget_s)
+
+    def _attributes(self, name: str) -> Mapping[str, str]:
+        answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=[name])
+        attributes: Mapping[str, str] = answer.get("Attributes", {})
+        return attributes
+
+    def _batch(self, operation: str, entries: Sequence[Mapping[str, Any]], budget_s: float) -> list[Outcome]:
+        outcomes = [Outcome.FAILED] * len(entries)
+        pending = list(range(len(entries)))
+
+        def call() -> None:
+            nonlocal pending
+            # Positions serve as ids: a message that came twice may stand twice in one call.
+            answer = self._call(operation, Entries=[{"Id": str(index), **entries[index]} for index in pending])
+            for done in answer.get("Successful", ()):
+                outcomes[int(done["Id"])] = Outcome.DONE
+            again = []
+            for failed in answer.get("Failed", ()):
+                error = _error(operation, self._url, failed["Code"], failed.get("Message", ""), sender_fault=failed)
+                if isinstance(error, _LostHoldError):
+                    outcomes[int(failed["Id"])] = Outcome.GONE
+                elif isinstance(error, TransientQueueError):
+                    again.append(int(failed["Id"]))
+                else:
+                    raise error
+            answered = {int(each["Id"]) for each in (*answer.get("Successful", ()), *answer.get("Failed", ()))}
+            pending = [index for index in pending if index in again or index not in answered]
+            if pending:
+                raise TransientQueueError(f"{operation}: {len(pending)} of {len(entries)} entries failed")
+
+        try:
+            retry_transient(call, clock=self._clock, budget_s=budget_s)
+        except TransientQueueError:
+            return outcomes  # what is still pending stands as FAILED
+        return outcomes
+
+    def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
+        return retry_transient(lambda: self._call(operation, **arguments), clock=self._clock, budget_s=budget_s)
+
+    def _call(self, operation: str, wait_time_s: int = 0, **arguments: Any) -> Mapping[str, Any]:
+        with aws.without_sdk_logs():
+            try:
+                client = aws.sqs_client(self._config, wait_time_s)
+                answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
+                return answer
+            except botocore.exceptions.ClientError as error:
+                told = error.response.get("Error", {})
+                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                raise _error(
+                    operation,
+                    self._url,
+                    str(told.get("Code", "")),
+                    str(told.get("Message", "")),
+                    status=status,
+                ) from None
+            except botocore.exceptions.NoRegionError:
+                raise OptionError(
+                    "option 'region' is missing, the queue's URL names none, and the AWS chain has none. "
+                    "Give region, such as eu-west-1."
+                ) from None
+            except (
+                botocore.exceptions.NoCredentialsError,
+                botocore.exceptions.PartialCredentialsError,
+                botocore.exceptions.CredentialRetrievalError,
+                botocore.exceptions.TokenRetrievalError,
+                botocore.exceptions.UnauthorizedSSOTokenError,
+                botocore.exceptions.ProfileNotFound,
+            ) as error:
+                raise AccessDeniedError(
+                    f"no usable AWS credentials for '{self._url}' ({type(error).__name__}). Give the driver and the "
+                    "executors credentials by environment, profile, instance role or 'roleArn'."
+                ) from None
+            except (
+                botocore.exceptions.HTTPClientError,
+                botocore.exceptions.ConnectionError,
+                botocore.parsers.ResponseParserError,
+            ) as error:
+                raise TransientQueueError(
+                    f"{operation} on '{self._url}' had no usable answer ({type(error).__name__}). Check the network, "
+                    "'region' and 'endpointUrl'."
+                ) from None
+            except botocore.exceptions.BotoCoreError as error:
+                raise QueueRequestError(
+                    f"{operation} on '{self._url}' could not be made ({type(error).__name__})."
+                ) from None
+
+
+class _LostHoldError(QueueRequestError):
+    """The entry's handle does not hold its message any more."""
+
+
+class _VoidAttemptError(QueueRequestError):
+    """The attempt id of a receive is void: one of its messages was deleted or released since."""
+
+
+def _error(
+    operation: str,
+    queue_url: str,
+    code: str,
+    message: str,
+    *,
+    status: int = 400,
+    sender_fault: Mapping[str, Any] | None = None,
+) -> SqsFifoError:
+    """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
+    said = f"{operation} on '{queue_url}': {code}"
+    if code in _DENIED or status == 403:
+        return AccessDeniedError(
+            f"AWS denied {said}. Grant the permission, or correct the credentials; 'sqs:ReceiveMessage', "
+            "'sqs:DeleteMessage', 'sqs:ChangeMessageVisibility' and 'sqs:GetQueueAttributes' are needed."
+        )
+    if code in _MISSING:
+        return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
+    server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
+    if code in _TRANSIENT or "Throttl" in code or server_fault:
+        return TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
+    text = message.lower()
+    if "receiverequestattemptid is not valid anymore" in text:
+        return _VoidAttemptError(f"{said}: the attempt id is void")
+    if (
+        code in ("ReceiptHandleIsInvalid", "MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight")
+        or "receipt handle has expired" in text
+        or "not available for visibility timeout change" in text
+        or "total visibilitytimeout" in text
+    ):
+        return _LostHoldError(said)
+    return QueueRequestError(f"SQS refused {said}. The request cannot succeed as it is; nothing was deleted.")
+
+
+def _max_receive_count(redrive_policy: str) -> int | None:
+    try:
+        return int(json.loads(redrive_policy)["maxReceiveCount"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def in_entries(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
+    """Return the receipts in lists for one batch call each: whole receives, together while they fit in ten.
+
+    AWS advises to build batches from handles of one receive. A receive holds the heads of its groups in front.
+    """
+    calls: list[list[Receipt]] = []
+    by_receive: dict[int, list[Receipt]] = {}
+    for receipt in receipts:
+        by_receive.setdefault(receipt.receive, []).append(receipt)
+    for received in by_receive.values():
+        for start in range(0, len(received), MAX_ENTRIES):
+            part = received[start : start + MAX_ENTRIES]
+            if calls and len(calls[-1]) + len(part) <= MAX_ENTRIES:
+                calls[-1].extend(part)
+            else:
+                calls.append(part)
+    return calls
+
+
+def over_all(
+    call: Callable[[list[Receipt]], list[Outcome]],
+    receipts: Iterable[Receipt],
+    mapper: Callable[..., Iterable[list[Outcome]]] = map,
+) -> list[tuple[Receipt, Outcome]]:
+    """Return each receipt with its outcome of `call`, made for ten at a time; `mapper` may run them at once."""
+    entries = in_entries(receipts)
+    answers = mapper(call, entries)
+    return [pair for part, outcomes in zip(entries, answers, strict=True) for pair in zip(part, outcomes, strict=True)]

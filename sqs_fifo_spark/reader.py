@@ -1,0 +1,100 @@
+"""Spark's stream reader over `Driver` and `partition`: who calls what, and on which side.
+
+Spark builds a reader in several processes for one query, to use one and to pickle another, so building one does
+nothing. Only the reader process beside the driver ever makes a `Driver`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.driver import Driver
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.partition import PartitionPlan, read_partition
+from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.store import open_store
+
+try:
+    from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # before Spark 4.2, which neither limits a read nor asks for the end of AvailableNow
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Stands for Spark's class of that name where there is none."""
+
+    ReadLimit = ReadMaxRows = None  # type: ignore[assignment,misc]
+
+CONCURRENT_CALLS = 8
+"""Delete and renewal calls that the driver has under way at once."""
+
+
+class SqsFifoPartition(InputPartition):
+    """One partition's plan, pickled to the executors."""
+
+    def __init__(self, plan: PartitionPlan) -> None:
+        super().__init__(plan)
+
+
+class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads one FIFO queue as a stream. `read` runs on executors, everything else in the driver's reader process.
+
+    An offset is an `Offset` as JSON.
+    """
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._driver_or_none: Driver | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._driver.initial_offset().to_json()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Return the next epoch's offset, or `start`. Spark before 4.2 gives no arguments."""
+        max_messages = limit.max_rows if ReadMaxRows is not None and isinstance(limit, ReadMaxRows) else None
+        known = None if start is None else Offset.from_json(start)
+        return self._driver.latest_offset(known, max_messages).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        plans = self._driver.plan(Offset.from_json(start), Offset.from_json(end))
+        return [SqsFifoPartition(plan) for plan in plans]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        names = self._schema.names
+        for batch in read_partition(self._options, partition.value):
+            yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._driver.commit(Offset.from_json(end))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_messages_per_trigger)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._driver.prepare_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._driver.report()
+
+    def stop(self) -> None:
+        if self._driver_or_none is not None:
+            self._driver_or_none.stop()
+
+    @property
+    def _driver(self) -> Driver:
+        if self._driver_or_none is None:
+            calls = ThreadPoolExecutor(CONCURRENT_CALLS, thread_name_prefix="sqs-fifo-call")
+            self._driver_or_none = Driver(
+                self._options,
+                queue=Queue(self._options, SYSTEM_CLOCK),
+                store=lambda: open_store(self._options.journal_location),
+                clock=SYSTEM_CLOCK,
+                mapper=calls.map,
+            )
+        return self._driver_or_none

@@ -1,0 +1,253 @@
+"""Durable bytes under a name, on a local path or an object store: get, list, put-if-absent, delete.
+
+Names are relative paths with `/`. What the journal builds on, for every store here:
+
+- an object appears whole or not at all, and never changes afterwards;
+- of several `put_if_absent` for one name at most one returns True;
+- a list made after a put has returned shows the object.
+
+Error semantics: anything that keeps the store from a definite answer is JournalUnavailableError, also after a
+put that may have happened. A `put_if_absent` that returns False may have been beaten by its own earlier attempt
+whose answer was lost: the caller recognises its own content.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import obstore
+import obstore.exceptions
+import obstore.store
+
+from sqs_fifo_spark.aws import S3Credentials
+from sqs_fifo_spark.errors import JournalUnavailableError
+
+RETRY_BUDGET = timedelta(seconds=30)
+
+
+class Store(Protocol):
+    """What the journal needs of the place where it lives."""
+
+    location: str
+
+    def get(self, name: str) -> bytes | None:
+        """Return the object's bytes, or None if there is none."""
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        """Return up to `length` bytes from `start`, fewer at the object's end, or None if there is no object."""
+
+    def list(self, prefix: str) -> list[str]:
+        """Return the names of all objects below the folder `prefix`, sorted."""
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        """Create the object durably and return True, or return False if the name is taken."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove the objects; one that is not there is as good as removed."""
+
+
+def open_store(location: str) -> Store:
+    """Return the store at `location`, a checked `journalLocation`; no object is read or written."""
+    if "://" not in location:
+        return FileStore(Path(location))
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        return FileStore(Path(url2pathname(parts.path)))
+    return ObjectStore(location)
+
+
+class FileStore:
+    """A directory on a file system that driver and executors share and that has hard links.
+
+    Directories are made 0700 and files 0600, because bodies are somebody's data. A put is on disk (fsync) before
+    it returns. Hard links give put-if-absent: linking to a taken name fails, also on NFS.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.location = str(root)
+        self._root = root
+
+    def get(self, name: str) -> bytes | None:
+        with self._errors("read", name):
+            try:
+                return (self._root / name).read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        with self._errors("read", name):
+            try:
+                with (self._root / name).open("rb") as file:
+                    file.seek(start)
+                    return file.read(length)
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> list[str]:
+        with self._errors("list", prefix):
+            return sorted(
+                str(Path(folder, file).relative_to(self._root))
+                for folder, _, files in os.walk(self._root / prefix, onerror=_raise_unless_missing)
+                for file in files
+                if not file.startswith(".")
+            )
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._root / name
+        with self._errors("write", name):
+            self._make_folder(path.parent)
+            draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+            try:
+                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                try:
+                    os.link(draft, path)
+                except FileExistsError:
+                    return False
+            finally:
+                draft.unlink(missing_ok=True)
+            _sync_folder(path.parent)
+            return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        folders = set()
+        for name in names:
+            with self._errors("delete", name):
+                (self._root / name).unlink(missing_ok=True)
+                folders.add((self._root / name).parent)
+        for folder in folders - {self._root}:
+            self._remove_if_empty(folder)
+
+    def _make_folder(self, folder: Path) -> None:
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for each in reversed(missing):
+            each.mkdir(mode=0o700, exist_ok=True)
+            _sync_folder(each.parent)
+
+    def _remove_if_empty(self, folder: Path) -> None:
+        """Remove a folder of a dropped epoch, with the drafts of writers that died in it."""
+        try:
+            entries = list(os.scandir(folder))
+            if all(entry.name.startswith(".") for entry in entries):
+                for entry in entries:
+                    Path(entry.path).unlink(missing_ok=True)
+                folder.rmdir()
+        except OSError:
+            # Somebody is writing there, or was faster: the folder is empty some other time, or stays.
+            return
+
+    @contextmanager
+    def _errors(self, action: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise JournalUnavailableError(
+                f"cannot {action} '{name}' in the journal at '{self.location}': {error.strerror or type(error).__name__}. "
+                "The location must be writable by driver and executors, have room, and support hard links."
+            ) from None
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable: a file's own fsync does not."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class ObjectStore:
+    """A prefix in S3, Google Cloud Storage or Azure, through obstore and its conditional put.
+
+    S3 takes credentials and region from the chain that boto3 uses, and the endpoint from AWS_ENDPOINT_URL_S3 or
+    AWS_ENDPOINT_URL as the AWS SDKs do; the others from their usual environment variables.
+    """
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        with self._errors("open", ""):
+            self._store: Any = obstore.store.from_url(
+                location,
+                retry_config={"max_retries": 10, "retry_timeout": RETRY_BUDGET},
+                **(_s3_arguments() if location.startswith(("s3:", "s3a:")) else {}),
+            )
+
+    def get(self, name: str) -> bytes | None:
+        with self._errors("read", name):
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except (FileNotFoundError, obstore.exceptions.NotFoundError):
+                return None
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        with self._errors("read", name):
+            try:
+                # Options rather than get_range, which refuses a range past the end on some stores.
+                answer = obstore.get(self._store, name, options={"range": (start, start + length)})
+                return bytes(answer.bytes())
+            except (FileNotFoundError, obstore.exceptions.NotFoundError):
+                return None
+
+    def list(self, prefix: str) -> list[str]:
+        with self._errors("list", prefix):
+            return sorted(str(each["path"]) for each in obstore.list(self._store, prefix).collect())
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        with self._errors("write", name):
+            try:
+                obstore.put(self._store, name, data, mode="create")
+            except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+                return False
+            return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            with self._errors("delete", name):
+                try:
+                    obstore.delete(self._store, name)
+                except (FileNotFoundError, obstore.exceptions.NotFoundError):
+                    continue
+
+    @contextmanager
+    def _errors(self, action: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (obstore.exceptions.BaseError, OSError, ValueError) as error:
+            reason = str(error).partition("\n")[0][:200]
+            raise JournalUnavailableError(
+                f"cannot {action} '{name}' in the journal at '{self.location}' ({type(error).__name__}: {reason}). "
+                "Check that the bucket exists and that driver and executors may read, list, write and delete there."
+            ) from None
+
+
+def _s3_arguments() -> dict[str, Any]:
+    credentials = S3Credentials()
+    arguments: dict[str, Any] = {"client_options": {}}
+    if credentials:
+        arguments["credential_provider"] = credentials
+    if credentials.region and "AWS_REGION" not in os.environ:
+        arguments["region"] = credentials.region
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        arguments["endpoint"] = endpoint
+        arguments["client_options"]["allow_http"] = endpoint.startswith("http://")
+    return arguments

@@ -1,0 +1,98 @@
+"""Fixtures for tests with a queue or with Spark. Nothing here starts a JVM until a test asks for `spark`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sqs_fifo_spark.local import LocalQueueServer
+
+# Before any client or JVM exists, because Spark's Python workers inherit it from the JVM: dummy credentials,
+# nothing of the developer's own AWS settings, and no proxy between a test and this machine.
+_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+}
+_UNWANTED = (
+    "AWS_PROFILE",
+    "AWS_SESSION_TOKEN",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_SQS",
+    "AWS_ENDPOINT_URL_S3",
+)
+
+_numbers = itertools.count(1)
+
+
+def pytest_configure() -> None:
+    os.environ.update(_ENVIRONMENT)
+    for name in _UNWANTED:
+        os.environ.pop(name, None)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark for all tests, with two cores and everything on this machine."""
+    from pyspark.sql import SparkSession
+
+    home = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("sqs-fifo-spark tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
+        .config("spark.local.dir", str(home / "local"))
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def queue_server() -> Iterator[LocalQueueServer]:
+    """One local queue server for all tests that do not change how it behaves."""
+    from sqs_fifo_spark.local import LocalQueueServer
+
+    with LocalQueueServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def sqs(queue_server: LocalQueueServer) -> Iterator[Any]:
+    """An unmodified boto3 client of `queue_server`."""
+    import boto3
+
+    client = boto3.client("sqs", endpoint_url=queue_server.endpoint_url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def local_queue(sqs: Any) -> Iterator[str]:
+    """The URL of a FIFO queue that this test has for itself."""
+    name = f"test-{next(_numbers)}.fifo"
+    url: str = sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
+    yield url
+    sqs.delete_queue(QueueUrl=url)

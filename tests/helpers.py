@@ -1,0 +1,33 @@
+"""What tests of several kinds share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+
+_PAUSE_S = 0.02
+
+T = TypeVar("T")
+
+
+def wait_until(condition: Callable[[], T], timeout_s: float, what: str) -> T:
+    """Return `condition()`'s result as soon as it is true; fail with `what` after `timeout_s`.
+
+    The only place in the tests that polls. An error in `condition` is raised at once.
+    """
+    deadline = SYSTEM_CLOCK.monotonic() + timeout_s
+    while not (result := condition()):
+        if SYSTEM_CLOCK.monotonic() >= deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}; the last answer was {result!r}")
+        SYSTEM_CLOCK.sleep(_PAUSE_S)
+    return result
+
+
+def depth(sqs: Any, queue_url: str) -> tuple[int, int]:
+    """Return how many messages of the queue are visible, and how many are in flight."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    answer = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=names)
+    visible, in_flight = (int(answer["Attributes"][name]) for name in names)
+    return visible, in_flight

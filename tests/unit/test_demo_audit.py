@@ -1,0 +1,211 @@
+"""The demo's audit: it must find what it is there to find."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sqs_fifo_spark.local.auction import (
+    Audit,
+    Bid,
+    Row,
+    SinkFile,
+    SinkLog,
+    audit,
+    bids,
+    count_rows,
+    read_rows,
+    sendings,
+)
+
+BIDS = bids(200, 5)
+CLEAN = Audit(sent=200, delivered=200, lost=0, doubled=0, out_of_order=0, unknown=0)
+
+
+def rows_of(made: list[Bid], per_batch: int = 50) -> list[Row]:
+    """Rows as a faultless source would deliver them: in order, several micro-batches, two files in each."""
+    return [
+        Row(
+            batch_id=index // per_batch,
+            file=f"{index // per_batch}-{int(bid.auction[-1]) % 2}",
+            group=bid.auction,
+            sequence_number=1000 + 256 * index,
+            auction=bid.auction,
+            number=bid.number,
+        )
+        for index, bid in enumerate(made)
+    ]
+
+
+def positions_of_a_group(rows: list[Row], *, same_batch: bool) -> tuple[int, int]:
+    """Two positions of neighbouring rows of one group, in one micro-batch or in two."""
+    first = next(
+        index
+        for index, row in enumerate(rows)
+        if (following := next((r for r in rows[index + 1 :] if r.group == row.group), None))
+        and (following.batch_id == row.batch_id) is same_batch
+    )
+    second = next(index for index in range(first + 1, len(rows)) if rows[index].group == rows[first].group)
+    return first, second
+
+
+def test_faultless_delivery_is_clean() -> None:
+    """Everything once and in order leaves nothing to complain of."""
+    assert audit(BIDS, rows_of(BIDS)) == CLEAN
+    assert CLEAN.is_clean
+
+
+def test_nothing_sent_is_not_clean() -> None:
+    """A demo that sent nothing has shown nothing."""
+    assert not audit([], []).is_clean
+
+
+@pytest.mark.parametrize("position", [0, 77, 199])
+def test_lost_row_is_found(position: int) -> None:
+    """A row that is missing counts as lost, wherever it was, and as nothing else."""
+    rows = rows_of(BIDS)
+    del rows[position]
+    found = audit(BIDS, rows)
+    assert found == replace(CLEAN, delivered=199, lost=1)
+    assert not found.is_clean
+
+
+@pytest.mark.parametrize("later", [0, 100])
+def test_doubled_row_is_found(later: int) -> None:
+    """A row that comes twice counts as doubled, at once or batches later, whatever its sequence number."""
+    rows = rows_of(BIDS)
+    again = rows[50]._replace(batch_id=rows[50 + later].batch_id, sequence_number=10**9)
+    rows.insert(51 + later, again)
+    found = audit(BIDS, rows)
+    assert found == replace(CLEAN, delivered=201, doubled=1)
+    assert not found.is_clean
+
+
+@pytest.mark.parametrize("same_batch", [True, False], ids=["in a file", "across micro-batches"])
+def test_swapped_rows_are_found(same_batch: bool) -> None:
+    """Two rows of a group that changed places count as out of order, in one file or across micro-batches."""
+    rows = rows_of(BIDS)
+    first, second = positions_of_a_group(rows, same_batch=same_batch)
+    one, other = rows[first], rows[second]
+    rows[first] = other._replace(batch_id=one.batch_id, file=one.file)
+    rows[second] = one._replace(batch_id=other.batch_id, file=other.file)
+    found = audit(BIDS, rows)
+    assert (found.lost, found.doubled) == (0, 0)
+    assert found.out_of_order >= 1
+    assert not found.is_clean
+
+
+def test_bid_numbers_against_sequence_numbers_are_found() -> None:
+    """Sequence numbers that rise do not hide bids that fall."""
+    rows = rows_of(BIDS)
+    first, second = positions_of_a_group(rows, same_batch=True)
+    rows[first], rows[second] = (
+        rows[first]._replace(number=rows[second].number),
+        rows[second]._replace(number=rows[first].number),
+    )
+    assert audit(BIDS, rows) == replace(CLEAN, out_of_order=1)
+
+
+def test_group_in_two_files_of_a_batch_is_found() -> None:
+    """Files of one micro-batch have no order, so a group in two of them has none either."""
+    rows = rows_of(BIDS)
+    _, second = positions_of_a_group(rows, same_batch=True)
+    rows[second] = rows[second]._replace(file="elsewhere")
+    assert audit(BIDS, rows) == replace(CLEAN, out_of_order=1)
+
+
+def test_row_in_a_foreign_group_is_found() -> None:
+    """A bid that arrives in another auction's group is out of order there."""
+    rows = rows_of(BIDS)
+    rows[-1] = rows[-1]._replace(group="auction-999")
+    assert audit(BIDS, rows) == replace(CLEAN, out_of_order=1)
+
+
+def test_row_that_nobody_sent_is_found() -> None:
+    """A delivered row must have been sent."""
+    rows = rows_of(BIDS)
+    rows.append(rows[-1]._replace(number=999, sequence_number=10**9))
+    found = audit(BIDS, rows)
+    assert found == replace(CLEAN, delivered=201, unknown=1)
+    assert not found.is_clean
+
+
+def test_bids_rise_in_each_auction() -> None:
+    """Every auction's bids count from 1 without a gap, their amounts rise, and auctions interleave."""
+    last: dict[str, Bid] = {}
+    for bid in BIDS:
+        before = last.get(bid.auction)
+        assert bid.number == (before.number + 1 if before else 1)
+        assert before is None or bid.amount > before.amount
+        last[bid.auction] = bid
+    assert len(last) == 5
+    assert len({bid.auction for bid in BIDS[100:120]}) > 1
+
+
+def test_duplicates_repeat_an_earlier_sending() -> None:
+    """Sendings hold every bid in order, and some again, each only after its first time."""
+    made = bids(2000, 20)
+    sent = list(sendings(made))
+    counts = Counter(sent)
+    assert list(dict.fromkeys(sent)) == made
+    assert len(made) < len(sent) < 1.1 * len(made)
+    assert all(bid.deduplication_id == f"{bid.auction}-{bid.number}" for bid in counts)
+    assert len({bid.deduplication_id for bid in made}) == len(made)
+
+
+def test_same_arguments_give_the_same_bids() -> None:
+    """A demo that failed can be played again."""
+    assert bids(200, 5) == BIDS
+    assert list(sendings(BIDS)) == list(sendings(BIDS))
+
+
+def write_parquet(path: Path, made: list[Bid]) -> None:
+    pq.write_table(
+        pa.table(
+            {
+                "messageGroupId": [bid.auction for bid in made],
+                "sequenceNumber": [str(10**19 + bid.number) for bid in made],
+                "body": [bid.body for bid in made],
+            }
+        ),
+        path,
+    )
+
+
+def test_rows_come_from_committed_files_with_their_batch(tmp_path: Path) -> None:
+    """Only files in the sink's log count; a compacted entry repeats old files, which keep their batch."""
+    sink = tmp_path / "with space"
+    log = sink / "_spark_metadata"
+    log.mkdir(parents=True)
+    paths = [sink / f"part-{number}.parquet" for number in range(3)]
+    for number, path in enumerate([*paths, sink / "never-committed.parquet"]):
+        write_parquet(path, BIDS[10 * number : 10 * number + 10])
+    entries = [json.dumps({"path": path.as_uri()}) for path in paths]
+    (log / "9").write_text("\n".join(["v1", entries[0]]))
+    (log / ".9.crc").write_text("not an entry")
+    reader = SinkLog(sink)
+    assert reader.new_files() == [SinkFile(9, str(paths[0]))]
+    (log / "11.compact").write_text("\n".join(["v1", *entries]))
+    (log / "10").write_text("\n".join(["v1", entries[1]]))
+    rest = reader.new_files()
+    assert rest == [SinkFile(10, str(paths[1])), SinkFile(11, str(paths[2]))]
+    assert reader.new_files() == []
+
+    files = SinkLog(sink).new_files()
+    assert count_rows(files) == 30
+    rows = list(read_rows(files))
+    assert [(row.batch_id, row.auction, row.number) for row in rows] == [
+        (9 + index // 10, bid.auction, bid.number) for index, bid in enumerate(BIDS[:30])
+    ]
+    assert audit(BIDS[:30], rows).is_clean
+
+
+def test_no_log_means_no_files(tmp_path: Path) -> None:
+    """Before the first micro-batch there is nothing to count."""
+    assert SinkLog(tmp_path).new_files() == []

@@ -1,0 +1,353 @@
+"""The local queue's failures on purpose: seeded, adjustable, and with or without effect as promised."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.local.faults import PROBABILITIES, Injector, Verdict
+from sqs_fifo_spark.local.requests import HISTORY, RequestLog, RequestRecord
+
+
+def post(
+    endpoint_url: str, path: str, request: dict[str, Any], headers: dict[str, str] | None = None
+) -> tuple[int, Any]:
+    """Status and content of one POST on a connection of its own."""
+    where = urlsplit(endpoint_url)
+    assert where.hostname is not None
+    with closing(http.client.HTTPConnection(where.hostname, where.port, timeout=10)) as connection:
+        connection.request("POST", path, json.dumps(request), headers or {})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def get(endpoint_url: str, path: str) -> Any:
+    """Content of one GET."""
+    where = urlsplit(endpoint_url)
+    assert where.hostname is not None
+    with closing(http.client.HTTPConnection(where.hostname, where.port, timeout=10)) as connection:
+        connection.request("GET", path)
+        return json.loads(connection.getresponse().read())
+
+
+class Caller:
+    """The queue `q.fifo` of a server, called over bare HTTP: no retries hide anything."""
+
+    def __init__(self, server: LocalQueueServer) -> None:
+        self.server = server
+        self.url = server.queue_url("q.fifo")
+
+    def call(self, action: str, **request: Any) -> tuple[int, Any]:
+        headers = {"X-Amz-Target": f"AmazonSQS.{action}", "Content-Type": "application/x-amz-json-1.0"}
+        return post(self.server.endpoint_url, "/", {"QueueUrl": self.url, **request}, headers)
+
+    def send_batch(self, *bodies: str) -> Any:
+        entries = [
+            {"Id": str(i), "MessageBody": body, "MessageGroupId": "g", "MessageDeduplicationId": body}
+            for i, body in enumerate(bodies)
+        ]
+        return self.call("SendMessageBatch", Entries=entries)[1]
+
+    def bodies(self, **request: Any) -> list[str]:
+        found = self.call("ReceiveMessage", MaxNumberOfMessages=10, **request)[1]
+        return [message["Body"] for message in found.get("Messages", [])]
+
+
+@pytest.fixture
+def caller() -> Iterator[Caller]:
+    with LocalQueueServer(queues=["q.fifo"], clock=ManualClock()) as server:
+        yield Caller(server)
+
+
+def verdicts(faults: Faults, *actions: str) -> list[Verdict]:
+    injector = Injector(faults)
+    return [injector.decide(action, "q") for action in actions]
+
+
+def described(verdict: Verdict) -> tuple[Any, ...]:
+    error = verdict.error and verdict.error.query_code
+    return (
+        verdict.reset,
+        error,
+        verdict.drop_answer,
+        sorted(verdict.failing_entries),
+        verdict.receive_share,
+    )
+
+
+EVERYTHING = Faults(seed=4).changed(dict.fromkeys(PROBABILITIES, 0.4))
+
+
+def test_same_seed_and_requests_give_the_same_faults() -> None:
+    """Two runs with one seed fail alike; another seed fails otherwise."""
+    actions = ["SendMessageBatch", "ReceiveMessage"] * 30
+    first, second = (list(map(described, verdicts(EVERYTHING, *actions))) for _ in range(2))
+    assert first == second
+    other = verdicts(EVERYTHING.changed({"seed": 5}), *actions)
+    assert list(map(described, other)) != first
+
+
+def test_other_actions_in_between_change_no_faults() -> None:
+    """The dice of an action depend only on how often it was called."""
+    alone = verdicts(EVERYTHING, *["DeleteMessage"] * 20)
+    mixed = verdicts(EVERYTHING, *["DeleteMessage", "ReceiveMessage"] * 20)[::2]
+    assert list(map(described, alone)) == list(map(described, mixed))
+
+
+def test_probability_is_a_frequency() -> None:
+    """Of a thousand requests about a quarter fails at 0.25, none at 0, all at 1."""
+    shares = {}
+    for probability in (0.0, 0.25, 1.0):
+        made = verdicts(Faults(throttle=probability), *["SendMessage"] * 1_000)
+        shares[probability] = sum(verdict.error is not None for verdict in made)
+    assert shares[0.0] == 0
+    assert 200 < shares[0.25] < 300
+    assert shares[1.0] == 1_000
+
+
+def test_faults_may_be_limited_to_actions() -> None:
+    """Actions that are not named never fail."""
+    faults = Faults(throttle=1.0, actions=frozenset({"DeleteMessage"}))
+    made = verdicts(faults, "DeleteMessage", "SendMessage")
+    assert [verdict.error is not None for verdict in made] == [True, False]
+
+
+@pytest.mark.parametrize("name", PROBABILITIES)
+def test_probability_outside_zero_to_one_is_refused(name: str) -> None:
+    """The error names the fault and the rule."""
+    with pytest.raises(ValueError, match=f"'{name}' is 1.5.*from 0 to 1"):
+        Faults().changed({name: 1.5})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"throtle": 1}, "unknown fault 'throtle'"),
+        ({"throttle": "often"}, "must be a number"),
+        ({"actions": "SendMessage"}, "must be a list"),
+        ({"delay_s": -1}, "cannot be negative"),
+        ({"deny": ["DeleteMesage"]}, "unknown action 'DeleteMesage'.*Did you mean 'DeleteMessage'"),
+        ({"actions": ["Fly"]}, "unknown action 'Fly'"),
+    ],
+)
+def test_changes_of_the_wrong_kind_are_refused(fields: dict[str, Any], message: str) -> None:
+    """Faults that come from outside are checked, field by field."""
+    with pytest.raises(ValueError, match=message):
+        Faults().changed(fields)
+
+
+def test_throttled_request_has_no_effect(caller: Caller) -> None:
+    """ThrottlingException, HTTP 400, and nothing was sent."""
+    caller.server.faults = Faults(throttle=1.0)
+    status, content = caller.call("SendMessageBatch", Entries=[])
+    assert (status, content["__type"]) == (400, "com.amazonaws.sqs#ThrottlingException")
+    caller.server.faults = Faults()
+    assert caller.bodies() == []
+
+
+def test_server_errors_are_both_500_and_503_and_have_no_effect(caller: Caller) -> None:
+    """InternalFailure and ServiceUnavailable both occur; the queue stays as it was."""
+    caller.send_batch("a")
+    caller.server.faults = Faults(server_error=1.0)
+    answers = {
+        (status, content["__type"].partition("#")[2])
+        for status, content in (caller.call("ReceiveMessage") for _ in range(20))
+    }
+    assert answers == {(500, "InternalFailure"), (503, "ServiceUnavailable")}
+    caller.server.faults = Faults()
+    assert caller.bodies() == ["a"]
+
+
+def test_reset_connection_had_no_effect(caller: Caller) -> None:
+    """The client sees a broken connection, and the queue never saw the request."""
+    caller.send_batch("a")
+    caller.server.faults = Faults(reset=1.0)
+    with pytest.raises(ConnectionError):
+        caller.call("ReceiveMessage")
+    caller.server.faults = Faults()
+    assert caller.bodies() == ["a"]
+
+
+def test_dropped_answer_took_effect(caller: Caller) -> None:
+    """The connection closes without an answer, but the message is there, once, though sent again."""
+    caller.server.faults = Faults(drop_answer=1.0)
+    with pytest.raises(http.client.RemoteDisconnected):
+        caller.send_batch("a")
+    caller.server.faults = Faults()
+    caller.send_batch("a")
+    assert caller.bodies() == ["a"]
+
+
+def test_receive_whose_answer_was_dropped_is_rescued_by_its_attempt_id(caller: Caller) -> None:
+    """The repeat under the same ReceiveRequestAttemptId gets what the lost answer held."""
+    caller.send_batch("a", "b")
+    caller.server.faults = Faults(drop_answer=1.0)
+    with pytest.raises(http.client.RemoteDisconnected):
+        caller.bodies(ReceiveRequestAttemptId="try")
+    caller.server.faults = Faults()
+    assert caller.bodies() == []
+    assert caller.bodies(ReceiveRequestAttemptId="try") == ["a", "b"]
+
+
+def test_failed_entries_have_no_effect_and_the_server_is_at_fault(caller: Caller) -> None:
+    """Some entries fail with InternalError and SenderFault false; exactly the others were sent."""
+    caller.server.faults = Faults(seed=1, fail_entry=0.5)
+    answer = caller.send_batch(*map(str, range(10)))
+    caller.server.faults = Faults()
+    assert answer["Failed"]
+    assert all((e["Code"], e["SenderFault"]) == ("InternalError", False) for e in answer["Failed"])
+    assert caller.bodies() == [entry["Id"] for entry in answer["Successful"]]
+
+
+def test_short_answers_return_less_and_keep_order(caller: Caller) -> None:
+    """Receives return fewer messages than they could, some none, and order holds all the same."""
+    caller.send_batch(*map(str, range(10)))
+    caller.server.faults = Faults(short_answer=1.0)
+    received: list[str] = []
+    sizes = set()
+    while len(received) < 10:
+        messages = caller.call("ReceiveMessage", MaxNumberOfMessages=10)[1].get("Messages", [])
+        sizes.add(len(messages))
+        received += [message["Body"] for message in messages]
+        for message in messages:
+            caller.call("DeleteMessage", ReceiptHandle=message["ReceiptHandle"])
+    assert received == [str(i) for i in range(10)]
+    assert max(sizes) < 10
+
+
+def test_short_answer_to_a_receive_of_one_is_empty(caller: Caller) -> None:
+    """An idle queue may answer a short poll empty although it holds messages."""
+    caller.send_batch("a")
+    caller.server.faults = Faults(short_answer=1.0)
+    assert caller.call("ReceiveMessage", MaxNumberOfMessages=1) == (200, {})
+
+
+def test_short_long_poll_answers_empty_at_once(caller: Caller) -> None:
+    """A long poll cut short to nothing does not wait: the clock here stands still."""
+    caller.send_batch("a")
+    caller.server.faults = Faults(short_answer=1.0)
+    for _ in range(20):
+        caller.bodies(WaitTimeSeconds=20, VisibilityTimeout=0)
+
+
+def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> None:
+    """AccessDenied, HTTP 403, names the permission that is missing."""
+    caller.server.faults = Faults(deny=frozenset({"DeleteMessage"}))
+    status, content = caller.call("DeleteMessage", ReceiptHandle="h")
+    assert status == 403
+    assert content["__type"] == "com.amazonaws.sqs#AccessDeniedException"
+    assert "sqs:deletemessage" in content["message"]
+    assert caller.call("ReceiveMessage")[0] == 200
+
+
+def test_faults_are_changed_over_http(caller: Caller) -> None:
+    """POST /_local/faults changes the fields it names, and refuses what it does not know."""
+    endpoint = caller.server.endpoint_url
+    status, shown = post(endpoint, "/_local/faults", {"throttle": 1, "deny": ["SendMessage"]})
+    assert (status, shown["throttle"], shown["deny"]) == (200, 1, ["SendMessage"])
+    post(endpoint, "/_local/faults", {"deny": []})
+    assert caller.server.faults == Faults(throttle=1)
+    status, refusal = post(endpoint, "/_local/faults", {"nonsense": 1})
+    assert status == 400
+    assert "unknown fault 'nonsense'" in refusal["error"]
+    assert caller.server.faults == Faults(throttle=1)
+
+
+def test_requests_are_counted_with_their_outcomes(caller: Caller) -> None:
+    """Counts per action, and of each request its size and outcome, also over HTTP."""
+    caller.send_batch("a", "b")
+    caller.bodies()
+    caller.call("DeleteMessage", ReceiptHandle="h")
+    caller.server.faults = Faults(drop_answer=1.0)
+    with pytest.raises(http.client.RemoteDisconnected):
+        caller.call("ReceiveMessage")
+    assert [(r.action, r.entries, r.outcome) for r in caller.server.requests.recent()] == [
+        ("SendMessageBatch", 2, "ok"),
+        ("ReceiveMessage", 2, "ok"),
+        ("DeleteMessage", 1, "ReceiptHandleIsInvalid"),
+        ("ReceiveMessage", 0, "dropped"),
+    ]
+    counts = {"SendMessageBatch": 1, "ReceiveMessage": 2, "DeleteMessage": 1}
+    assert caller.server.requests.counts() == counts
+    assert get(caller.server.endpoint_url, "/_local/requests") == counts
+
+
+def test_request_history_is_bounded() -> None:
+    """Only the last 10,000 requests are remembered; all are counted."""
+    log = RequestLog()
+    for number in range(HISTORY + 5):
+        log.add(RequestRecord(float(number), "A", 1, "ok"))
+    assert log.counts() == {"A": HISTORY + 5}
+    assert [record.at for record in log.recent("A")][:1] == [5.0]
+    assert len(log.recent()) == HISTORY
+    log.clear()
+    assert (log.counts(), log.recent()) == ({}, [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.Signals) -> None:
+    """One flushed line tells where it is; queues and faults are as the flags say."""
+    flags = ["--port", "0", "--queue", "a.fifo", "--throttle", "1", "--fault-action", "SendMessage"]
+    command = [sys.executable, "-W", "error", "-m", "sqs_fifo_spark", "local-queue", *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        try:
+            assert line.startswith("local SQS FIFO queue at http://127.0.0.1:")
+            endpoint = line.split()[-1]
+            target = {"X-Amz-Target": "AmazonSQS.ListQueues"}
+            assert post(endpoint, "/", {}, target)[1] == {"QueueUrls": [f"{endpoint}/000000000000/a.fifo"]}
+            target = {"X-Amz-Target": "AmazonSQS.SendMessage"}
+            assert post(endpoint, "/", {}, target)[0] == 400
+        finally:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [(["--throttle", "2"], "'throttle' is 2.0"), (["--queue", "plain"], "must end with .fifo")],
+)
+def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], message: str) -> None:
+    """A wrong flag is one line on stderr and exit status 1."""
+    command = [sys.executable, "-m", "sqs_fifo_spark", "local-queue", "--port", "0", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert message in done.stderr
+
+
+def test_command_without_aiohttp_says_what_to_install() -> None:
+    """One line names the extra to install."""
+    program = (
+        "import sys; sys.modules['aiohttp'] = None; sys.argv = ['x', 'local-queue'];"
+        "from sqs_fifo_spark.__main__ import main; sys.exit(main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "the local queue needs aiohttp: pip install 'sqs-fifo-spark[local]'\n"
+
+
+def test_model_needs_no_aiohttp() -> None:
+    """Importing the model and the faults imports neither aiohttp nor boto3 nor pyspark."""
+    program = (
+        "import sys; import sqs_fifo_spark.local.model, sqs_fifo_spark.local.faults;"
+        "print([name for name in ('aiohttp', 'boto3', 'botocore', 'pyspark') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
+    )
+    assert done.stdout == "[]\n"
