@@ -35,7 +35,7 @@ bench: $(READY)  ## how fast the local queue is on this machine
 endif
 
 clean:  ## remove the environments and what tests and builds leave behind
-	rm -rf .venv .venv-min build dist *.egg-info spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-min build dist *.egg-info artifacts spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:

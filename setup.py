@@ -28,10 +28,9 @@ setup(
     ],
     extras_require={
         "local": ["aiohttp>=3.9"],
-        "test": ["pytest>=8", "moto[server,s3]>=5", "aiohttp>=3.9", "ruff>=0.9", "mypy>=1.14"],
+        "test": ["pytest>=8", "moto[server,s3]>=5", "aiohttp>=3.9", "ruff>=0.17,<0.18", "mypy>=2.4,<3"],
     },
     classifiers=[
-        "License :: OSI Approved :: Apache Software License",
         "Programming Language :: Python :: 3",
         "Typing :: Typed",
     ],

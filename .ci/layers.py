@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("queue", "store"),
     ("journal", "lease"),
     ("partition", "verdict"),
+    ("epoch", "opening", "planning"),
     ("driver",),
     ("reader", "writer"),  # what Spark calls: adaptors of those above
     ("datasource",),

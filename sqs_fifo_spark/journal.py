@@ -205,8 +205,8 @@ class Journal:
         last = self.last_committed()
         if epoch <= last:
             raise EpochSettledError(
-                f"epoch {epoch} is committed and its messages are deleted (the journal is at {last}), so its rows cannot "
-                "be read any more. Persist a micro-batch's DataFrame if it is used after foreachBatch returned."
+                f"epoch {epoch} is committed and its messages are deleted (the journal is at {last}), so its rows "
+                "cannot be read any more. Persist a micro-batch's DataFrame if it is used after foreachBatch returned."
             )
 
     def objects(self) -> dict[int, list[str]]:

@@ -174,7 +174,9 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="sqs-fifo-heartbeat", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Begin renewing; once begun, this does nothing."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     def stop(self) -> None:
         """End the renewing; a call under way is waited for."""

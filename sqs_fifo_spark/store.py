@@ -156,7 +156,7 @@ class FileStore:
             yield
         except OSError as error:
             raise JournalUnavailableError(
-                f"cannot {action} '{name}' in the journal at '{self.location}': {error.strerror or type(error).__name__}. "
+                f"cannot {action} '{name}' in the journal at '{self.location}': {error.strerror or error!r}. "
                 "The location must be writable by driver and executors, have room, and support hard links."
             ) from None
 

@@ -25,9 +25,7 @@ def sent(queue: FifoQueue, message: Sent) -> Response:
     return response
 
 
-def received(
-    queue: FifoQueue, message: Message, system_names: frozenset[str], attribute_names: list[str]
-) -> Response:
+def received(queue: FifoQueue, message: Message, system_names: frozenset[str], attribute_names: list[str]) -> Response:
     """One message of a receive's response, with the system and message attributes that were asked for."""
     shown: Response = {
         "MessageId": message.message_id,
@@ -46,9 +44,7 @@ def received(
         shown["MessageAttributes"] = attributes
         # Over what is returned, not over what was sent: so a client can check what it got.
         shown["MD5OfMessageAttributes"] = (
-            message.attributes_md5
-            if len(attributes) == len(message.attributes)
-            else payload.attributes_md5(attributes)
+            message.attributes_md5 if len(attributes) == len(message.attributes) else payload.attributes_md5(attributes)
         )
     return shown
 

@@ -58,9 +58,9 @@ class _Backlog:
         self._sent = 0
         self.moved = 0
         self.spent_s = 0.0
-        self._url = client.call(
-            "CreateQueue", {"QueueName": f"{name}.fifo", "Attributes": {"FifoQueue": "true"}}
-        )["QueueUrl"]
+        self._url = client.call("CreateQueue", {"QueueName": f"{name}.fifo", "Attributes": {"FifoQueue": "true"}})[
+            "QueueUrl"
+        ]
         while self._sent < size:
             self._send()
 

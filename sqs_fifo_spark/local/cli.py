@@ -40,12 +40,8 @@ def add_arguments(subparsers: Any) -> None:
     for name in PROBABILITIES:
         faults.add_argument(f"--{name.replace('_', '-')}", type=float, default=0.0, metavar="P")
     faults.add_argument("--delay-s", type=float, default=0.0, help="seconds that every request waits first")
-    faults.add_argument(
-        "--fault-action", action="append", metavar="ACTION", help="fail only this action; repeatable"
-    )
-    faults.add_argument(
-        "--deny", action="append", default=[], metavar="ACTION", help="answer AccessDenied; repeatable"
-    )
+    faults.add_argument("--fault-action", action="append", metavar="ACTION", help="fail only this action; repeatable")
+    faults.add_argument("--deny", action="append", default=[], metavar="ACTION", help="answer AccessDenied; repeatable")
     parser.set_defaults(run=run)
 
 

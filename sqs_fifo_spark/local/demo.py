@@ -131,10 +131,7 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
     for name in _UNWANTED:
         os.environ.pop(name, None)
     auctions = len({bid.auction for bid in made})
-    print(
-        f"{len(made):,} bids in {auctions:,} auctions: "
-        f"local FIFO queue -> Spark {pyspark.__version__} -> Parquet"
-    )
+    print(f"{len(made):,} bids in {auctions:,} auctions: local FIFO queue -> Spark {pyspark.__version__} -> Parquet")
     try:
         with ExitStack() as stack:
             # Entered last, left first: the sender stops, then the query, Spark, the client, the queue.

@@ -135,9 +135,7 @@ def too_many_entries(count: int, maximum: int) -> SqsError:
 
 def entry_ids_not_distinct(entry_id: str) -> SqsError:
     """The error for two entries of one batch with the same id."""
-    return SqsError(
-        "BatchEntryIdsNotDistinct", f"Id {entry_id} repeated.", _LEGACY + "BatchEntryIdsNotDistinct"
-    )
+    return SqsError("BatchEntryIdsNotDistinct", f"Id {entry_id} repeated.", _LEGACY + "BatchEntryIdsNotDistinct")
 
 
 def invalid_entry_id() -> SqsError:
@@ -161,9 +159,7 @@ def batch_too_long(size_bytes: int, maximum_bytes: int) -> SqsError:
 
 def malformed_handle(handle: str) -> SqsError:
     """The error for a receipt handle that this queue never gave out."""
-    return SqsError(
-        "ReceiptHandleIsInvalid", f'The input receipt handle "{handle}" is not a valid receipt handle.'
-    )
+    return SqsError("ReceiptHandleIsInvalid", f'The input receipt handle "{handle}" is not a valid receipt handle.')
 
 
 def expired_handle(handle: str) -> SqsError:
@@ -187,9 +183,7 @@ def not_available_for_change(handle: str) -> SqsError:
 
 def message_not_in_flight() -> SqsError:
     """The error for changing the visibility of a message that is waiting to be received."""
-    return SqsError(
-        "MessageNotInflight", "The specified message isn't in flight.", _LEGACY + "MessageNotInflight"
-    )
+    return SqsError("MessageNotInflight", "The specified message isn't in flight.", _LEGACY + "MessageNotInflight")
 
 
 def void_attempt_id(attempt_id: str) -> SqsError:

@@ -75,10 +75,7 @@ class Faults:
 
     def described(self) -> dict[str, Any]:
         """These faults as JSON takes them."""
-        return {
-            name: sorted(value) if isinstance(value, frozenset) else value
-            for name, value in asdict(self).items()
-        }
+        return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(self).items()}
 
 
 def _names(field_name: str, value: object) -> frozenset[str]:

@@ -127,9 +127,7 @@ class FifoQueue:
 
         body_md5 = payload.body_md5(encoded)
         attributes_md5 = payload.attributes_md5(attributes)
-        key: Hashable = (
-            (group_id, deduplication_id) if self.settings.deduplicates_per_group else deduplication_id
-        )
+        key: Hashable = (group_id, deduplication_id) if self.settings.deduplicates_per_group else deduplication_id
         first = self._remembered.get(key) if self.settings.is_fifo else None
         if first is None:
             message = Message(
@@ -174,9 +172,7 @@ class FifoQueue:
         changed since, whoever did it.
         """
         self.advance(now)
-        timeout_s = (
-            self.settings.visibility_timeout_s if visibility_timeout_s is None else visibility_timeout_s
-        )
+        timeout_s = self.settings.visibility_timeout_s if visibility_timeout_s is None else visibility_timeout_s
         if attempt_id is not None:
             delivered = self._delivered_by(attempt_id)
             if delivered is not None:

@@ -132,9 +132,7 @@ class FifoModel:
 
     def wait_s(self, request: Request) -> int:
         """How long a ReceiveMessage `request` may wait for messages: its own time or the queue's."""
-        given = validation.optional_number(
-            request, "WaitTimeSeconds", 0, 20, "Must be >= 0 and <= 20, if provided."
-        )
+        given = validation.optional_number(request, "WaitTimeSeconds", 0, 20, "Must be >= 0 and <= 20, if provided.")
         return self._queue_of(request).settings.wait_s if given is None else given
 
     def queue_name(self, request: Request) -> str:
@@ -212,9 +210,7 @@ class FifoModel:
             )
 
     def _get_queue_url(self, request: Request) -> Response:
-        return {
-            "QueueUrl": self.queue_url(self._queue_at(validation.required_text(request, "QueueName")).name)
-        }
+        return {"QueueUrl": self.queue_url(self._queue_at(validation.required_text(request, "QueueName")).name)}
 
     def _list_queues(self, request: Request) -> Response:
         prefix = validation.optional_text(request, "QueueNamePrefix") or ""
@@ -283,9 +279,7 @@ class FifoModel:
             validation.MAX_ENTRIES,
             "Must be between 1 and 10, if provided.",
         )
-        timeout_s = validation.optional_number(
-            request, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S
-        )
+        timeout_s = validation.optional_number(request, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S)
         self.wait_s(request)
         attempt_id = validation.optional_text(request, "ReceiveRequestAttemptId")
         if attempt_id is not None:
@@ -317,9 +311,7 @@ class FifoModel:
 
     def _change_visibility_entry(self, queue: FifoQueue, entry: Request) -> Response:
         handle = validation.required_text(entry, "ReceiptHandle")
-        timeout_s = validation.optional_number(
-            entry, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S
-        )
+        timeout_s = validation.optional_number(entry, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S)
         if timeout_s is None:
             raise errors.missing_parameter("VisibilityTimeout")
         queue.change_visibility(handle, timeout_s, self._clock.now())

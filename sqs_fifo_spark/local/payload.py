@@ -71,7 +71,5 @@ def select_attributes(attributes: Attributes, wanted: Sequence[str]) -> Attribut
     prefixes = tuple(name[:-2] for name in wanted if name.endswith(".*"))
     names = frozenset(wanted)
     return {
-        name: value
-        for name, value in attributes.items()
-        if name in names or (prefixes and name.startswith(prefixes))
+        name: value for name, value in attributes.items() if name in names or (prefixes and name.startswith(prefixes))
     }

@@ -44,6 +44,4 @@ def decode(tag: int, handle: str) -> Receipt | None:
     if int.from_bytes(payload[:_TAG_BYTES], "big") != tag:
         return None
     count_from = _TAG_BYTES + _SEQUENCE_BYTES
-    return Receipt(
-        int.from_bytes(payload[_TAG_BYTES:count_from], "big"), int.from_bytes(payload[count_from:], "big")
-    )
+    return Receipt(int.from_bytes(payload[_TAG_BYTES:count_from], "big"), int.from_bytes(payload[count_from:], "big"))

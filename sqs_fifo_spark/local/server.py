@@ -172,9 +172,7 @@ class LocalQueueServer:
     async def _main(self, started: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        server = web.Server(
-            self._handle, request_factory=_make_request, handler_cancellation=True, access_log=None
-        )
+        server = web.Server(self._handle, request_factory=_make_request, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
@@ -249,9 +247,7 @@ class LocalQueueServer:
         self._record(action, entries, "ok")
         return self._respond(200, response)
 
-    async def _receive(
-        self, http: web.BaseRequest, request: dict[str, Any], verdict: Verdict
-    ) -> dict[str, Any]:
+    async def _receive(self, http: web.BaseRequest, request: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
         def receive() -> dict[str, Any]:
             return self._model.call("ReceiveMessage", request, receive_share=verdict.receive_share)
 
@@ -304,9 +300,7 @@ class LocalQueueServer:
         transport = http.transport
         if transport is not None:
             if reset:
-                transport.get_extra_info("socket").setsockopt(
-                    socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE
-                )
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             transport.abort()
         # Goes nowhere: the connection is closed.
         return web.Response()

@@ -103,9 +103,7 @@ def fifo_id(value: str, parameter: str) -> None:
 def entries(request: Mapping[str, Any], action: str) -> list[dict[str, Any]]:
     """The entries of a batch call, one to ten with distinct ids of the right form."""
     found = request.get("Entries")
-    if found is not None and not (
-        isinstance(found, list) and all(isinstance(entry, dict) for entry in found)
-    ):
+    if found is not None and not (isinstance(found, list) and all(isinstance(entry, dict) for entry in found)):
         raise errors.malformed_request("Entries must be a list of maps.")
     if not found:
         raise errors.empty_batch(action)
@@ -178,9 +176,7 @@ def _attribute(name: str, value: object) -> dict[str, Any]:
     if field == "StringValue" and _NOT_XML.search(content):
         raise errors.invalid_message_contents()
     if kind[1] == "Number" and not _NUMBER.fullmatch(content):
-        raise errors.invalid_parameter(
-            f"Can't cast the value of message (user) attribute '{name}' to a number."
-        )
+        raise errors.invalid_parameter(f"Can't cast the value of message (user) attribute '{name}' to a number.")
     if field == "BinaryValue":
         try:
             base64.b64decode(content, validate=True)
@@ -209,6 +205,4 @@ def _weight(entry: Mapping[str, Any]) -> int:
                 texts += [name, value.get("DataType"), value.get("StringValue")]
                 # Four characters of base64 carry three bytes; padding carries none.
                 binary_bytes += len(str(value.get("BinaryValue") or "").rstrip("=")) * 3 // 4
-    return binary_bytes + sum(
-        len(text.encode(errors="surrogatepass")) for text in texts if isinstance(text, str)
-    )
+    return binary_bytes + sum(len(text.encode(errors="surrogatepass")) for text in texts if isinstance(text, str))

@@ -71,8 +71,7 @@ class WaitingRoom:
             except SqsError as error:
                 # The queue was deleted under its waiters.
                 for waiter in queue:
-                    if not waiter.answer.done():
-                        waiter.answer.set_exception(error)
+                    _refuse(waiter, error)
                 queue.clear()
             for waiter in [waiter for waiter in queue if waiter.deadline <= now]:
                 queue.remove(waiter)
@@ -95,7 +94,13 @@ class WaitingRoom:
             if waiter.answer.done() or waiter.is_gone():
                 queue.popleft()
                 continue
-            response = waiter.receive()
+            try:
+                response = waiter.receive()
+            except Exception as error:
+                # Raised where this one waits, so that the others are still served.
+                queue.popleft()
+                _refuse(waiter, error)
+                continue
             # Empty although something was there: its redrive policy took it away. Then wait on.
             if response:
                 queue.popleft()
@@ -112,3 +117,8 @@ class WaitingRoom:
 def _answer(waiter: Waiter, response: dict[str, Any]) -> None:
     if not waiter.answer.done():
         waiter.answer.set_result(response)
+
+
+def _refuse(waiter: Waiter, error: Exception) -> None:
+    if not waiter.answer.done():
+        waiter.answer.set_exception(error)

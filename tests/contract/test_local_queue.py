@@ -362,12 +362,8 @@ def test_defect_of_the_server_is_answered_and_then_raised_by_stop() -> None:
     server.stop()
 
 
-@pytest.mark.parametrize(
-    ("options", "kind"), [({"port": 70_000}, OverflowError), ({"queues": ["plain"]}, SqsError)]
-)
-def test_server_that_cannot_start_says_so_where_it_was_started(
-    options: dict[str, Any], kind: type[Exception]
-) -> None:
+@pytest.mark.parametrize(("options", "kind"), [({"port": 70_000}, OverflowError), ({"queues": ["plain"]}, SqsError)])
+def test_server_that_cannot_start_says_so_where_it_was_started(options: dict[str, Any], kind: type[Exception]) -> None:
     """Whatever stops a start is raised by start(), and nothing runs afterwards."""
     server = LocalQueueServer(**options)
     with pytest.raises(kind):
@@ -438,9 +434,7 @@ def test_long_poll_wakes_when_a_message_is_released(polls: Polls, strict: Queue)
     assert poll.result(10) == ["1"]
 
 
-def test_long_poll_wakes_when_a_visibility_timeout_lapses(
-    polls: Polls, strict: Queue, clock: ManualClock
-) -> None:
+def test_long_poll_wakes_when_a_visibility_timeout_lapses(polls: Polls, strict: Queue, clock: ManualClock) -> None:
     """A lapse ends the wait, on a clock turned by hand too."""
     strict.send("1")
     strict.receive(VisibilityTimeout=5)
@@ -450,9 +444,7 @@ def test_long_poll_wakes_when_a_visibility_timeout_lapses(
 
 
 @pytest.mark.usefixtures("no_tick")
-def test_long_poll_wakes_when_a_message_arrives_by_redrive(
-    polls: Polls, strict: Queue, clock: ManualClock
-) -> None:
+def test_long_poll_wakes_when_a_message_arrives_by_redrive(polls: Polls, strict: Queue, clock: ManualClock) -> None:
     """A move into the queue ends the wait, though another queue's receive caused it."""
     arns = strict.client.get_queue_attributes(QueueUrl=strict.url, AttributeNames=["QueueArn"])
     policy = {"deadLetterTargetArn": arns["Attributes"]["QueueArn"], "maxReceiveCount": 1}
@@ -503,6 +495,18 @@ def test_newcomer_takes_nothing_from_those_who_wait(polls: Polls, strict: Queue,
     assert poll.result(10) == ["1"]
 
 
+def test_long_poll_whose_attempt_became_void_fails_alone(polls: Polls, strict: Queue) -> None:
+    """Two long polls under one attempt id: the first is served, the second void, and a third goes on."""
+    first, second = (polls.begin(ReceiveRequestAttemptId="try") for _ in range(2))
+    third = polls.begin()
+    strict.send("1")
+    assert first.result(10) == ["1"]
+    strict.delete(strict.receive(ReceiveRequestAttemptId="try")[0])
+    strict.send("2")
+    assert third.result(10) == ["2"]
+    assert code_of(lambda: second.result(10)) == "InvalidParameterValue"
+
+
 def test_long_poll_of_a_deleted_queue_is_an_error(polls: Polls, strict: Queue) -> None:
     """Who waits for a queue that goes away is told."""
     poll = polls.begin()
@@ -539,7 +543,8 @@ def test_waiter_whose_connection_is_closing_is_passed_over() -> None:
             return Waiter(url, receive, lambda: is_gone, clock.now() + 20)
 
         left, stayed = (asyncio.create_task(room.wait(waiter(is_gone))) for is_gone in (True, False))
-        await asyncio.sleep(0)
+        while room.count < 2:
+            await asyncio.wait([left, stayed], timeout=0.001)
         message = {"MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
         model.call("SendMessage", {"QueueUrl": url, **message})
         room.serve()
@@ -588,9 +593,9 @@ def test_concurrent_receives_never_get_the_same_message(strict: Queue) -> None:
     def drain() -> None:
         while True:
             messages = strict.receive()
-            if not messages and not strict.client.get_queue_attributes(
-                QueueUrl=strict.url, AttributeNames=["All"]
-            )["Attributes"]["ApproximateNumberOfMessages"].strip("0"):
+            if not messages and not strict.client.get_queue_attributes(QueueUrl=strict.url, AttributeNames=["All"])[
+                "Attributes"
+            ]["ApproximateNumberOfMessages"].strip("0"):
                 return
             with lock:
                 for message in messages:

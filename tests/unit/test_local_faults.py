@@ -237,8 +237,7 @@ def test_short_long_poll_answers_empty_at_once(caller: Caller) -> None:
     """A long poll cut short to nothing does not wait: the clock here stands still."""
     caller.send_batch("a")
     caller.server.faults = Faults(short_answer=1.0)
-    for _ in range(20):
-        caller.bodies(WaitTimeSeconds=20, VisibilityTimeout=0)
+    assert caller.call("ReceiveMessage", MaxNumberOfMessages=1, WaitTimeSeconds=20) == (200, {})
 
 
 def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> None:
@@ -334,9 +333,7 @@ def test_command_without_aiohttp_says_what_to_install() -> None:
         "import sys; sys.modules['aiohttp'] = None; sys.argv = ['x', 'local-queue'];"
         "from sqs_fifo_spark.__main__ import main; sys.exit(main())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 1
     assert done.stderr == "the local queue needs aiohttp: pip install 'sqs-fifo-spark[local]'\n"
 
@@ -347,7 +344,5 @@ def test_model_needs_no_aiohttp() -> None:
         "import sys; import sqs_fifo_spark.local.model, sqs_fifo_spark.local.faults;"
         "print([name for name in ('aiohttp', 'boto3', 'botocore', 'pyspark') if name in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout == "[]\n"

@@ -1,0 +1,118 @@
+"""An epoch from its announcement to its settling, as the driver and its heartbeat both see it.
+
+The tasks' segments are the only truth about what an epoch received. The heartbeat looks for new ones while the tasks
+run, to hold their messages; the driver reads the rest when the tasks are over, and judges.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.journal import Journal, Ledger
+from sqs_fifo_spark.lease import Lease
+from sqs_fifo_spark.message import Message, Receipt
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.partition import PartitionPlan
+from sqs_fifo_spark.verdict import Verdict, judge
+
+# Receives of different tasks have equal numbers; on the driver each gets one of its own.
+_receive_numbers = itertools.count()
+
+
+class Epoch:
+    """One epoch that is not settled. `discover` is the heartbeat's, everything else the driver's own thread's."""
+
+    def __init__(
+        self,
+        offset: Offset,
+        *,
+        journal: Journal,
+        lease: Lease,
+        clock: Clock,
+        heartbeat_s: float,
+        max_messages: int,
+        handed: tuple[Message, ...] = (),
+        mapper: Callable[..., Iterable[Any]] = map,
+    ) -> None:
+        self.offset = offset
+        self.handed = handed
+        self.max_messages = max_messages
+        self.plans: list[PartitionPlan] | None = None
+        self.verdict: Verdict | None = None
+        """Set when the epoch's tasks are over."""
+        self._journal = journal
+        self._lease = lease
+        self._clock = clock
+        self._heartbeat_s = heartbeat_s
+        self._map = mapper
+        self._opened_at = clock.monotonic()
+        # `_lock` guards `_contents` and `_is_closed`; no I/O while it is held.
+        self._lock = threading.Lock()
+        self._contents: dict[str, tuple[Receipt, ...]] = {}
+        self._is_closed = False
+
+    def discover(self) -> None:
+        """Hold what tasks have sealed since the last look. Runs on the heartbeat's thread."""
+        with self._lock:
+            if self._is_closed:
+                return
+            known = frozenset(self._contents)
+        found = self._load(known)
+        with self._lock:
+            if not self._is_closed:
+                self._contents.update(found)
+                for receipts in found.values():
+                    self._lease.hold(receipts, since=self._held_since())
+
+    def close(self, ledger: Ledger) -> Verdict:
+        """Return the verdict on this epoch, whose tasks are over; the same whenever it is asked."""
+        if self.verdict is None:
+            with self._lock:
+                self._is_closed = True
+            self._contents.update(self._load(frozenset(self._contents)))
+            self.verdict = judge(self.offset, {**self._contents, **load_carried(self._journal, ledger)}, ledger)
+            self._lease.hold(self.verdict.carried_receipts(), since=self._held_since())
+        return self.verdict
+
+    def unsealed(self) -> list[Receipt]:
+        """Return what the probe handed to partitions that nobody read. For a closed epoch."""
+        sealed = {receipt.message_id for receipts in self._contents.values() for receipt in receipts}
+        return [each.receipt for each in self.handed if each.receipt.message_id not in sealed]
+
+    def busy_partitions(self) -> int:
+        """Return how many objects of a closed epoch serve anything."""
+        return sum(any(not receipt.deferred for receipt in receipts) for receipts in self._contents.values())
+
+    def let_go(self) -> None:
+        """Renew nothing of this settled epoch any more, but for what the next one takes over."""
+        carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
+        for receipts in self._contents.values():
+            self._lease.drop(receipt for receipt in receipts if receipt.receipt_handle not in carried)
+
+    def _held_since(self) -> float:
+        """Messages of this epoch were received after it was opened, perhaps a whole heartbeat ago."""
+        return max(self._opened_at, self._clock.monotonic() - self._heartbeat_s)
+
+    def _load(self, known: frozenset[str]) -> dict[str, tuple[Receipt, ...]]:
+        names = [name for name in self._journal.objects().get(self.offset.epoch, ()) if name not in known]
+        return dict(zip(names, map(_numbered_apart, self._map(self._journal.receipts, names)), strict=True))
+
+
+def load_carried(journal: Journal, ledger: Ledger) -> dict[str, tuple[Receipt, ...]]:
+    """Return the receipts that `ledger` carries over, by the object that holds them."""
+    return {
+        name: tuple(
+            receipt for receipt in _numbered_apart(journal.receipts(name)) if receipt.message_id in frozenset(ids)
+        )
+        for name, ids in ledger.carried.items()
+    }
+
+
+def _numbered_apart(receipts: tuple[Receipt, ...]) -> tuple[Receipt, ...]:
+    numbers = {number: next(_receive_numbers) for number in dict.fromkeys(receipt.receive for receipt in receipts)}
+    return tuple(replace(receipt, receive=numbers[receipt.receive]) for receipt in receipts)

@@ -1,0 +1,97 @@
+"""What happens before the first message is received: check the queue, check the store, own the journal.
+
+Everything that can be known to be wrong by then is raised here, as one line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqs_fifo_spark.errors import DataLossError
+from sqs_fifo_spark.journal import Journal, Ledger
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.queue import Queue, QueueFacts
+from sqs_fifo_spark.store import Store
+
+_log = logging.getLogger(__name__)
+_FEWEST_RECEIVES = 3
+_SHORT_RETENTION_S = 86_400
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A journal that this driver owns, and what stood in it."""
+
+    journal: Journal
+    claim: int
+    ledger: Ledger
+    unsettled: Mapping[int, list[str]]
+    """Names of the objects of epochs that were not committed."""
+
+
+def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_data_loss: bool) -> Opened:
+    """Return the journal in `store`, claimed for this driver; a new query (`known` is None) makes it if needed.
+
+    Runs on the driver. `known` is an offset that Spark has in its checkpoint. Raises NotFifoQueueError,
+    QueueNotFoundError, AccessDeniedError, JournalMismatchError, JournalUnavailableError, JournalCorruptError, and
+    DataLossError when the journal is not the one, or not as old as, the checkpoint refers to.
+    """
+    facts = queue.describe()
+    queue.require_permissions()
+    found = Journal.find(store, facts.arn)
+    if known is not None and (found is None or found.id != known.journal):
+        state = "holds no journal" if found is None else "holds another journal"
+        lose_data(
+            f"'{store.location}' {state}, but the checkpoint refers to journal {known.journal}, so what Spark may have "
+            "to read again is gone",
+            "Correct journalLocation, or restore the journal.",
+            fail_on_data_loss=fail_on_data_loss,
+        )
+    Journal.check_store(store)
+    journal = found or Journal.create(store, facts.arn)
+    claim = journal.claim()
+    ledger = journal.ledger()
+    if known is not None and known.epoch < ledger.epoch:
+        lose_data(
+            f"the checkpoint stands at epoch {known.epoch}, but the journal at '{store.location}' has committed epoch "
+            f"{ledger.epoch}: the checkpoint is old, or another query has consumed the queue since",
+            "Restore the matching checkpoint.",
+            fail_on_data_loss=fail_on_data_loss,
+        )
+    objects = journal.objects()
+    journal.drop(
+        name
+        for epoch, names in objects.items()
+        if epoch <= ledger.epoch
+        for name in names
+        if name not in ledger.carried
+    )
+    _warn(facts)
+    return Opened(journal, claim, ledger, {epoch: names for epoch, names in objects.items() if epoch > ledger.epoch})
+
+
+def lose_data(what: str, remedy: str, *, fail_on_data_loss: bool) -> None:
+    """Raise DataLossError, or only warn if the user chose `failOnDataLoss=false`."""
+    if fail_on_data_loss:
+        raise DataLossError(
+            f"{what}. {remedy} To go on with what the queue still holds, set failOnDataLoss to false; messages may "
+            "then be missing from the sink, or stand in it twice."
+        )
+    _log.warning("%s. Going on, because failOnDataLoss is false.", what)
+
+
+def _warn(facts: QueueFacts) -> None:
+    if facts.max_receive_count is not None and facts.max_receive_count < _FEWEST_RECEIVES:
+        _log.warning(
+            "the queue's redrive policy moves a message to the dead-letter queue after %d receives; a crash of a task "
+            "or a driver counts as one, so set maxReceiveCount to %d or more.",
+            facts.max_receive_count,
+            _FEWEST_RECEIVES,
+        )
+    if facts.retention_s < _SHORT_RETENTION_S:
+        _log.warning(
+            "the queue keeps messages for only %d s: SQS drops what waits longer, also while this query is down.",
+            facts.retention_s,
+        )

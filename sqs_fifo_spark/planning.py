@@ -1,0 +1,70 @@
+"""How many partitions an epoch gets, and what each of them is to read. Pure: no call, no clock.
+
+Decided messages (the probe's, and those carried over from an earlier epoch) go to the partition of their group. What
+else a partition gets is whatever SQS gives it: the group lock keeps a group in one partition.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+
+from sqs_fifo_spark.message import Message, Receipt
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.partition import PartitionPlan
+
+MESSAGES_PER_PARTITION = 100
+"""How many waiting messages are worth a partition of their own."""
+
+
+def partition_count(work: int, most: int, busy: int | None) -> int:
+    """Return the number of partitions, at least one, for about `work` messages.
+
+    `busy` is how many partitions of the last epoch served anything, if it served at all: where most messages wait
+    behind few locked groups, more partitions than twice that would stay empty.
+    """
+    if busy:
+        most = min(most, 2 * busy)
+    return max(1, min(most, -(-work // MESSAGES_PER_PARTITION)))
+
+
+def plan_partitions(
+    offset: Offset,
+    *,
+    handed: Iterable[Message],
+    carried: Mapping[str, Iterable[Receipt]],
+    max_messages: int,
+    max_bytes: int,
+) -> list[PartitionPlan]:
+    """Return one plan for each partition of the epoch `offset`.
+
+    `carried` maps the names of journal objects to what the epoch takes from them. Limits are shared out evenly, after
+    what is decided has been counted.
+    """
+    count = offset.partitions
+    messages: list[list[Message]] = [[] for _ in range(count)]
+    for message in handed if count else ():
+        messages[_partition_of(message.receipt, count)].append(message)
+    taken: list[dict[str, list[str]]] = [{} for _ in range(count)]
+    for name, receipts in carried.items() if count else ():
+        for receipt in receipts:
+            taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
+    decided = [len(messages[index]) + sum(map(len, taken[index].values())) for index in range(count)]
+    share, rest = divmod(max(0, max_messages - sum(decided)), count) if count else (0, 0)
+    return [
+        PartitionPlan(
+            journal=offset.journal,
+            epoch=offset.epoch,
+            partition=index,
+            max_messages=decided[index] + share + (index < rest),
+            max_bytes=max(1, max_bytes // count),
+            handed=tuple(messages[index]),
+            carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
+        )
+        for index in range(count)
+    ]
+
+
+def _partition_of(receipt: Receipt, count: int) -> int:
+    """The same group goes to the same partition, in every process and at every replay."""
+    return zlib.crc32(receipt.message_group_id.encode()) % count
