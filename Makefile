@@ -14,13 +14,13 @@ test-min: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
 .PHONY: demo test test-min lint bench clean java
 
-demo: $(READY) java  ## play an auction through a local queue and Spark, and audit what arrived
+demo: java $(READY)  ## play an auction through a local queue and Spark, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
 
-test: $(READY) java  ## all tests, on the newest Spark
+test: java $(READY)  ## all tests, on the newest Spark
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-min: $(READY_MIN) java  ## the Spark tests, on the oldest Spark and the oldest dependencies
+test-min: java $(READY_MIN)  ## the Spark tests, on the oldest Spark and the oldest dependencies
 	$(BIN_MIN)/python -m pytest tests/spark $(PYTEST_ARGS)
 
 lint: $(READY)  ## style, types, layers

@@ -1,7 +1,8 @@
-"""The demo's audit: it must find what it is there to find."""
+"""The demo: its audit must find what it is there to find, and its errors must be one line."""
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sqs_fifo_spark.local import demo
 from sqs_fifo_spark.local.auction import (
     Audit,
     Bid,
@@ -209,3 +211,33 @@ def test_rows_come_from_committed_files_with_their_batch(tmp_path: Path) -> None
 def test_no_log_means_no_files(tmp_path: Path) -> None:
     """Before the first micro-batch there is nothing to count."""
     assert SinkLog(tmp_path).new_files() == []
+
+
+def test_used_directory_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--keep` with a directory that holds something is one clear line and status 1, before anything starts."""
+    (tmp_path / "precious").write_text("data")
+    assert demo.run(argparse.Namespace(messages=10, auctions=2, keep=tmp_path)) == 1
+    printed = capsys.readouterr()
+    assert printed.err == f"demo: --keep '{tmp_path}' must be a new or an empty directory\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "[STREAM_FAILED] Failed:\n  File reader.py\nsqs_fifo_spark.errors.QueueNotFoundError: no queue.\n=== Q",
+            "no queue.",
+        ),
+        (
+            "An error occurred while calling o44.load.\n: java.lang.Error: out of luck\n\tat a.b(C:1)",
+            "java.lang.Error: out of luck",
+        ),
+        ("\n[CODE] first\nsecond", "[CODE] first"),
+        ("", "ValueError('')"),
+    ],
+    ids=["ours", "py4j", "spark", "empty"],
+)
+def test_error_is_told_in_one_line(text: str, line: str) -> None:
+    """A person sees our own message if there is one, else the first line that says something."""
+    assert demo._one_line(ValueError(text)) == line

@@ -1,0 +1,31 @@
+"""Fixtures for tests with real queries: each test has a queue server, a queue and a directory of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sqs_fifo_spark.local import LocalQueueServer
+from tests.spark.support import ROOT, Rig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Before the JVM exists. Its Python workers find the package and these tests wherever pytest was started.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
+@pytest.fixture
+def rig(spark: SparkSession, tmp_path: Path) -> Iterator[Rig]:
+    """A queue that nobody else asks anything, and Spark to read it. All queries end with the test."""
+    with LocalQueueServer() as server:
+        made = Rig(spark, server, tmp_path)
+        try:
+            yield made
+        finally:
+            for query in spark.streams.active:
+                query.stop()

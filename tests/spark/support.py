@@ -1,0 +1,294 @@
+"""What the tests with real queries share: a queue to send to, a query to read it, and an audit of what came."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pyspark
+
+from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.local.auction import SinkLog
+from tests.helpers import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+ROOT = Path(__file__).resolve().parents[2]
+APPS = Path(__file__).parent / "apps"
+SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+LONG_S = 60.0
+"""A deadline for what takes seconds on a quiet machine."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Where the queue put a message that was sent."""
+
+    message_group_id: str
+    sequence_number: int
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row in a file of the sink, and the micro-batch that committed the file."""
+
+    batch_id: int
+    path: str
+    message_id: str
+    message_group_id: str
+    sequence_number: int
+
+
+@dataclass
+class Rig:
+    """One queue on a server of its own, and Spark."""
+
+    spark: SparkSession
+    server: LocalQueueServer
+    home: Path
+    sent: dict[str, Sent] = field(default_factory=dict)
+    """All that was sent through `send`, by message id."""
+    url: str = ""
+
+    def __post_init__(self) -> None:
+        self.url = self.url or self.create_queue("test.fifo")
+
+    # The queue. These calls go round HTTP, so that they do not stand among the server's requests.
+
+    def call(self, action: str, **request: Any) -> dict[str, Any]:
+        return self.server.run(lambda model: model.call(action, request))
+
+    def create_queue(self, name: str) -> str:
+        url: str = self.call("CreateQueue", QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
+        return url
+
+    def send(self, count: int, groups: int = 1, *, url: str | None = None, body: str = "body") -> dict[str, Sent]:
+        """Send messages to `groups` groups in turn, and return what this call sent."""
+        first = len(self.sent)
+        new: dict[str, Sent] = {}
+        for start in range(first, first + count, 10):
+            numbers = range(start, min(start + 10, first + count))
+            entries = [
+                {
+                    "Id": str(number),
+                    "MessageBody": f"{body} {number}",
+                    "MessageGroupId": f"group-{number % groups}",
+                    "MessageDeduplicationId": f"message-{number}",
+                }
+                for number in numbers
+            ]
+            answer = self.call("SendMessageBatch", QueueUrl=url or self.url, Entries=entries)
+            for number, done in zip(numbers, answer["Successful"], strict=True):
+                new[done["MessageId"]] = Sent(f"group-{number % groups}", int(done["SequenceNumber"]))
+        self.sent.update(new)
+        return new
+
+    def depth(self) -> tuple[int, int]:
+        """Return how many messages are visible, and how many are in flight."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        answer = self.call("GetQueueAttributes", QueueUrl=self.url, AttributeNames=names)["Attributes"]
+        visible, in_flight = (int(answer[name]) for name in names)
+        return visible, in_flight
+
+    # The query
+
+    @property
+    def journal(self) -> Path:
+        return self.home / "journal"
+
+    def options(self, **options: object) -> dict[str, str]:
+        given = {"queueUrl": self.url, "journalLocation": self.journal, "waitTimeSeconds": 1, **options}
+        return {name: str(value) for name, value in given.items()}
+
+    def source(self, **options: object) -> DataFrame:
+        return self.spark.readStream.format("sqsfifo").options(**self.options(**options)).load()
+
+    def to_parquet(self, frame: DataFrame, **trigger: Any) -> AbstractContextManager[StreamingQuery]:
+        """Start a query into the rig's Parquet directory, with the rig's checkpoint."""
+        writer = (
+            frame.writeStream.format("parquet")
+            .option("path", str(self.home / "parquet"))
+            .option("checkpointLocation", str(self.home / "checkpoint"))
+        )
+        return running((writer.trigger(**trigger) if trigger else writer).start())
+
+    def to_function(
+        self, frame: DataFrame, function: Callable[[DataFrame, int], None], *, checkpoint: str = "checkpoint"
+    ) -> AbstractContextManager[StreamingQuery]:
+        """Start a query whose micro-batches are handed to `function`."""
+        writer = frame.writeStream.foreachBatch(function).option("checkpointLocation", str(self.home / checkpoint))
+        return running(writer.start())
+
+    def drain(self, query: StreamingQuery, timeout_s: float = LONG_S) -> None:
+        """Wait until the queue is empty. A message is deleted after its commit, so all of it is in the sink."""
+
+        def is_empty() -> bool:
+            require_alive(query)
+            return self.depth() == (0, 0)
+
+        try:
+            wait_until(is_empty, timeout_s, "the queue is empty")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; visible and in flight: {self.depth()}; {query.status}") from None
+
+    # The sink
+
+    def rows(self) -> list[Row]:
+        """Return what the sink committed, in the order of micro-batches, files, and positions in a file."""
+        rows = []
+        columns = ["messageId", "messageGroupId", "sequenceNumber"]
+        for file in SinkLog(self.home / "parquet").new_files():
+            read = pq.ParquetFile(file.path).read(columns=columns)
+            for message_id, group, number in zip(*(read.column(name).to_pylist() for name in columns), strict=True):
+                rows.append(Row(file.batch_id, file.path, message_id, group, int(number)))
+        return rows
+
+    def journal_epochs(self) -> list[Path]:
+        """Return the files of epochs that the journal still holds."""
+        return [path for path in (self.journal / "epochs").rglob("*") if path.is_file()]
+
+
+def running(query: StreamingQuery) -> AbstractContextManager[StreamingQuery]:
+    """Return `query` for a `with` block that ends it."""
+
+    class _Running(closing):  # type: ignore[type-arg]
+        def __exit__(self, *_: object) -> None:
+            self.thing.stop()
+
+    return _Running(query)
+
+
+def require_alive(query: StreamingQuery) -> None:
+    if not query.isActive:
+        raise AssertionError(f"the query ended: {query.exception()}")
+
+
+def failure(query: StreamingQuery) -> str:
+    """Wait until the query has failed, and return what it says."""
+    wait_until(lambda: not query.isActive, LONG_S, "the query stops")
+    return str(query.exception())
+
+
+def assert_each_once(message_ids: Iterable[str], sent: Mapping[str, Sent]) -> None:
+    """Each message that was sent came once, and nothing else."""
+    counts = Counter(message_ids)
+    lost = sorted(sent.keys() - counts.keys())
+    doubled = sorted(each for each, count in counts.items() if count > 1)
+    unknown = sorted(counts.keys() - sent.keys())
+    assert not (lost or doubled or unknown), (
+        f"of {len(sent)} sent: {len(lost)} lost {[sent[each] for each in lost[:5]]}, {len(doubled)} doubled "
+        f"{[(sent[each], counts[each]) for each in doubled[:5]]}, {len(unknown)} unknown {unknown[:5]}"
+    )
+
+
+def assert_in_order(rows: Iterable[Row]) -> None:
+    """A group's sequence numbers rise in every file and from micro-batch to micro-batch, one file in each."""
+    last: dict[str, Row] = {}
+    files: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+    for row in rows:
+        before = last.get(row.message_group_id)
+        assert before is None or before.sequence_number < row.sequence_number, f"{row} comes after {before}"
+        last[row.message_group_id] = row
+        files[row.message_group_id, row.batch_id].add(row.path)
+    split = {key: paths for key, paths in files.items() if len(paths) > 1}
+    assert not split, f"a group stands in several partitions of a micro-batch: {split}"
+
+
+def micro_batches(query: StreamingQuery) -> list[Mapping[str, Any]]:
+    """Return the progress of the micro-batches that ran, without the reports of idle triggers."""
+    return [dict(each) for each in query.recentProgress if "addBatch" in each["durationMs"]]
+
+
+def gaps_s(progress: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the seconds between micro-batches: from one trigger's end until the next found its work.
+
+    The time in `latestOffset` counts as gap: a wait that only time ends would be there, or in idle triggers.
+    """
+    gaps = []
+    for one, other in zip(progress, progress[1:], strict=False):
+        ended_at = _began_at(one) + one["durationMs"]["triggerExecution"] / 1000
+        found_at = _began_at(other) + other["durationMs"].get("latestOffset", 0) / 1000
+        gaps.append(found_at - ended_at)
+    return gaps
+
+
+def _began_at(progress: Mapping[str, Any]) -> float:
+    return datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).timestamp()
+
+
+class Gate:
+    """Where tasks wait in mid-batch until they are let through. A directory, because they run in other processes."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        home.mkdir()
+
+    def column(self, value: Column) -> Column:
+        """Return `value`, for which a task waits at the closed gate."""
+        from pyspark.sql.functions import udf
+
+        home = str(self._home)
+
+        def passed(text: str) -> str:
+            # By value, for the workers: they have no clock of ours in this function's module.
+            import os
+            import pathlib
+
+            from tests.helpers import wait_until
+
+            gate = pathlib.Path(home)
+            if not (gate / "open").exists():
+                (gate / f"waiting-{os.getpid()}").touch()
+                wait_until((gate / "open").exists, 120, "the gate opens")
+            return text
+
+        return udf(passed, "string")(value)
+
+    @property
+    def waiting(self) -> int:
+        """How many worker processes have come to the closed gate."""
+        return sum(path.name.startswith("waiting-") for path in self._home.iterdir())
+
+    def open(self) -> None:
+        (self._home / "open").touch()
+
+    def close(self) -> None:
+        for path in self._home.iterdir():
+            path.unlink()
+
+
+def start_app(name: str, *arguments: object, log: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """Start the script `name` of `apps` in a process group of its own, with all its output in `log`."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, str(APPS / name), *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            cwd=log.parent,
+            start_new_session=True,
+        )
+
+
+def run_app(name: str, *arguments: object, log: Path, timeout_s: float = 2 * LONG_S, **environment: str) -> str:
+    """Run the script `name` of `apps` to its end and return its output. It must succeed."""
+    process = start_app(name, *arguments, log=log, **environment)
+    try:
+        status = process.wait(timeout_s)
+    finally:
+        process.kill()
+    output = log.read_text(errors="replace")
+    assert status == 0, f"{name} ended with status {status}: {output[-4000:]}"
+    return output

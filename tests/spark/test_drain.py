@@ -1,0 +1,57 @@
+"""A query drains its queue: everything, once, in order, without a wait that only time ends."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tests.helpers import wait_until
+from tests.spark.support import LONG_S, Rig, assert_each_once, assert_in_order, gaps_s, micro_batches, require_alive
+
+
+def test_many_groups_reach_parquet_once_and_in_order_and_leave_nothing_behind(rig: Rig) -> None:
+    """20,000 messages of 200 groups, by at least four partitions; queue and journal end empty by themselves."""
+    sent = rig.send(20_000, groups=200)
+    # 200 for each of the 8 partitions: on few cores the first tasks would take what all free groups have.
+    with rig.to_parquet(rig.source(maxMessagesPerTrigger=1_600)) as query:
+        rig.drain(query, timeout_s=120)
+        wait_until(lambda: not rig.journal_epochs(), LONG_S, "the journal holds no epoch")
+        require_alive(query)
+        # Nothing comes again, though the query goes on.
+        assert rig.depth() == (0, 0)
+        progress = micro_batches(query)
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+    assert {(row.message_group_id, row.sequence_number) for row in rows} == {
+        (each.message_group_id, each.sequence_number) for each in sent.values()
+    }
+    files: defaultdict[int, set[str]] = defaultdict(set)
+    for row in rows:
+        files[row.batch_id].add(row.path)
+    widest = max(map(len, files.values()))
+    print(f"20,000 messages: {len(progress)} micro-batches, up to {widest} files in one")
+    assert widest >= 4
+
+
+def test_one_group_drains_without_waiting_for_time_to_pass(rig: Rig) -> None:
+    """A group gives ten messages for each epoch, and the next epoch comes as soon as they are deleted."""
+    sent = rig.send(500)
+    with rig.to_parquet(rig.source(waitTimeSeconds=20)) as query:
+        rig.drain(query, timeout_s=120)
+        progress = micro_batches(query)
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+    gaps = gaps_s(progress)
+    print(f"500 messages of one group: {len(progress)} micro-batches, largest gap {max(gaps):.3f} s")
+    # A noisy machine may take its time; a wrong wait would be the 20 s of the long poll, or 120 s of visibility.
+    assert max(gaps) < 5
+
+
+def test_process_all_available_returns_when_the_queue_is_drained(rig: Rig) -> None:
+    """The way to drain a queue on every version of Spark."""
+    sent = rig.send(300, groups=30)
+    with rig.to_parquet(rig.source()) as query:
+        query.processAllAvailable()
+        assert rig.depth() == (0, 0)
+    assert_each_once((row.message_id for row in rig.rows()), sent)

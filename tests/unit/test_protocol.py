@@ -1,0 +1,1318 @@
+"""The protocol under every crash: `Driver` and `serve` over the strict model, called in Spark's own order.
+
+No JVM, no thread, no network: the real `Queue` talks to a stand-in for boto3's client over `FifoModel`, heartbeats
+are beaten when time passes, and every call of store and queue is a step at which something may happen.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.driver import Driver
+from sqs_fifo_spark.errors import (
+    DataLossError,
+    EpochSettledError,
+    FencedError,
+    JournalUnavailableError,
+    SqsFifoError,
+)
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.lease import Lease
+from sqs_fifo_spark.local import FifoModel, SqsError
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.partition import PartitionPlan, serve
+from sqs_fifo_spark.queue import Queue
+
+VISIBILITY_S = 30
+LAPSE_S = VISIBILITY_S + 1
+
+ACTIONS = {
+    "change_message_visibility_batch": "ChangeMessageVisibilityBatch",
+    "delete_message_batch": "DeleteMessageBatch",
+    "get_queue_attributes": "GetQueueAttributes",
+    "receive_message": "ReceiveMessage",
+}
+
+
+class Crash(BaseException):
+    """The process that runs is killed: nothing of ours catches it."""
+
+
+class Row(NamedTuple):
+    message_id: str
+    group: str
+    sequence: int
+    body: str
+
+
+class MemoryStore:
+    """A journal's store in memory; each call is a step before and after its effect."""
+
+    location = "memory"
+
+    def __init__(self, step: Callable[[str], None]) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.lies_about: Callable[[str], str] = lambda name: ""
+        self._step = step
+
+    def get(self, name: str) -> bytes | None:
+        self._step(f"before get {name}")
+        return self.objects.get(name)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        self._step(f"before get {name}")
+        data = self.objects.get(name)
+        return None if data is None else data[start : start + length]
+
+    def list(self, prefix: str) -> list[str]:
+        self._step(f"before list {prefix}")
+        return sorted(name for name in self.objects if name.startswith(f"{prefix}/"))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self._step(f"before put {name}")
+        lie = self.lies_about(name)
+        if lie == "refuse":
+            raise JournalUnavailableError(f"cannot write '{name}'")
+        is_new = self.objects.setdefault(name, data) is data
+        self._step(f"after put {name}")
+        if lie == "raise":
+            raise JournalUnavailableError(f"no answer about '{name}'")
+        return is_new and lie != "deny"
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._step(f"before drop {name}")
+            self.objects.pop(name, None)
+
+    def under(self, prefix: str) -> list[str]:
+        return sorted(name for name in self.objects if name.startswith(prefix))
+
+
+class HandHeartbeat:
+    """`Heartbeat` without its thread: `World.pass_time` beats all that are started."""
+
+    live: list[HandHeartbeat]
+
+    def __init__(
+        self, lease: Lease, clock: ManualClock, *, every_s: float, discover: Callable[[], None] | None = None
+    ) -> None:
+        self._lease = lease
+        self._discover = discover
+        self._failure: Exception | None = None
+
+    def start(self) -> None:
+        self.live.append(self)
+
+    def stop(self) -> None:
+        if self in self.live:
+            self.live.remove(self)
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def beat(self) -> None:
+        try:
+            if self._discover is not None:
+                self._discover()
+            self._lease.renew()
+        except Exception as error:
+            self._failure = error
+
+
+class SqsClient:
+    """boto3's client, as far as `Queue` uses it, over the model."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
+        action = ACTIONS[operation]
+        return lambda **request: self._world.call_sqs(action, request)
+
+
+class World:
+    """A queue, a journal, a checkpoint and a sink: what is left when processes die."""
+
+    def __init__(self, seed: int = 0, **options: str) -> None:
+        self.clock = ManualClock()
+        self.model = FifoModel(self.clock, random.Random(seed))
+        self.url = self.model.call("CreateQueue", {"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true"}})[
+            "QueueUrl"
+        ]
+        self.options = parse_source_options(
+            {
+                "queueUrl": self.url,
+                "journalLocation": "/journal",
+                "visibilityTimeoutSeconds": str(VISIBILITY_S),
+                "waitTimeSeconds": "10",
+                **options,
+            }
+        )
+        self.store = MemoryStore(self.step)
+        self.trace: list[str] = []
+        self.events: list[Any] = []
+        self.model.on_event(self.events.append)
+        self.on_step: Callable[[str], None] = lambda event: None
+        self.fault: Callable[[str], str] = lambda action: ""
+        self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
+        self.sent: list[Row] = []
+        # The checkpoint, and a sink that honours batch ids. Rows by batch and partition.
+        self.offsets: list[Offset] = []
+        self.committed: set[int] = set()
+        self.sink: dict[int, dict[int, list[Row]]] = {}
+
+    # Steps and time
+
+    def step(self, event: str) -> None:
+        self.trace.append(f"{self.clock.now() - 1_700_000_000:9.1f} {event}")
+        self.on_step(event)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass with every live heartbeat beating."""
+        while seconds > 0:
+            share = min(seconds, self.options.heartbeat_s)
+            self.clock.advance(share)
+            seconds -= share
+            for heartbeat in list(HandHeartbeat.live):
+                heartbeat.beat()
+
+    def die(self) -> None:
+        """All of our processes are gone, and their heartbeats with them."""
+        HandHeartbeat.live.clear()
+        self.step("-- killed")
+
+    # The queue
+
+    def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        self.step(f"before {action}")
+        fault = self.fault(action)
+        if fault == "refused":
+            raise ClientError(
+                {"Error": {"Code": "InternalFailure", "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": 500}},
+                action,
+            )
+        try:
+            answer = self.model.call(action, request, failing_entries=self.failing_entries(action))
+            if not answer and request.get("WaitTimeSeconds"):
+                self.pass_time(request["WaitTimeSeconds"])
+                answer = self.model.call(action, request)
+        except SqsError as error:
+            told = {"Code": error.query_code, "Message": error.message}
+            raise ClientError(
+                {"Error": told, "ResponseMetadata": {"HTTPStatusCode": error.status}}, action
+            ) from None
+        failed = [entry["Code"] for entry in answer.get("Failed", ())]
+        self.step(f"after {action} {[m['Body'] for m in answer.get('Messages', ())] or ''}{failed or ''}")
+        if fault == "lost":
+            raise ReadTimeoutError(endpoint_url=self.url)
+        return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
+
+    def send(self, *bodies: str) -> None:
+        """Send messages whose group is the letters of the body, such as "a" for "a7"."""
+        for body in bodies:
+            group = body.rstrip("0123456789")
+            request = {
+                "QueueUrl": self.url,
+                "MessageBody": body,
+                "MessageGroupId": group,
+                "MessageDeduplicationId": str(len(self.sent)),
+            }
+            answer = self.model.call("SendMessage", request)
+            self.sent.append(Row(answer["MessageId"], group, int(answer["SequenceNumber"]), body))
+
+    def receive_elsewhere(self, limit: int = 10, visibility_timeout_s: int = VISIBILITY_S) -> list[dict[str, Any]]:
+        """A plain consumer, somebody else's, receives."""
+        request = {"QueueUrl": self.url, "MaxNumberOfMessages": limit, "VisibilityTimeout": visibility_timeout_s}
+        found: list[dict[str, Any]] = self.model.call("ReceiveMessage", request).get("Messages", [])
+        self.trace.append(f"          elsewhere {[message['Body'] for message in found]}")
+        return found
+
+    def depth(self) -> tuple[int, int]:
+        """How many messages are visible, and how many in flight."""
+        shown = self.model.call("GetQueueAttributes", {"QueueUrl": self.url, "AttributeNames": ["All"]})["Attributes"]
+        return int(shown["ApproximateNumberOfMessages"]), int(shown["ApproximateNumberOfMessagesNotVisible"])
+
+    def deleted(self) -> list[str]:
+        """Bodies of deleted messages, in the order of their deletion."""
+        bodies = {row.message_id: row.body for row in self.sent}
+        return [bodies[event.message_id] for event in self.events if event.kind == "deleted"]
+
+    # What was written
+
+    def journal(self) -> Journal:
+        found = Journal.find(self.store, f"arn:aws:sqs:us-east-1:000000000000:{self.url.rpartition('/')[2]}")
+        assert found is not None
+        return found
+
+    def bodies(self) -> list[str]:
+        """Bodies in the sink by batch, partition and position."""
+        return [row.body for rows in self.rows() for row in rows]
+
+    def rows(self) -> Iterator[list[Row]]:
+        for batch in sorted(self.sink):
+            for partition in sorted(self.sink[batch]):
+                yield self.sink[batch][partition]
+
+    def audit(self) -> None:
+        """Each message once, each group in order and in one partition of a batch, and nothing left behind."""
+        counts = Counter(row.message_id for rows in self.rows() for row in rows)
+        wrong = {row.body: counts[row.message_id] for row in self.sent if counts[row.message_id] != 1}
+        assert not wrong, f"not exactly once in the sink: {wrong}"
+        last: dict[str, int] = {}
+        for batch in sorted(self.sink):
+            places = Counter(
+                group for rows in self.sink[batch].values() for group in {row.group for row in rows}
+            )
+            assert all(count == 1 for count in places.values()), f"a group in two partitions of batch {batch}"
+            for partition in sorted(self.sink[batch]):
+                for row in self.sink[batch][partition]:
+                    assert row.sequence > last.get(row.group, 0), f"{row.body} out of order in batch {batch}"
+                    last[row.group] = row.sequence
+        assert self.depth() == (0, 0), "messages are left in the queue"
+        ledger = self.journal().ledger()
+        assert not ledger.carried
+        # With nothing left in the queue only a message that somebody else deleted could stand here for good.
+        assert not ledger.unconfirmed
+
+
+class Query:
+    """One run of a streaming query, from what the checkpoint says: Spark's order of calls.
+
+    `tells_start` is Spark 4.2 and later; before, `latestOffset` has no arguments and a restart asks for
+    `partitions(x, x)`. `reads` says which partitions of a batch are read; None means that not even the plan is
+    asked for.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        tells_start: bool = True,
+        available_now: bool = False,
+        reads: Callable[[int, int], range | None] = lambda batch, count: range(count),
+    ) -> None:
+        self.world = world
+        self.driver = Driver(
+            world.options,
+            queue=Queue(world.options, world.clock),
+            store=lambda: world.store,
+            clock=world.clock,
+        )
+        self._tells_start = tells_start
+        self._reads = reads
+        self._is_first = not world.offsets
+        if available_now:
+            self.driver.prepare_available_now()
+
+    def resume(self) -> Query:
+        """Do what Spark does first: run the last batch again, if it was not committed."""
+        offsets = self.world.offsets
+        if offsets and not self._tells_start:
+            assert self.driver.plan(offsets[-1], offsets[-1]) == []
+        if offsets and len(offsets) - 1 not in self.world.committed:
+            self.run(len(offsets) - 1)
+        return self
+
+    def trigger(self) -> bool:
+        """Construct and run the next batch; return False when there is nothing new."""
+        world = self.world
+        start = self.start_of(len(world.offsets))
+        end = self.driver.latest_offset(start if self._tells_start else None)
+        if end == start:
+            return False
+        world.offsets.append(end)
+        batch = len(world.offsets) - 1
+        world.step(f"-- batch {batch} is {end.epoch}/{end.partitions}")
+        if batch:
+            self.driver.commit(world.offsets[batch - 1])
+        self.run(batch)
+        return True
+
+    def start_of(self, batch: int) -> Offset:
+        return self.world.offsets[batch - 1] if batch else self.driver.initial_offset()
+
+    def plans(self, batch: int) -> list[PartitionPlan]:
+        return self.driver.plan(self.start_of(batch), self.world.offsets[batch])
+
+    def run(self, batch: int) -> None:
+        world = self.world
+        wanted = self._reads(batch, world.offsets[batch].partitions)
+        rows: dict[int, list[Row]] = {}
+        if wanted is not None:
+            plans = self.plans(batch)
+            world.step(f"-- batch {batch} is planned")
+            rows = {index: self.read(plans[index]) for index in wanted if index < len(plans)}
+        world.step(f"-- batch {batch} is read")
+        world.sink.setdefault(batch, rows)
+        world.step(f"-- batch {batch} is in the sink")
+        world.committed.add(batch)
+
+    def read(self, plan: PartitionPlan) -> list[Row]:
+        return read(self.world, plan)
+
+    def drain(self, limit: int = 400) -> Query:
+        """Trigger until there is nothing new and nothing in the queue."""
+        for _ in range(limit):
+            if not self.trigger() and self.world.depth() == (0, 0):
+                return self
+        raise AssertionError(f"not drained: {self.world.depth()} after {limit} triggers")
+
+
+def read(world: World, plan: PartitionPlan) -> list[Row]:
+    """One attempt of a task, in a process of its own."""
+    plan = pickle.loads(pickle.dumps(plan))
+    queue = Queue(world.options, world.clock)
+    batch = serve(plan, queue, Journal(world.store, plan.journal), world.options, world.clock)
+    columns = [batch.column(name).to_pylist() for name in ("messageId", "messageGroupId", "sequenceNumber", "body")]
+    return [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]
+
+
+@pytest.fixture(autouse=True)
+def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    HandHeartbeat.live = []
+    monkeypatch.setattr("sqs_fifo_spark.driver.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.partition.Heartbeat", HandHeartbeat)
+    # So that a handful of messages is worth several partitions.
+    monkeypatch.setattr("sqs_fifo_spark.driver.MESSAGES_PER_PARTITION", 4)
+
+
+@pytest.fixture
+def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
+    """Make worlds; the one made last is the one whose queue is called."""
+
+    def make(seed: int = 0, **options: str) -> World:
+        world = World(seed, **options)
+        client = SqsClient(world)
+        monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: client)
+        return world
+
+    return make
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world()
+
+
+def crash_at(world: World, wanted: str, occurrence: int = 1) -> None:
+    """Kill whoever takes the step that begins with `wanted` for the `occurrence`th time from now."""
+    left = occurrence
+
+    def on_step(event: str) -> None:
+        nonlocal left
+        if event.startswith(wanted):
+            left -= 1
+            if left == 0:
+                world.on_step = lambda event: None
+                raise Crash(event)
+
+    world.on_step = on_step
+
+
+def do_at(world: World, wanted: str, action: Callable[[], None]) -> None:
+    """Do something once, at the step that begins with `wanted`."""
+
+    def on_step(event: str) -> None:
+        if event.startswith(wanted):
+            world.on_step = lambda event: None
+            action()
+
+    world.on_step = on_step
+
+
+# What a read shows
+
+
+def test_messages_of_many_groups_arrive_once_and_in_order(world: World) -> None:
+    """The plain course: everything once, in order, deleted, with an empty ledger and no segment left."""
+    world.send(*(f"{'abcde'[index % 5]}{index}" for index in range(60)))
+    Query(world).drain()
+    world.audit()
+    assert not world.store.under("epochs/")
+
+
+def test_partition_without_segment_has_shown_no_row(world: World) -> None:
+    """A task killed at any step before its put has yielded nothing, and another attempt starts afresh."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    crash_at(world, "before put epochs/")
+    with pytest.raises(Crash):
+        query.trigger()
+    assert not world.store.under("epochs/")
+    assert not world.sink
+    world.die()
+    Query(world).resume().drain()
+    world.audit()
+
+
+def test_several_reads_give_the_same_rows(world: World) -> None:
+    """After a success each further read of the partition gives the same rows, also when more has arrived."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    assert query.trigger()
+    world.send("a3", "c1")
+    for _ in range(3):
+        again = {index: query.read(plan) for index, plan in enumerate(query.plans(0))}
+        assert again == world.sink[0]
+    query.drain()
+    world.audit()
+
+
+def test_empty_partition_stays_empty_for_a_second_action(world: World) -> None:
+    """A partition that received nothing shows nothing to a second read, though there is something by then."""
+    world.send("a1", "a2", "a3", "a4", "a5", "a6")
+    query = Query(world)
+    assert query.trigger()
+    plans = query.plans(0)
+    empty = [plan for plan in plans if not world.sink[0][plan.partition]]
+    assert empty
+    world.send("z1")
+    assert all(query.read(plan) == [] for plan in empty)
+    query.drain()
+    world.audit()
+
+
+def test_planning_twice_gives_the_same_plans(world: World) -> None:
+    """A union of the frame with itself asks for the partitions twice, and gets the same ones."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    assert query.plans(0) == query.plans(0)
+
+
+def test_two_attempts_of_one_partition_give_the_same_rows(world: World) -> None:
+    """The attempt that loses serves the winner's rows; what it caught is served by the next epoch."""
+    world.send("a1", "b1", "c1", "d1")
+    world.options = parse_source_options(
+        {"queueUrl": world.url, "journalLocation": "/journal", "maxMessagesPerTrigger": "2"}
+    )
+    query = Query(world)
+    world.offsets.append(query.driver.latest_offset(query.start_of(0)))
+    (plan,) = query.plans(0)
+    fresh = PartitionPlan(plan.journal, plan.epoch, plan.partition, 2, plan.max_bytes)
+    winner: list[Row] = []
+    # The second attempt runs as a whole just before the first one seals.
+    do_at(world, "before put epochs/", lambda: winner.extend(read(world, fresh)))
+    loser = read(world, fresh)
+    assert loser == winner
+    assert len(winner) == 2
+    world.sink[0] = {0: loser}
+    world.committed.add(0)
+    caught = {"a1", "b1", "c1", "d1"} - {row.body for row in loser}
+    assert query.trigger()
+    assert {row.body for row in world.sink[1][0]} <= caught
+    query.drain()
+    world.audit()
+
+
+# Deleting
+
+
+def test_nothing_is_deleted_before_commit(world: World) -> None:
+    """The messages of a batch stay in the queue until Spark commits it."""
+    world.send("a1", "b1")
+    query = Query(world)
+    assert query.trigger()
+    end = query.driver.latest_offset(world.offsets[0])
+    assert world.deleted() == []
+    world.offsets.append(end)
+    query.driver.commit(world.offsets[0])
+    assert sorted(world.deleted()) == ["a1", "b1"]
+
+
+def test_epoch_that_delivered_is_followed_by_another_without_new_messages(world: World) -> None:
+    """The last batch of a burst is committed and deleted though nothing more is sent."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    began_at = world.clock.now()
+    assert query.trigger()
+    assert world.clock.now() == began_at, "it waited for a long poll"
+    assert world.depth() == (0, 0)
+
+
+def test_single_group_of_500_drains_without_waiting(world: World) -> None:
+    """One group gives ten messages an epoch, epoch after epoch, with no pause that only time ends."""
+    world.send(*(f"a{index}" for index in range(500)))
+    query = Query(world)
+    began_at = world.clock.now()
+    while len(world.bodies()) < 500:
+        assert query.trigger()
+    assert world.clock.now() == began_at
+    query.drain()
+    world.audit()
+
+
+def test_idle_queue_makes_no_micro_batch(world: World) -> None:
+    """With nothing to do `latest_offset` blocks for one long poll and returns its start."""
+    query = Query(world)
+    began_at = world.clock.now()
+    assert not query.trigger()
+    assert not query.trigger()
+    assert world.clock.now() - began_at == 2 * world.options.wait_time_s
+    assert not world.sink
+
+
+def test_commit_twice_changes_nothing(world: World) -> None:
+    """A commit that Spark repeats does no call that matters."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    assert query.trigger()
+    deleted, objects = world.deleted(), dict(world.store.objects)
+    query.driver.commit(world.offsets[0])
+    assert world.deleted() == deleted
+    assert world.store.objects == objects
+
+
+@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
+def test_failing_deletes_go_to_the_ledger_and_are_settled_later(world: World, elapsed_s: float) -> None:
+    """Deletes without an answer stand in the ledger; a later commit settles them, and nothing is served twice."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    assert query.trigger()
+    world.fault = lambda action: "refused" if action == "DeleteMessageBatch" else ""
+    assert query.trigger()
+    assert sorted(query.driver.report().items())[-2:] == [("unconfirmedDeletes", 3), ("waitingMessages", 0)]
+    assert len(world.journal().ledger().unconfirmed) == 3
+    world.fault = lambda action: ""
+    world.pass_time(elapsed_s)
+    world.send("a3")
+    query.drain()
+    world.audit()
+
+
+def test_expired_handles_at_commit_go_to_the_ledger_and_the_copies_are_deleted(world: World) -> None:
+    """A copy of a committed message is deleted when it comes, never emitted; the ledger is empty in the end."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    assert query.trigger()
+    world.clock.advance(LAPSE_S)  # a pause in which no heartbeat ran
+    world.send("a3")
+    query.drain()
+    world.audit()
+
+
+def test_copy_of_a_committed_message_met_by_the_probe_is_deleted(world: World) -> None:
+    """The probe recognises a committed message by the ledger too."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    world.clock.advance(LAPSE_S)
+    held = world.receive_elsewhere(visibility_timeout_s=5)
+    assert [message["Body"] for message in held] == ["a1"]
+    assert query.trigger()
+    assert len(world.journal().ledger().unconfirmed) == 1
+    query.drain()
+    assert world.bodies() == ["a1"]
+    # One more commit writes the ledger that the probe's delete has emptied.
+    world.send("b1")
+    query.drain()
+    world.audit()
+
+
+def test_partial_failure_of_a_delete_is_repeated_for_the_failed_entries(world: World) -> None:
+    """Entries that failed are deleted within the same commit."""
+    world.send(*(f"a{index}" for index in range(5)))
+    query = Query(world)
+    assert query.trigger()
+    answers = iter([frozenset({1, 3})])
+    world.failing_entries = lambda action: next(answers, frozenset()) if "Delete" in action else frozenset()
+    assert query.trigger()
+    assert world.depth() == (0, 0)
+    query.drain()
+    world.audit()
+
+
+# Redelivery
+
+
+def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> None:
+    """A message whose hold lapsed in mid-epoch and that another partition received is served once, deleted once."""
+    world.send(*(f"a{index}" for index in range(9)), "b1")
+    query = Query(world)
+    world.offsets.append(query.driver.latest_offset(query.start_of(0)))
+    plans = query.plans(0)
+    assert len(plans) >= 2
+    rows = {plans[0].partition: query.read(plans[0])}
+    world.clock.advance(LAPSE_S)
+    for plan in plans[1:]:
+        rows[plan.partition] = query.read(plan)
+    world.sink[0] = rows
+    world.committed.add(0)
+    query.drain()
+    world.audit()
+
+
+def test_receive_count_from_foreign_consumers_is_emitted_once(world: World) -> None:
+    """A message that somebody else received and let lapse is not ours, so it is served, once and in order."""
+    world.send("a1", "a2", "b1")
+    for _ in range(3):
+        assert world.receive_elsewhere()
+        world.clock.advance(LAPSE_S)
+    world.send("a3", "b2")
+    Query(world).drain()
+    world.audit()
+
+
+def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> None:
+    """Of [1,2,3] somebody keeps 3: 1 and 2 are served, and 3 with all that follows it later."""
+    world.send("a1", "a2", "a3")
+    third = world.receive_elsewhere()[2]
+    change = {"QueueUrl": world.url, "ReceiptHandle": third["ReceiptHandle"], "VisibilityTimeout": 300}
+    world.model.call("ChangeMessageVisibility", change)
+    world.clock.advance(LAPSE_S)
+    world.send("a4", "b1")
+    Query(world).drain()
+    world.audit()
+
+
+def test_heartbeat_keeps_messages_from_others_through_a_slow_batch(world: World) -> None:
+    """While a batch takes four visibility timeouts nobody else gets its messages."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+
+    def be_slow() -> None:
+        for _ in range(4 * VISIBILITY_S):
+            world.pass_time(1)
+            assert world.receive_elsewhere() == []
+
+    do_at(world, "-- batch 0 is read", be_slow)
+    assert query.trigger()
+    query.drain()
+    world.audit()
+
+
+def test_heartbeat_keeps_what_the_losing_attempt_caught(world: World) -> None:
+    """The spare catch of a speculative attempt is held as well until the next epoch serves it."""
+    world.send("a1", "b1", "c1", "d1")
+    query = Query(world)
+    world.offsets.append(query.driver.latest_offset(query.start_of(0)))
+    (plan,) = query.plans(0)
+    first = PartitionPlan(plan.journal, plan.epoch, plan.partition, 1, plan.max_bytes)
+    do_at(world, "before put epochs/", lambda: read(world, first) and None)
+    world.sink[0] = {0: read(world, plan)}
+    for _ in range(4 * VISIBILITY_S):
+        world.pass_time(1)
+        assert world.receive_elsewhere() == []
+    world.committed.add(0)
+    query.drain()
+    world.audit()
+
+
+# Crashes
+
+
+@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "-- batch 1 is 2/",  # the offset is logged, nothing else
+        "-- batch 1 is planned",
+        "after put epochs/00000000000000000002/0000",  # some are sealed
+        "-- batch 1 is read",  # all are sealed
+        "-- batch 1 is in the sink",
+        "before DeleteMessageBatch",
+        "after DeleteMessageBatch",
+        "before put ledger/00000000000000000002",
+        "after put ledger/00000000000000000002",
+        "before drop epochs/00000000000000000002",
+    ],
+)
+def test_replay_after_a_crash_gives_each_message_once_in_order(world: World, point: str, elapsed_s: float) -> None:
+    """Whatever the point of the crash, and whether or not the holds lapse before the restart."""
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
+    query = Query(world)
+    assert query.trigger()
+    crash_at(world, point)
+    with pytest.raises(Crash):
+        query.drain()
+    world.die()
+    world.clock.advance(elapsed_s)
+    Query(world).resume().drain()
+    world.audit()
+
+
+def crash_everywhere(
+    make_world: Callable[..., World], elapsed_s: float, play: Callable[[World], None], resume: Callable[[World], None]
+) -> int:
+    """Play a scenario again and again, killing everything at its first step, its second, and so on."""
+    at = 0
+    while True:
+        at += 1
+        world = make_world(numPartitions="2", maxMessagesPerTrigger="6")
+        crash_at(world, "", at)
+        try:
+            play(world)
+        except Crash as crash:
+            world.die()
+            world.clock.advance(elapsed_s)
+            try:
+                resume(world)
+                world.audit()
+            except Exception as error:
+                raise AssertionError(f"after a crash at step {at}, '{crash}': {error}") from error
+        else:
+            return at
+
+
+@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
+def test_crash_at_every_single_step_loses_and_doubles_nothing(
+    make_world: Callable[..., World], elapsed_s: float
+) -> None:
+    """Each call of store and queue, before and after its effect, is a point at which all processes may die."""
+
+    def play(world: World) -> None:
+        world.send("a1", "a2", "b1", "a3", "c1", "b2", "d1", "d2")
+        Query(world).drain()
+
+    steps = crash_everywhere(make_world, elapsed_s, play, lambda world: Query(world).resume().drain() and None)
+    assert steps > 80
+
+
+@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
+def test_crash_at_every_single_step_with_redelivery_under_way(
+    make_world: Callable[..., World], elapsed_s: float
+) -> None:
+    """The same with messages that others received, and with copies of committed ones still to come."""
+
+    def play(world: World) -> None:
+        world.send("a1", "a2", "b1", "b2", "c1")
+        world.receive_elsewhere(3)
+        world.clock.advance(LAPSE_S)
+        query = Query(world)
+        query.trigger()
+        query.trigger()
+        world.clock.advance(LAPSE_S)
+        world.send("a3", "c2")
+        query.drain()
+
+    def resume(world: World) -> None:
+        # What the play did not come to send must not be missed.
+        Query(world).resume().drain()
+
+    crash_everywhere(make_world, elapsed_s, play, resume)
+
+
+@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
+def test_new_query_on_an_old_journal_serves_unsettled_epochs_first(world: World, elapsed_s: float) -> None:
+    """With the checkpoint deleted the new query begins with what was sealed and not committed."""
+    world.send(*(f"{'ab'[index % 2]}{index}" for index in range(12)))
+    query = Query(world)
+    assert query.trigger()
+    sealed = world.sink[0]
+    world.die()
+    world.clock.advance(elapsed_s)
+    world.offsets.clear()
+    world.committed.clear()
+    world.sink.clear()
+    query = Query(world)
+    assert query.trigger()
+    assert {p: rows for p, rows in world.sink[0].items() if rows} == {p: rows for p, rows in sealed.items() if rows}
+    query.drain()
+    world.audit()
+
+
+def test_crash_during_commit_then_a_replayed_batch_that_is_not_read_doubles_nothing(world: World) -> None:
+    """A commit broken off is finished also when the next batch's function never looks at its rows."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    assert query.trigger()
+    crash_at(world, "before DeleteMessageBatch")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    world.clock.advance(LAPSE_S)
+    query = Query(world, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
+    query.drain()
+    world.audit()
+
+
+# Leftovers and rivals
+
+
+def test_zombie_task_of_a_settled_epoch_fails_and_leaves_nothing(world: World) -> None:
+    """An attempt that outlived its epoch gets no rows, and gives back at once what it received."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    plans = query.plans(0)
+    assert query.trigger()
+    world.send("b1", "b2")
+    with pytest.raises(EpochSettledError) as told:
+        read(world, plans[0])
+    assert "\n" not in str(told.value)
+    assert world.depth() == (2, 0)
+    query.drain()
+    world.audit()
+
+
+def test_zombie_task_that_is_retried_fails_again(world: World) -> None:
+    """Spark retries a failed task: the second attempt must not serve what the first one received and gave back."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    plans = query.plans(0)
+    assert query.trigger()
+    world.send("b1", "b2")
+    for _ in range(3):
+        with pytest.raises(EpochSettledError):
+            read(world, PartitionPlan(plans[0].journal, 1, 0, 10, 1_000))
+    query.drain()
+    world.audit()
+
+
+def test_segment_put_by_a_zombie_is_gone_after_the_next_commit(world: World) -> None:
+    """What a zombie put into a settled epoch does not stay in the journal."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    plans = query.plans(0)
+    assert query.trigger()
+    world.send("b1")
+    with pytest.raises(EpochSettledError):
+        read(world, plans[0])
+    query.drain()
+    assert not world.store.under("epochs/")
+
+
+def test_second_driver_fences_the_first(world: World) -> None:
+    """The older of two queries on one journal stops, and says what happened."""
+    world.send("a1")
+    older = Query(world)
+    assert older.trigger()
+    newer = Query(world).resume()
+    newer.driver.latest_offset(world.offsets[-1])
+    for call in (
+        lambda: older.driver.latest_offset(world.offsets[-1]),
+        lambda: older.driver.commit(world.offsets[-1]),
+        lambda: older.driver.plan(world.offsets[-1], Offset(world.offsets[-1].journal, 2, 1)),
+    ):
+        with pytest.raises(FencedError, match="another query took over the journal") as told:
+            call()
+        assert "\n" not in str(told.value)
+    newer.drain()
+    world.audit()
+
+
+def test_driver_fenced_during_its_long_poll_gives_back_what_it_received(world: World) -> None:
+    """A driver that finds itself fenced after its probe releases the messages at once."""
+    older = Query(world)
+    assert not older.trigger()
+
+    def rival() -> None:
+        Query(world).driver.initial_offset()
+        world.send("a1")
+
+    do_at(world, "before ReceiveMessage", rival)
+    with pytest.raises(FencedError):
+        older.trigger()
+    assert world.depth() == (1, 0)
+
+
+def lose_journal(world: World) -> None:
+    world.store.objects.clear()
+
+
+def other_journal(world: World) -> None:
+    lose_journal(world)
+    Journal.create(world.store, "arn:aws:sqs:us-east-1:000000000000:q.fifo")
+
+
+@pytest.mark.parametrize("spoil", [lose_journal, other_journal])
+@pytest.mark.parametrize("batches", [1, 2])
+@pytest.mark.parametrize("in_the_middle", [False, True])
+def test_checkpoint_without_its_journal_is_data_loss(
+    world: World, spoil: Callable[[World], None], batches: int, in_the_middle: bool
+) -> None:
+    """A restart whose journal is gone or another one fails with one line, also when its first batch is replayed."""
+    world.send(*(f"a{index}" for index in range(30)))
+    query = Query(world)
+    for _ in range(batches):
+        assert query.trigger()
+    if in_the_middle:
+        world.committed.remove(batches - 1)  # killed between the sink's commit and Spark's
+    world.die()
+    spoil(world)
+    restarted = Query(world)
+    with pytest.raises(DataLossError, match="failOnDataLoss") as told:
+        restarted.resume().trigger()
+    assert "\n" not in str(told.value)
+    assert world.deleted() == [f"a{index}" for index in range(10 * (batches - 1))]
+
+
+@pytest.mark.parametrize("spoil", [lose_journal, other_journal])
+@pytest.mark.parametrize("in_the_middle", [False, True])
+def test_without_fail_on_data_loss_the_query_goes_on(
+    make_world: Callable[..., World],
+    spoil: Callable[[World], None],
+    in_the_middle: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With failOnDataLoss=false the loss is said aloud, and what the queue still holds is served."""
+    world = make_world(failOnDataLoss="false")
+    world.send(*(f"a{index}" for index in range(30)))
+    query = Query(world)
+    assert query.trigger()
+    assert query.trigger()
+    if in_the_middle:
+        world.committed.remove(1)
+    world.die()
+    world.clock.advance(LAPSE_S)
+    spoil(world)
+    with caplog.at_level(logging.WARNING):
+        Query(world).resume().drain()
+    assert "Going on, because failOnDataLoss is false" in caplog.text
+    assert set(world.bodies()) == {f"a{index}" for index in range(30)}
+    assert world.depth() == (0, 0)
+
+
+def test_checkpoint_older_than_the_journal_is_data_loss(world: World) -> None:
+    """A checkpoint restored from yesterday is told apart from a lost journal."""
+    world.send(*(f"a{index}" for index in range(50)))
+    query = Query(world)
+    for _ in range(4):
+        assert query.trigger()
+    world.die()
+    del world.offsets[1:]
+    with pytest.raises(DataLossError, match="the checkpoint is old"):
+        Query(world).resume().trigger()
+
+
+# foreachBatch that does not look
+
+
+@pytest.mark.parametrize("tells_start", [True, False])
+def test_batch_that_never_asks_for_its_plan_loses_nothing(world: World, tells_start: bool) -> None:
+    """A function of foreachBatch that ignores every second batch costs that batch no message: none was received."""
+    world.send(*(f"{'ab'[index % 2]}{index}" for index in range(30)))
+    query = Query(world, tells_start=tells_start, reads=lambda batch, count: None if batch % 2 else range(count))
+    query.drain()
+    world.audit()
+
+
+@pytest.mark.parametrize("tells_start", [True, False])
+def test_batch_without_a_look_at_its_rows_and_then_a_quiet_time(world: World, tells_start: bool) -> None:
+    """After a batch that nobody read nothing is asked twice for the same epoch, however long it stays quiet."""
+    world.send("a1")
+    query = Query(world, tells_start=tells_start, reads=lambda batch, count: None if batch == 0 else range(count))
+    do_at(world, "-- batch 0 is read", lambda: world.receive_elsewhere(visibility_timeout_s=300) and None)
+    world.clock.advance(0)
+    assert query.trigger()
+    # Somebody else holds the message for a while, so the probes come back empty.
+    released = world.depth()
+    assert released in ((1, 0), (0, 1))
+    for _ in range(3):
+        query.trigger()
+    world.send("b1", "b2", "c1", "c2", "d1")
+    query.drain()
+    world.audit()
+    assert len({offset.epoch for offset in world.offsets}) == len(world.offsets)
+
+
+def test_unread_partitions_lose_nothing(world: World) -> None:
+    """An action that stops after the first partition leaves the others' messages for the next batches."""
+    world.send(*(f"{'abcdefgh'[index % 8]}{index}" for index in range(60)))
+    query = Query(world, reads=lambda batch, count: range(min(1, count)) if batch % 2 == 0 else range(count))
+    query.drain()
+    world.audit()
+
+
+# Limits
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 10, 25])
+def test_max_messages_per_trigger_is_exact(make_world: Callable[..., World], limit: int) -> None:
+    """No batch has more messages than the limit, and a full queue fills it exactly."""
+    world = make_world(maxMessagesPerTrigger=str(limit), numPartitions="3")
+    world.send(*(f"{chr(97 + index % 26)}{index}" for index in range(78)))
+    Query(world).drain()
+    sizes = [sum(map(len, rows.values())) for _, rows in sorted(world.sink.items())]
+    assert max(sizes) == limit
+    world.audit()
+
+
+def test_messages_that_others_received_keep_the_limit(make_world: Callable[..., World]) -> None:
+    """Messages carried over to the next epoch count against its limit too."""
+    world = make_world(maxMessagesPerTrigger="6", numPartitions="2")
+    world.send(*(f"{'abcd'[index % 4]}{index}" for index in range(40)))
+    while world.receive_elsewhere():
+        pass
+    world.clock.advance(LAPSE_S)
+    Query(world).drain()
+    assert max(sum(map(len, rows.values())) for rows in world.sink.values()) <= 6
+    world.audit()
+
+
+def test_limit_given_by_spark_counts(world: World) -> None:
+    """The limit of a call to `latest_offset` bounds its epoch."""
+    world.send(*(f"{chr(97 + index)}1" for index in range(20)))
+    query = Query(world)
+    world.offsets.append(query.driver.latest_offset(query.start_of(0), 3))
+    query.run(0)
+    assert len(world.bodies()) == 3
+    query.drain()
+    world.audit()
+
+
+def test_max_bytes_per_trigger_ends_receiving(make_world: Callable[..., World]) -> None:
+    """Past the limit of bytes no further receive is made."""
+    world = make_world(maxBytesPerTrigger="40", numPartitions="1")
+    world.send(*(f"{chr(97 + index % 26)}{1000000000 + index}" for index in range(52)))  # 11 bytes each
+    Query(world).drain()
+    sizes = [sum(map(len, rows.values())) for rows in world.sink.values()]
+    assert max(sizes) <= 10, "one receive of ten is past the limit"
+    world.audit()
+
+
+# AvailableNow
+
+
+def test_available_now_ends_while_a_producer_goes_on(world: World) -> None:
+    """It ends with the first epoch in which every message was sent after the trigger began, and deletes that too."""
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(35)))
+    query = Query(world, available_now=True)
+    before = {row.body for row in world.sent}
+    triggers = 0
+    while query.trigger():
+        triggers += 1
+        world.clock.advance(2)
+        world.send(*(f"{'abc'[index % 3]}{1000 * triggers + index}" for index in range(5)))
+        assert triggers < 50
+    assert before <= set(world.bodies())
+    assert sorted(world.deleted()) == sorted(world.bodies())
+    # The next run delivers the rest and nothing twice.
+    query = Query(world, available_now=True)
+    while query.trigger():
+        pass
+    world.audit()
+
+
+def test_available_now_on_an_empty_queue_ends_at_once(world: World) -> None:
+    """One long poll finds nothing, and there is no batch."""
+    query = Query(world, available_now=True)
+    assert not query.trigger()
+    assert not world.sink
+
+
+# Spark 4.0 and 4.1
+
+
+def test_spark_4_0_order_of_calls_drains(world: World) -> None:
+    """`latest_offset` without arguments walks through the same epochs."""
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
+    Query(world, tells_start=False).drain()
+    world.audit()
+
+
+@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
+@pytest.mark.parametrize(
+    "point", ["-- batch 1 is 2/", "-- batch 1 is read", "-- batch 1 is in the sink", "before put ledger/", ""]
+)
+def test_spark_4_0_restart_is_exact(world: World, point: str, elapsed_s: float) -> None:
+    """A restart asks `plan(x, x)` first, then goes on, from whatever point."""
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
+    query = Query(world, tells_start=False)
+    assert query.trigger()
+    if point:
+        crash_at(world, point)
+        with pytest.raises(Crash):
+            query.drain()
+    world.die()
+    world.clock.advance(elapsed_s)
+    Query(world, tells_start=False).resume().drain()
+    world.audit()
+
+
+# Faults of the journal
+
+
+@pytest.mark.parametrize("lie", ["deny", "raise"])
+@pytest.mark.parametrize("name", ["epochs/", "ledger/", "drivers/", "journal.json"])
+def test_lost_answers_of_the_journal_lose_and_double_nothing(world: World, lie: str, name: str) -> None:
+    """A put that took effect and was not confirmed is recognised, or the query restarts and finds it."""
+    world.send("a1", "a2", "b1")
+    told: set[str] = set()
+
+    def lies_about(put: str) -> str:
+        if put.startswith(name) and put not in told and len(told) < 3:
+            told.add(put)
+            return lie
+        return ""
+
+    world.store.lies_about = lies_about
+    for _ in range(6):
+        try:
+            Query(world).resume().drain()
+        except JournalUnavailableError:
+            assert lie == "raise"
+            world.die()
+        else:
+            break
+    assert told
+    world.audit()
+
+
+# Chance
+
+
+class Schedule:
+    """One random history from a seed: a query that is killed, paused, lied to and started again."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.rng = random.Random(seed)
+        self.seed = seed
+        self.numbers: Counter[str] = Counter()
+        self.attempted: list[PartitionPlan] = []
+        self.in_task = False
+        self.is_nested = False
+        self.rate = 0.0
+        world.on_step = self.on_step
+        world.fault = self.fault
+        world.failing_entries = self.failing_entries
+        world.store.lies_about = self.lies_about
+        self.modes = [self.rng.choice(["all"] * 8 + ["some", "none"]) for _ in range(1000)]
+        self.tells_start = self.rng.random() < 0.8
+
+    def chance(self, probability: float) -> bool:
+        return self.rate > 0 and self.rng.random() < probability * self.rate
+
+    def reads(self, batch: int, count: int) -> range | None:
+        # The same for every replay of the batch, as it would be for a function of the batch id.
+        mode = self.modes[batch % len(self.modes)]
+        if mode == "none":
+            return None
+        return range(count) if mode == "all" else range((count + 1) // 2)
+
+    def send(self) -> None:
+        for _ in range(self.rng.randint(1, 6)):
+            group = self.rng.choice("abcd")
+            self.numbers[group] += 1
+            self.world.send(f"{group}{self.numbers[group]}")
+
+    def on_step(self, event: str) -> None:
+        if self.is_nested or event.startswith("-- killed"):
+            return
+        if self.chance(0.006):
+            raise Crash(event)
+        self.is_nested = True
+        try:
+            if self.chance(0.01):
+                self.world.trace.append("          a pause without heartbeats")
+                self.world.clock.advance(self.rng.choice([3, 12, 35]))
+            if self.chance(0.01):
+                self.world.pass_time(self.rng.choice([3, 12, 35]))
+            if self.chance(0.01):
+                self.world.receive_elsewhere(self.rng.randint(1, 10), self.rng.choice([1, 10, 60]))
+            if self.chance(0.01):
+                self.send()
+            if self.attempted and self.chance(0.02):
+                self.attempt_again(self.rng.choice(self.attempted[-4:]))
+        finally:
+            self.is_nested = False
+
+    def attempt_again(self, plan: PartitionPlan) -> None:
+        self.world.trace.append(f"          another attempt of {plan.epoch}/{plan.partition} {{")
+        try:
+            read(self.world, plan)
+        except SqsFifoError as error:
+            self.world.trace.append(f"          {type(error).__name__}")
+        self.world.trace.append("          }")
+
+    def fault(self, action: str) -> str:
+        if self.chance(0.02):
+            return "refused"
+        if action == "DeleteMessageBatch" and self.chance(0.1):
+            self.world.clock.advance(20)
+            return "refused"
+        return "lost" if self.chance(0.02) else ""
+
+    def failing_entries(self, action: str) -> frozenset[int]:
+        return frozenset(index for index in range(10) if self.chance(0.02))
+
+    def lies_about(self, name: str) -> str:
+        if name.startswith("check/"):
+            return ""
+        return self.rng.choice(["refuse", "raise", "deny"]) if self.chance(0.02) else ""
+
+    def query(self) -> Query:
+        query = Query(self.world, tells_start=self.tells_start, reads=self.reads)
+        query.read = self.task  # type: ignore[method-assign]
+        return query
+
+    def task(self, plan: PartitionPlan) -> list[Row]:
+        """A task with its retries, and now and then a second read."""
+        self.attempted.append(plan)
+        for attempt in range(4):
+            try:
+                rows = read(self.world, plan)
+                if self.chance(0.2):
+                    assert read(self.world, plan) == rows, "a second read gave other rows"
+                return rows
+            except Crash:
+                if self.rng.random() < 0.3 or attempt == 3:
+                    raise
+                self.world.trace.append("          a task was killed")
+                # The driver's heartbeat alone survives.
+                del HandHeartbeat.live[1:]
+            except SqsFifoError as error:
+                self.world.trace.append(f"          a task failed: {error}")
+                if attempt == 3:
+                    raise
+        raise AssertionError("not reached")
+
+    def play(self) -> None:
+        world = self.world
+        self.send()
+        for _ in range(self.rng.randint(2, 6)):
+            self.rate = self.rng.choice([0.5, 1.0, 2.0])
+            try:
+                query = self.query().resume()
+                for _ in range(self.rng.randint(1, 8)):
+                    query.trigger()
+                    if self.rng.random() < 0.5:
+                        self.send()
+            except Crash:
+                pass
+            except SqsFifoError as error:
+                world.trace.append(f"          the query failed: {type(error).__name__}: {error}")
+                assert not isinstance(error, DataLossError), error
+            world.die()
+            if self.rng.random() < 0.4:
+                world.clock.advance(self.rng.choice([5, LAPSE_S, 200]))
+        self.rate = 0.0
+        world.trace.append("          -- the faults are over")
+        self.modes = [*self.modes[: len(world.offsets)], *["all"] * 1000]
+        world.clock.advance(61)
+        self.query().resume().drain()
+        # Two more epochs, so that what the probe found out is written into a ledger.
+        world.send("z1")
+        self.query().resume().drain()
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_history_gives_each_message_once_in_order(make_world: Callable[..., World], seed: int) -> None:
+    """Kills, pauses, lies, foreign consumers, zombies and failing calls in any order: the audit holds."""
+    dice = random.Random(seed)
+    world = make_world(
+        seed, numPartitions=str(dice.randint(1, 3)), maxMessagesPerTrigger=str(dice.choice([3, 7, 10, 50]))
+    )
+    try:
+        Schedule(world, seed).play()
+        world.audit()
+    except BaseException:
+        print(f"seed {seed}; the last of {len(world.trace)} steps:")
+        print("\n".join(world.trace[-400:]))
+        raise
