@@ -115,13 +115,16 @@ class Driver:
             # The batch ran without a look at its rows, so its plan was never asked for.
             self._open, self._next = self._next, None
         self._require_ours(journal)
+        self._position = start
         if self._is_finished:
             return start
+        self._settle_before(journal, start.epoch)
+        limit = max_messages or self._options.max_messages_per_trigger
         number = max(start.epoch, self._ledger.epoch) + 1
         if number in self._unsettled:
             # A new query on an old journal: what was sealed, and never committed, is served first.
-            partitions = [Journal.partition_of(name) for name in self._unsettled[number]]
-            return self._announce(journal, number, 1 + max(index or 0 for index in partitions), max_messages)
+            partitions = journal.partitions_of(self._unsettled[number])
+            return self._announce(journal, number, partitions, limit)
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
@@ -130,20 +133,19 @@ class Driver:
             carries = bool(self._ledger.carried)
         if self._is_last(verdict):
             self._is_finished = True
-            return self._announce(journal, number, 0, max_messages)
+            return self._announce(journal, number, 0, limit)
         handed: tuple[Message, ...] = ()
         if verdict.is_empty and not carries:
-            handed = self._probe(journal, max_messages)
+            handed = self._probe(journal, limit)
             if not handed:
                 return start
         self._waiting = self._queue.approximate_messages()
         work = self._waiting + len(handed)
         count = 0  # an epoch without partitions commits the last one
         if work or carries:
-            most = min(self._options.num_partitions, max_messages or self._options.max_messages_per_trigger)
             busy = self._open.busy_partitions() if self._open and verdict.served else None
-            count = partition_count(work, most, busy)
-        return self._announce(journal, number, count, max_messages, handed)
+            count = partition_count(work, min(self._options.num_partitions, limit), busy)
+        return self._announce(journal, number, count, limit, handed)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return one plan for each partition of the epoch `end`; the same ones whenever it is asked again.
@@ -167,7 +169,8 @@ class Driver:
             return []
         # Spark plans from an epoch only when it has committed it; a crash may have kept it from saying so.
         self.commit(start)
-        epoch = self._next if self._next and self._next.offset == end else self._epoch(journal, end)
+        limit = self._options.max_messages_per_trigger
+        epoch = self._next if self._next and self._next.offset == end else self._epoch(journal, end, limit)
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             handed=epoch.handed,
@@ -189,6 +192,17 @@ class Driver:
         if end.epoch <= self._ledger.epoch:
             return
         self._require_ours(journal)
+        self._settle_before(journal, end.epoch)
+        self._settle(journal, end)
+
+    def _settle_before(self, journal: Journal, epoch: int) -> None:
+        """Settle what stood in the journal from before `epoch`: Spark has committed it, and stopped in between."""
+        for number in sorted(self._unsettled):
+            if self._ledger.epoch < number < epoch:
+                partitions = journal.partitions_of(self._unsettled[number])
+                self._settle(journal, Offset(journal.id, number, partitions))
+
+    def _settle(self, journal: Journal, end: Offset) -> None:
         verdict = self._close(journal, end)
         # Deletes that got no answer last time are tried again with the handle that may still work.
         again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
@@ -239,14 +253,14 @@ class Driver:
 
     # Finding work
 
-    def _probe(self, journal: Journal, max_messages: int | None) -> tuple[Message, ...]:
+    def _probe(self, journal: Journal, max_messages: int) -> tuple[Message, ...]:
         """Return what one long poll brings and no epoch has served.
 
         No task can seal anything meanwhile, so all of it is decided, however often it was received before.
         """
         while True:
             received = self._queue.receive(
-                min(MAX_ENTRIES, max_messages or MAX_ENTRIES), receive=0, wait_time_s=self._options.wait_time_s
+                min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=self._options.wait_time_s
             )
             if not received:
                 return ()
@@ -282,7 +296,7 @@ class Driver:
         journal: Journal,
         number: int,
         partitions: int,
-        max_messages: int | None,
+        max_messages: int,
         handed: tuple[Message, ...] = (),
     ) -> Offset:
         self._next = self._epoch(journal, Offset(journal.id, number, partitions), max_messages, handed)
@@ -292,7 +306,7 @@ class Driver:
         self,
         journal: Journal,
         offset: Offset,
-        max_messages: int | None = None,
+        max_messages: int,
         handed: tuple[Message, ...] = (),
     ) -> Epoch:
         return Epoch(
@@ -301,7 +315,7 @@ class Driver:
             lease=self._lease,
             clock=self._clock,
             heartbeat_s=self._options.heartbeat_s,
-            max_messages=max_messages or self._options.max_messages_per_trigger,
+            max_messages=max_messages,
             handed=handed,
             mapper=self._map,
         )
@@ -318,7 +332,7 @@ class Driver:
         """Return the verdict on an epoch whose tasks are over. What the probe got and nobody read is released."""
         epoch = self._open
         if epoch is None or epoch.offset != offset:
-            epoch = self._open = self._epoch(journal, offset)
+            epoch = self._open = self._epoch(journal, offset, 0)
         is_new = epoch.verdict is None
         verdict = epoch.close(self._ledger)
         if is_new:

@@ -162,12 +162,23 @@ class Journal:
 
         Runs on the driver. An object that is gone has none.
         """
+        found = self._head(name)
+        return () if found is None else found[1]
+
+    def partitions_of(self, names: Iterable[str]) -> int:
+        """Return how many partitions the epoch has whose objects are called `names`; the objects say it themselves.
+
+        Runs on the driver, for an epoch that Spark does not tell the offset of.
+        """
+        found = [head[0].partitions for head in map(self._head, names) if head is not None]
+        # They agree, unless a leftover of another plan for this epoch has written too: then fewer are served.
+        return min(found, default=0)
+
+    def _head(self, name: str) -> tuple[Origin, tuple[Receipt, ...]] | None:
         found = decode_receipts(lambda start, length: self._store.get_range(name, start, length), name)
-        if found is None:
-            return ()
-        origin, receipts = found
-        self._require_own(origin, name)
-        return receipts
+        if found is not None:
+            self._require_own(found[0], name)
+        return found
 
     def seal(self, segment: Segment) -> Segment:
         """Make `segment` the content of its partition for good, and return what is sealed.

@@ -43,6 +43,7 @@ class PartitionPlan:
 
     journal: str
     epoch: int
+    partitions: int
     partition: int
     max_messages: int
     max_bytes: int
@@ -100,7 +101,7 @@ def _receive_and_seal(
     plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
 ) -> Segment:
     journal.require_open(plan.epoch)
-    origin = Origin(plan.journal, plan.epoch, plan.partition, uuid.uuid4().hex)
+    origin = Origin(plan.journal, plan.epoch, plan.partitions, plan.partition, uuid.uuid4().hex)
     lease = Lease(queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s)
     heartbeat = Heartbeat(lease, clock, every_s=options.heartbeat_s)
     decided = _decided(plan, journal)

@@ -55,6 +55,7 @@ def plan_partitions(
         PartitionPlan(
             journal=offset.journal,
             epoch=offset.epoch,
+            partitions=count,
             partition=index,
             max_messages=decided[index] + share + (index < rest),
             max_bytes=max(1, max_bytes // count),

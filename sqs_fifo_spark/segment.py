@@ -39,15 +39,19 @@ _RECEIPT_SCHEMA = pa.schema(
         ("deferred", pa.bool_()),
     ]
 )
-_METADATA = ("journal", "epoch", "partition", "writer")
+_METADATA = ("journal", "epoch", "partitions", "partition", "writer")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Who wrote a segment, and as what. `writer` is unique to one attempt of one task."""
+    """Who wrote a segment, and as what: partition `partition` of `partitions`.
+
+    `writer` is unique to one attempt of one task.
+    """
 
     journal: str
     epoch: int
+    partitions: int
     partition: int
     writer: str
 
@@ -123,7 +127,13 @@ def _receipts(data: bytes, crc: int, name: str) -> tuple[Origin, tuple[Receipt, 
     columns: list[Sequence[object]] = [column.to_pylist() for column in batch.columns]
     names = [column.name for column in fields(Receipt)]
     try:
-        origin = Origin(metadata["journal"], int(metadata["epoch"]), int(metadata["partition"]), metadata["writer"])
+        origin = Origin(
+            metadata["journal"],
+            int(metadata["epoch"]),
+            int(metadata["partitions"]),
+            int(metadata["partition"]),
+            metadata["writer"],
+        )
         receipts = []
         for values in zip(*columns, strict=True):
             row = dict(zip(names, values, strict=True))

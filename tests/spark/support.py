@@ -232,7 +232,7 @@ class Gate:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        home.mkdir()
+        home.mkdir(exist_ok=True)
 
     def column(self, value: Column) -> Column:
         """Return `value`, for which a task waits at the closed gate."""
@@ -253,7 +253,7 @@ class Gate:
                 wait_until((gate / "open").exists, 120, "the gate opens")
             return text
 
-        return udf(passed, "string")(value)
+        return udf(passed, "string", useArrow=False)(value)
 
     @property
     def waiting(self) -> int:

@@ -1,0 +1,125 @@
+"""Drain a queue into Parquet with `spark.speculation`, and with a first attempt that stalls until its copy runs.
+
+Arguments: queue URL, directory, and where the first attempt stalls: `receiving` (it holds messages that it has not
+sealed) or `serving` (sealed, first rows not shown yet).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+URL, HOME, SLOW = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+
+
+def make_source(home: str, slow: str) -> type[DataSource]:
+    """Return the source with a stall in it. A function, so that cloudpickle carries the classes by value."""
+    from sqs_fifo_spark.datasource import SqsFifoDataSource, arrow_schema
+    from sqs_fifo_spark.options import parse_source_options
+    from sqs_fifo_spark.reader import SqsFifoStreamReader
+
+    class StallingReader(SqsFifoStreamReader):
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            from sqs_fifo_spark.journal import Journal
+            from tests.helpers import wait_until
+
+            context = TaskContext.get()
+            assert context is not None
+            attempt = context.attemptNumber()
+            plan = partition.value
+            if plan.epoch != 1 or plan.partition != 1:
+                yield from super().read(partition)
+                return
+            # Only the slow partition of the first epoch has a copy. What is sealed second is a spare.
+            Path(home, f"attempt-{attempt}").touch()
+            seal = Journal.seal
+
+            def stall() -> None:
+                if attempt == 0:
+                    Path(home, "stalled").touch()
+                    wait_until(Path(home, "copied").exists, 60, "the copy has sealed")
+
+            def slow_seal(journal: Journal, segment: Any) -> Any:
+                if slow == "receiving":
+                    stall()
+                sealed = seal(journal, segment)
+                if attempt:
+                    Path(home, "copied").touch()
+                return sealed
+
+            Journal.seal = slow_seal  # type: ignore[method-assign]
+            try:
+                batches = list(super().read(partition))
+            finally:
+                Journal.seal = seal  # type: ignore[method-assign]
+            if slow == "serving":
+                if attempt:
+                    Path(home, "copied").touch()
+                stall()
+            yield from batches
+
+    class StallingSource(SqsFifoDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "stalling"
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return StallingReader(parse_source_options(self.options), arrow_schema(schema))
+
+    return StallingSource
+
+
+def main() -> None:
+    spark = (
+        SparkSession.builder.master("local-cluster[2,2,512]")
+        .config("spark.executor.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(HOME / "local"))
+        .config("spark.speculation", "true")
+        .config("spark.speculation.interval", "100ms")
+        .config("spark.speculation.quantile", "0.25")
+        .config("spark.speculation.multiplier", "1.1")
+        .config("spark.speculation.minTaskRuntime", "200ms")
+        .getOrCreate()
+    )
+    spark.dataSource.register(make_source(str(HOME), SLOW))
+    query = (
+        spark.readStream.format("stalling")
+        .option("queueUrl", URL)
+        .option("journalLocation", str(HOME / "journal"))
+        .option("waitTimeSeconds", "1")
+        .option("visibilityTimeoutSeconds", "6")
+        .option("maxMessagesPerTrigger", "200")
+        .load()
+        .writeStream.format("parquet")
+        .option("path", str(HOME / "parquet"))
+        .option("checkpointLocation", str(HOME / "checkpoint"))
+        .start()
+    )
+    import boto3
+
+    from tests.helpers import depth, wait_until
+
+    sqs = boto3.client("sqs", endpoint_url=URL.rsplit("/", 2)[0])
+
+    def is_drained() -> bool:
+        if not query.isActive:
+            raise AssertionError(str(query.exception()))
+        return depth(sqs, URL) == (0, 0)
+
+    wait_until(is_drained, 90, "the queue is empty")
+    query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

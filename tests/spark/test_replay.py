@@ -1,0 +1,76 @@
+"""However often Spark reads a micro-batch, it gets the same rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import col
+
+from tests.spark.support import Rig, assert_each_once, assert_in_order, run_app
+
+
+def test_several_actions_on_a_micro_batch_see_the_same_rows(rig: Rig) -> None:
+    """`count`, then `collect`, then a write in `foreachBatch` agree in every micro-batch."""
+    sent = rig.send(600, groups=30)
+    seen: list[tuple[int, list[str], list[str]]] = []
+
+    def look_three_times(frame: DataFrame, batch_id: int) -> None:
+        count = frame.count()
+        collected = [row.messageId for row in frame.select("messageId").collect()]
+        path = str(rig.home / f"written-{batch_id}")
+        frame.write.parquet(path)
+        written = [row.messageId for row in rig.spark.read.parquet(path).select("messageId").collect()]
+        seen.append((count, collected, written))
+
+    with rig.to_function(rig.source(), look_three_times) as query:
+        rig.drain(query)
+    for count, collected, written in seen:
+        assert count == len(collected)
+        assert sorted(collected) == sorted(written)
+    assert_each_once((each for _, collected, _ in seen for each in collected), sent)
+
+
+def test_a_union_of_the_stream_with_itself_has_every_row_exactly_twice(rig: Rig) -> None:
+    """Both branches read one source, and the second read is served from the journal."""
+    sent = rig.send(300, groups=30)
+    source = rig.source()
+    with rig.to_parquet(source.union(source)) as query:
+        rig.drain(query)
+    assert Counter(row.message_id for row in rig.rows()) == dict.fromkeys(sent, 2)
+
+
+def test_a_join_of_a_micro_batch_with_itself_matches_every_row_once(rig: Rig) -> None:
+    """Both sides of a self-join hold the same messages."""
+    sent = rig.send(300, groups=30)
+    joined: list[str] = []
+
+    def join(frame: DataFrame, batch_id: int) -> None:
+        one, other = frame.select("messageId", "sequenceNumber").alias("a"), frame.alias("b")
+        matches = one.join(other, col("a.messageId") == col("b.messageId"))
+        rows = matches.select(col("a.messageId").alias("messageId"), "a.sequenceNumber", "b.sequenceNumber").collect()
+        assert all(row[1] == row[2] for row in rows)
+        joined.extend(row.messageId for row in rows)
+
+    with rig.to_function(rig.source(), join) as query:
+        rig.drain(query)
+    assert_each_once(joined, sent)
+
+
+@pytest.mark.parametrize("slow", ["receiving", "serving"])
+def test_a_speculative_copy_of_a_slow_task_doubles_nothing(rig: Rig, tmp_path: Path, slow: str) -> None:
+    """Two attempts read one partition at once: the first that seals is served by both.
+
+    Spark in local mode never speculates, so this runs on a cluster of two executors on this machine. The first
+    attempt stalls with messages in its hand, before it has sealed them or while it serves them, until a copy runs.
+    """
+    sent = rig.send(400, groups=80)
+    log = run_app("speculation.py", rig.url, tmp_path, slow, log=tmp_path / "log.txt", timeout_s=120)
+    attempts = sorted(path.name for path in tmp_path.glob("attempt-*"))
+    assert {"attempt-0", "attempt-1"} <= set(attempts), f"Spark did not speculate: {attempts}; {log[-3000:]}"
+    assert rig.depth() == (0, 0)
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)

@@ -1,0 +1,93 @@
+"""A query that is stopped or killed in mid-batch goes on with the same checkpoint as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql.functions import col
+
+from tests.helpers import wait_until
+from tests.spark.support import LONG_S, Gate, Rig, assert_each_once, assert_in_order, require_alive, start_app
+
+VISIBILITY_S = 6
+
+
+def test_a_query_stopped_in_mid_batch_ten_times_delivers_each_message_once(rig: Rig, tmp_path: Path) -> None:
+    """Stopped while tasks receive, while they serve, and while the sink commits, in turn."""
+    sent = rig.send(1_500, groups=30)
+    gate = Gate(tmp_path / "gate")
+    # The body stays as it is, but every task waits for it at the gate.
+    limits = {"maxMessagesPerTrigger": 80, "visibilityTimeoutSeconds": VISIBILITY_S}
+
+    def start() -> object:
+        return rig.source(**limits).withColumn("body", gate.column(col("body")))
+
+    committed = tmp_path / "parquet" / "_spark_metadata"
+
+    def sink_commits() -> int:
+        return len(list(committed.glob("[0-9]*"))) if committed.exists() else 0
+
+    def receives() -> int:
+        return sum(each.entries > 0 for each in rig.server.requests.recent("ReceiveMessage") if each.outcome == "ok")
+
+    moments: list[tuple[str, bool, Callable[[], int]]] = [
+        ("tasks serve", False, lambda: gate.waiting),
+        ("the sink commits", True, sink_commits),
+        ("tasks receive", True, receives),
+    ]
+    for turn in range(10):
+        what, is_open, count = moments[turn % len(moments)]
+        gate.close()
+        if is_open:
+            gate.open()
+        before = count()
+        with rig.to_parquet(rig.source(**limits).withColumn("body", gate.column(col("body")))) as query:
+
+            def has_come(query=query, count=count, before=before) -> bool:  # type: ignore[no-untyped-def]
+                require_alive(query)
+                return bool(count() > before)
+
+            wait_until(has_come, LONG_S, what)
+        left = rig.depth()
+        assert left != (0, 0), f"nothing was left to stop in turn {turn}"
+        # Let the tasks that were left behind go.
+        gate.open()
+    with rig.to_parquet(rig.source(visibilityTimeoutSeconds=VISIBILITY_S)) as query:
+        rig.drain(query)
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+
+
+def test_a_driver_killed_in_mid_batch_is_continued_by_the_next(rig: Rig, tmp_path: Path) -> None:
+    """SIGKILL to driver and JVM while tasks serve an epoch: its successor delivers each message once."""
+    sent = rig.send(600, groups=30)
+    options = {"maxMessagesPerTrigger": 100, "visibilityTimeoutSeconds": VISIBILITY_S}
+    parquet = tmp_path / "parquet" / "_spark_metadata"
+    gate = Gate(tmp_path / "gate")
+    gate.open()
+    arguments = (tmp_path, *(f"{name}={value}" for name, value in rig.options(**options).items()))
+    killed = start_app("to_parquet.py", *arguments, log=tmp_path / "log.txt")
+    try:
+
+        def is_under_way() -> bool:
+            assert killed.poll() is None, (tmp_path / "log.txt").read_text(errors="replace")[-4000:]
+            return parquet.exists() and len(list(parquet.glob("[0-9]*"))) >= 2
+
+        wait_until(is_under_way, LONG_S, "two micro-batches are committed")
+        gate.close()
+        wait_until(lambda: gate.waiting, LONG_S, "tasks are in mid-batch")
+    finally:
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+    visible, in_flight = rig.depth()
+    assert visible + in_flight > 0
+    gate.open()
+    with rig.to_parquet(rig.source(**options)) as query:
+        rig.drain(query)
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)

@@ -1,0 +1,161 @@
+"""What stands in the rows, and that rows nobody looked at are not lost."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import boto3
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.types import StringType
+
+from tests.helpers import wait_until
+from tests.spark.support import LONG_S, Rig, assert_each_once, require_alive
+
+
+def test_a_user_schema_may_name_a_subset_of_the_columns(rig: Rig) -> None:
+    """The columns come in the order of the user's schema."""
+    rig.send(20, groups=2, body="hello")
+    rows: list[Row] = []
+    frame = rig.spark.readStream.format("sqsfifo").schema("body STRING, messageGroupId STRING")
+    source = frame.options(**rig.options()).load()
+    assert [(field.name, field.dataType) for field in source.schema] == [
+        ("body", StringType()),
+        ("messageGroupId", StringType()),
+    ]
+    with rig.to_function(source, lambda batch, _: rows.extend(batch.collect())) as query:
+        rig.drain(query)
+    assert sorted(map(tuple, rows)) == sorted((f"hello {number}", f"group-{number % 2}") for number in range(20))
+
+
+def test_message_attributes_and_system_attributes_arrive_with_their_types(rig: Rig) -> None:
+    """A string, a number and bytes; ids, times and counts as the queue tells them."""
+    attributes = {
+        "colour": {"DataType": "String", "StringValue": "grün"},
+        "amount": {"DataType": "Number.int", "StringValue": "42"},
+        "raw": {"DataType": "Binary", "BinaryValue": b"\x00\xff\x10"},
+    }
+    before = datetime.now(timezone.utc).replace(microsecond=0, tzinfo=None)
+    with _client(rig) as sqs:
+        answer = sqs.send_message(
+            QueueUrl=rig.url,
+            MessageBody="snow ☃ and\ttab",
+            MessageGroupId="g",
+            MessageDeduplicationId="d",
+            MessageAttributes=attributes,
+            MessageSystemAttributes={
+                "AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-5759e988-bd862e3fe1be46a994272793"}
+            },
+        )
+    rows: list[Row] = []
+    with rig.to_function(rig.source(), lambda batch, _: rows.extend(batch.collect())) as query:
+        rig.drain(query)
+    (row,) = rows
+    assert row.messageId == answer["MessageId"]
+    assert row.sequenceNumber == answer["SequenceNumber"]
+    assert (row.body, row.messageGroupId, row.messageDeduplicationId) == ("snow ☃ and\ttab", "g", "d")
+    assert row.receiveCount == 1
+    assert row.senderId
+    assert row.awsTraceHeader == "Root=1-5759e988-bd862e3fe1be46a994272793"
+    assert row.deadLetterQueueSourceArn is None
+    assert {name: tuple(value) for name, value in row.messageAttributes.items()} == {
+        "colour": ("String", "grün", None),
+        "amount": ("Number.int", "42", None),
+        "raw": ("Binary", None, bytearray(b"\x00\xff\x10")),
+    }
+    # Spark gives timestamps in this machine's local time.
+    sent_at, received_at = (
+        at.astimezone(timezone.utc).replace(tzinfo=None) for at in (row.sentTimestamp, row.firstReceiveTimestamp)
+    )
+    assert before <= sent_at <= received_at <= datetime.now(timezone.utc).replace(tzinfo=None)
+
+
+def test_messages_that_another_consumer_received_before_are_delivered_once(rig: Rig) -> None:
+    """Half of them were released, half of them lapsed; their receive count says so."""
+    sent = rig.send(50, groups=10)
+    with _client(rig) as sqs:
+        received: list[dict[str, Any]] = []
+        while len(received) < 50:
+            request = {"QueueUrl": rig.url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 2}
+            answer = sqs.receive_message(**request, MessageSystemAttributeNames=["MessageGroupId"])
+            received += answer["Messages"]
+        for message in received:
+            if int(message["Attributes"]["MessageGroupId"].removeprefix("group-")) % 2:
+                sqs.change_message_visibility(
+                    QueueUrl=rig.url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
+                )
+    rows: list[Row] = []
+    with rig.to_function(rig.source(), lambda batch, _: rows.extend(batch.collect())) as query:
+        rig.drain(query)
+    assert_each_once((row.messageId for row in rows), sent)
+    assert {row.receiveCount for row in rows} == {2}
+    last: dict[str, int] = {}
+    for row in rows:
+        assert int(row.sequenceNumber) > last.get(row.messageGroupId, -1)
+        last[row.messageGroupId] = int(row.sequenceNumber)
+
+
+def test_a_micro_batch_that_nobody_looks_at_loses_nothing(rig: Rig) -> None:
+    """What the probe received for it comes again, and the query goes on."""
+    sent = rig.send(100, groups=50)
+    looked_away: list[int] = []
+    rows: list[Row] = []
+
+    def look_away_first(frame: DataFrame, batch_id: int) -> None:
+        if len(looked_away) < 3:
+            looked_away.append(batch_id)
+        else:
+            rows.extend(frame.collect())
+
+    with rig.to_function(rig.source(), look_away_first) as query:
+        rig.drain(query)
+        require_alive(query)
+    assert looked_away == [0, 1, 2]
+    assert_each_once((row.messageId for row in rows), sent)
+
+
+def test_partitions_that_a_limit_leaves_out_are_not_lost(rig: Rig) -> None:
+    """`limit(1)` reads the first partition alone: what the probe had for the others comes again."""
+    sent = rig.send(400, groups=400)
+    first: list[str] = []
+    later: list[str] = []
+
+    def look_at_one(frame: DataFrame, batch_id: int) -> None:
+        if batch_id:
+            later.extend(row.messageId for row in frame.collect())
+            return
+        (row,) = frame.limit(1).collect()
+        # All that the limit's partition gave to Spark.
+        ids = rig.spark.sparkContext.runJob(frame.rdd, lambda rows: [each.messageId for each in rows], [0])
+        assert frame.rdd.getNumPartitions() > 1
+        assert row.messageId in ids
+        first.extend(ids)
+
+    with rig.to_function(rig.source(maxMessagesPerTrigger=100), look_at_one) as query:
+        rig.drain(query)
+    assert 0 < len(first) < 100
+    assert_each_once(first + later, sent)
+
+
+def test_messages_sent_while_the_query_is_idle_come_at_once(rig: Rig) -> None:
+    """The long poll ends with the message, not with its time."""
+    rows: list[Row] = []
+    with rig.to_function(rig.source(waitTimeSeconds=20), lambda batch, _: rows.extend(batch.collect())):
+        for number in range(1, 4):
+            wait_until(lambda: rig.server.waiting, LONG_S, "the query polls")
+            rig.send(1)
+            wait_until(lambda number=number: len(rows) == number, 10, "the message has come")  # type: ignore[misc]
+    assert_each_once((row.messageId for row in rows), rig.sent)
+
+
+class _client:
+    """A plain boto3 client of the rig's queue, for a `with` block."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._client = boto3.client("sqs", endpoint_url=rig.server.endpoint_url)
+
+    def __enter__(self) -> Any:
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
