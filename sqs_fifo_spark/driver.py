@@ -23,7 +23,7 @@ from sqs_fifo_spark.journal import Journal, Ledger, Unconfirmed
 from sqs_fifo_spark.lease import Heartbeat, Lease
 from sqs_fifo_spark.message import Message, Receipt
 from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.opening import lose_data, open_journal
+from sqs_fifo_spark.opening import lose_data, open_journal, require_same_journal
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.partition import PartitionPlan
 from sqs_fifo_spark.planning import partition_count, plan_partitions
@@ -70,6 +70,8 @@ class Driver:
         self._journal_or_none: Journal | None = None
         self._claim = 0
         self._ledger = Ledger(0)
+        self._committed_before = 0
+        """The last epoch that was committed when the journal was opened."""
         self._unsettled: dict[int, list[str]] = {}
         """Epochs that stood in the journal when it was opened, and were not committed."""
         self._open: Epoch | None = None
@@ -90,8 +92,7 @@ class Driver:
         Epochs in the journal that were not committed come first. Raises every start-up error there is.
         """
         journal = self._journal(None)
-        self._position = self._position or Offset(journal.id, self._ledger.epoch, 0)
-        return self._position
+        return Offset(journal.id, self._committed_before, 0)
 
     def prepare_available_now(self) -> None:
         """Serve what waits now, then end: see `latest_offset`."""
@@ -159,12 +160,15 @@ class Driver:
         if self._open is not None and self._open.offset == end and self._open.plans is not None:
             return self._open.plans
         self._require_ours(journal)
+        # A restart that replays its first batch asks for the initial offset before, which knows of no checkpoint.
+        fail_on_data_loss = self._options.fail_on_data_loss
+        require_same_journal(end, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
         if end.epoch <= self._ledger.epoch:
             lose_data(
                 f"Spark asks for epoch {end.epoch} again, but the journal at '{journal.location}' has committed epoch "
                 f"{self._ledger.epoch}: the checkpoint is old, or another query has consumed the queue since",
                 "Restore the matching checkpoint.",
-                fail_on_data_loss=self._options.fail_on_data_loss,
+                fail_on_data_loss=fail_on_data_loss,
             )
             return []
         # Spark plans from an epoch only when it has committed it; a crash may have kept it from saying so.
@@ -242,6 +246,7 @@ class Driver:
             )
             self._claim = opened.claim
             self._ledger = opened.ledger
+            self._committed_before = opened.ledger.epoch
             self._unsettled = dict(opened.unsettled)
             self._journal_or_none = opened.journal
         return self._journal_or_none

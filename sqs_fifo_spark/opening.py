@@ -41,14 +41,8 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_da
     facts = queue.describe()
     queue.require_permissions()
     found = Journal.find(store, facts.arn)
-    if known is not None and (found is None or found.id != known.journal):
-        state = "holds no journal" if found is None else "holds another journal"
-        lose_data(
-            f"'{store.location}' {state}, but the checkpoint refers to journal {known.journal}, so what Spark may have "
-            "to read again is gone",
-            "Correct journalLocation, or restore the journal.",
-            fail_on_data_loss=fail_on_data_loss,
-        )
+    if known is not None:
+        require_same_journal(known, found, store.location, fail_on_data_loss=fail_on_data_loss)
     Journal.check_store(store)
     journal = found or Journal.create(store, facts.arn)
     claim = journal.claim()
@@ -70,6 +64,18 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_da
     )
     _warn(facts)
     return Opened(journal, claim, ledger, {epoch: names for epoch, names in objects.items() if epoch > ledger.epoch})
+
+
+def require_same_journal(known: Offset, found: Journal | None, location: str, *, fail_on_data_loss: bool) -> None:
+    """Raise DataLossError unless the journal found at `location` is the one that the offset `known` refers to."""
+    if found is None or found.id != known.journal:
+        state = "holds no journal" if found is None else "holds another journal"
+        lose_data(
+            f"'{location}' {state}, but the checkpoint refers to journal {known.journal}, so what Spark may have to "
+            "read again is gone",
+            "Correct journalLocation, or restore the journal.",
+            fail_on_data_loss=fail_on_data_loss,
+        )
 
 
 def lose_data(what: str, remedy: str, *, fail_on_data_loss: bool) -> None:

@@ -1147,13 +1147,26 @@ def test_spark_4_0_order_of_calls_drains(world: World) -> None:
 
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize(
-    "point", ["-- batch 1 is 2/", "-- batch 1 is read", "-- batch 1 is in the sink", "before put ledger/", ""]
+    "point",
+    [
+        "-- batch 0 is 1/",
+        "-- batch 0 is read",
+        "-- batch 1 is 2/",
+        "-- batch 1 is read",
+        "-- batch 1 is in the sink",
+        "before put ledger/",
+        "",
+    ],
 )
 def test_spark_4_0_restart_is_exact(world: World, point: str, elapsed_s: float) -> None:
-    """A restart asks `plan(x, x)` first, then goes on, from whatever point."""
+    """A restart asks `plan(x, x)` with the last logged offset first, then goes on, from whatever point.
+
+    Spark 4.0 does so in `setLatestSeenOffset`, also when the batch of x is not committed and runs again.
+    """
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
     query = Query(world, tells_start=False)
-    assert query.trigger()
+    if "batch 0" not in point:
+        assert query.trigger()
     if point:
         crash_at(world, point)
         with pytest.raises(Crash):
@@ -1196,8 +1209,6 @@ def test_lost_answers_of_the_journal_lose_and_double_nothing(world: World, lie: 
 # Chance
 
 
-import os
-MODES = ["all"] * 8 + os.environ.get("MODES", "some none").split()
 class Schedule:
     """One random history from a seed: a query that is killed, paused, lied to and started again."""
 
@@ -1214,7 +1225,7 @@ class Schedule:
         world.fault = self.fault
         world.failing_entries = self.failing_entries
         world.store.lies_about = self.lies_about
-        self.modes = [self.rng.choice(MODES) for _ in range(1000)]
+        self.modes = [self.rng.choice(["all"] * 8 + ["some", "none"]) for _ in range(1000)]
         self.tells_start = self.rng.random() < 0.8
 
     def chance(self, probability: float) -> bool:
@@ -1330,7 +1341,7 @@ class Schedule:
         self.query().resume().drain()
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SEEDS", "300"))))
+@pytest.mark.parametrize("seed", range(300))
 def test_random_history_gives_each_message_once_in_order(make_world: Callable[..., World], seed: int) -> None:
     """Kills, pauses, lies, foreign consumers, zombies and failing calls in any order: the audit holds."""
     dice = random.Random(seed)
@@ -1341,6 +1352,5 @@ def test_random_history_gives_each_message_once_in_order(make_world: Callable[..
         Schedule(world, seed).play()
         world.audit(allow_forgotten=True)
     except BaseException:
-        print(f"seed {seed}; the last of {len(world.trace)} steps:")
-        print("\n".join(world.trace))
+        print(f"seed {seed}:", *world.trace, sep="\n")
         raise

@@ -1,4 +1,4 @@
-"""Drain a queue into Parquet with `spark.speculation`, and with a first attempt that stalls until its copy runs.
+"""Drain a queue into Parquet with `spark.speculation`, and with a first attempt that stalls until it has a copy.
 
 Arguments: queue URL, directory, and where the first attempt stalls: `receiving` (it holds messages that it has not
 sealed) or `serving` (sealed, first rows not shown yet).
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
@@ -43,8 +43,11 @@ def make_source(home: str, slow: str) -> type[DataSource]:
 
             def stall() -> None:
                 if attempt == 0:
-                    Path(home, "stalled").touch()
-                    wait_until(Path(home, "copied").exists, 60, "the copy has sealed")
+                    try:
+                        wait_until(Path(home, "copied").exists, 40, "a copy has read the partition")
+                    except AssertionError:
+                        Path(home, "never-copied").touch()
+                        raise
 
             def slow_seal(journal: Journal, segment: Any) -> Any:
                 if slow == "receiving":
@@ -76,9 +79,33 @@ def make_source(home: str, slow: str) -> type[DataSource]:
     return StallingSource
 
 
+def start_cluster() -> str:
+    """Start Spark's standalone cluster in this JVM, with a worker on each of two hosts, and return its URL.
+
+    Spark makes no speculative copy in local mode, and none on the host where the first attempt runs: `local-cluster`
+    has one host. Linux answers to all of 127.0.0.0/8.
+    """
+    SparkContext._ensure_initialized()  # type: ignore[attr-defined]
+    jvm, gateway = SparkContext._jvm, SparkContext._gateway
+    assert jvm is not None
+    assert gateway is not None
+    deploy = jvm.org.apache.spark.deploy
+    conf = jvm.org.apache.spark.SparkConf()
+    master = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)._1()
+    url = f"spark://127.0.0.1:{master.address().port()}"
+    urls = gateway.new_array(jvm.java.lang.String, 1)
+    urls[0] = url
+    for number, host in enumerate(("127.0.0.1", "127.0.0.2"), 1):
+        option = getattr(jvm.scala, "Option")
+        deploy.worker.Worker.startRpcEnvAndEndpoint(
+            host, 0, 0, 2, 512, urls, str(HOME / "work"), option.apply(number), conf, option.empty()
+        )
+    return url
+
+
 def main() -> None:
     spark = (
-        SparkSession.builder.master("local-cluster[2,2,512]")
+        SparkSession.builder.master(start_cluster())
         .config("spark.executor.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
