@@ -92,7 +92,9 @@ class Journal:
                 f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
                 f"'{queue_arn}'. Each query needs a journalLocation of its own."
             )
-        return cls(store, str(identity["journal"]))
+        if not isinstance(identity.get("journal"), str):
+            raise _damaged(_IDENTITY)
+        return cls(store, identity["journal"])
 
     @classmethod
     def create(cls, store: Store, queue_arn: str) -> Journal:
@@ -107,11 +109,13 @@ class Journal:
     @staticmethod
     def check_store(store: Store) -> None:
         """Raise JournalUnavailableError unless `store` can be written and truly puts only what is absent."""
-        name = f"check/{uuid.uuid4().hex}/probe"
-        first, second = store.put_if_absent(name, b"first"), store.put_if_absent(name, b"second")
+        token = uuid.uuid4().hex
+        name, first = f"check/{token}/probe", token.encode()
+        store.put_if_absent(name, first)  # its answer may be lost, so what counts is what stands there
+        was_put_again = store.put_if_absent(name, b"second")
         kept = store.get(name)
         store.delete([name])
-        if not first or second or kept != b"first":
+        if was_put_again or kept != first:
             raise JournalUnavailableError(
                 f"the store at '{store.location}' does not put objects only if they are absent, which two attempts "
                 "at one partition depend on. Use a local path with hard links, S3, Google Cloud Storage or Azure."
@@ -208,7 +212,7 @@ class Journal:
         Runs on an executor. Raises EpochSettledError when it is too late for that.
         """
         origin = segment.origin
-        self._store.put_if_absent(f"epochs/{origin.epoch:020d}/spare-{origin.writer}", encode(segment))
+        self._store.put_if_absent(_spare_name(origin), encode(segment))
         self.require_open(origin.epoch)
 
     def require_open(self, epoch: int) -> None:
@@ -260,9 +264,7 @@ class Journal:
             }
             carried = {source: tuple(ids) for source, ids in content["carried"].items()}
         except (KeyError, TypeError, AttributeError):
-            raise JournalCorruptError(
-                f"'{name}' in the journal cannot be used: it is not a ledger of this format. Restore it."
-            ) from None
+            raise _damaged(name) from None
         return Ledger(epoch, unconfirmed, carried)
 
     def commit(self, ledger: Ledger) -> None:
@@ -298,11 +300,16 @@ class Journal:
         return found is not None and writer.encode() in found
 
     def _require_own(self, origin: Origin, name: str) -> None:
-        if origin.journal != self.id or not name.startswith(f"epochs/{origin.epoch:020d}/"):
+        own_names = (self.segment_name(origin.epoch, origin.partition), _spare_name(origin))
+        if origin.journal != self.id or name not in own_names:
             raise JournalCorruptError(
-                f"'{name}' in the journal at '{self.location}' belongs to another journal or epoch. Nothing of it was "
-                "served; remove it."
+                f"'{name}' in the journal at '{self.location}' belongs to another journal, epoch or partition. Nothing "
+                "of it was served; remove it."
             )
+
+
+def _spare_name(origin: Origin) -> str:
+    return f"epochs/{origin.epoch:020d}/spare-{origin.writer}"
 
 
 def _number(name: str) -> int:
@@ -320,5 +327,11 @@ def _parse_json(data: bytes, name: str) -> dict[str, Any]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise JournalCorruptError(f"'{name}' in the journal cannot be used: it is not a JSON object. Restore it.")
+        raise _damaged(name)
     return content
+
+
+def _damaged(name: str) -> JournalCorruptError:
+    return JournalCorruptError(
+        f"'{name}' in the journal is damaged or not of this format, so nothing was received or deleted. Restore it."
+    )

@@ -192,15 +192,20 @@ class Heartbeat:
     def _run(self) -> None:
         pause_s = self._pause_s()
         while not self._clock.wait(self._stopped, pause_s):
-            try:
-                if self._discover is not None:
-                    self._discover()
-                self._lease.renew()
-                pause_s = self._pause_s()
-            except Exception as error:
-                self._failure = error
-                _log.warning("a heartbeat failed, and the query will stop: %s", error)
-                pause_s = self._every_s / 4
+            worked = self._try(self._discover)
+            worked &= self._try(self._lease.renew)
+            pause_s = self._pause_s() if worked else self._every_s / 4
+
+    def _try(self, step: Callable[[], None] | None) -> bool:
+        try:
+            if step is not None:
+                step()
+        except Exception as error:
+            if self._failure is None:
+                _log.warning("a heartbeat failed, so the query stops after this micro-batch: %s", error)
+            self._failure = error
+            return False
+        return True
 
     def _pause_s(self) -> float:
         due = self._lease.next_renewal()

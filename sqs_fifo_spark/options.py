@@ -24,9 +24,12 @@ JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
 
 # Spark itself puts `path` among a reader's options.
 _ADDED_BY_SPARK = frozenset({"path"})
-_AWS_HOST = re.compile(
-    r"(?:^|\.)(?:sqs(?:-fips)?\.)?([a-z]{2}(?:-[a-z]+)+-\d)\.(?:vpce\.|queue\.|api\.)?(?:amazonaws|aws)\."
+_AWS_REGION = re.compile(r"(?:^|\.)([a-z]{2}(?:-[a-z]+)+-\d)\.(?:.+\.)?(?:amazonaws\.com|amazonaws\.com\.cn|api\.aws)$")
+# Hosts that boto3 derives from the region itself. Any other, a FIPS or a VPC endpoint above all, is called as given.
+_PLAIN_AWS_HOST = re.compile(
+    r"sqs\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?|(?:[a-z0-9-]+\.)?queue\.amazonaws\.com(?:\.cn)?"
 )
+_PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
 _BYTES = re.compile(r"(\d+)\s*(?:([kmg])i?)?b?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -68,7 +71,7 @@ class SourceOptions:
 
 
 def _refuse(option: Option, value: str, rule: str) -> OptionError:
-    return OptionError(f"option '{option.name}' is '{value}'; {rule}")
+    return OptionError(f"option '{option.name}' is {value!r}; {rule}")
 
 
 def _text(option: Option, value: str) -> str:
@@ -118,20 +121,24 @@ def _delete_after(option: Option, value: str) -> str:
     return "commit"
 
 
+def _without_password(option: Option, value: str) -> str:
+    """Refuse a URL with a password in it, and do not show it."""
+    if _PASSWORD.match(value):
+        raise OptionError(
+            f"option '{option.name}' holds a password; credentials come from the AWS chain (environment, profile, "
+            "instance role) or from 'roleArn', never from a URL."
+        )
+    return value
+
+
 def _url(option: Option, value: str) -> str:
     try:
-        parts = urlsplit(value)
+        parts = urlsplit(_without_password(option, value))
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable = False
     if not usable:
         raise _refuse(option, value, "it must be an http:// or https:// URL.")
-    if parts.username is not None or parts.password is not None:
-        # The value is not shown: it holds a password.
-        raise OptionError(
-            f"option '{option.name}' holds a user name or a password; credentials come from the AWS chain "
-            "(environment, profile, instance role) or from 'roleArn', never from a URL."
-        )
     return value
 
 
@@ -145,13 +152,14 @@ def _queue_url(option: Option, value: str) -> str:
         )
     if not path.endswith(".fifo"):
         raise NotFifoQueueError(
-            f"option '{option.name}' is '{value}', a standard queue: the name of a FIFO queue ends in '.fifo'. "
+            f"option '{option.name}' is {value!r}, a standard queue: the name of a FIFO queue ends in '.fifo'. "
             "This source keeps the order of message groups, which a standard queue does not have."
         )
     return value
 
 
 def _journal_location(option: Option, value: str) -> str:
+    _without_password(option, value)
     scheme = urlsplit(value).scheme if "://" in value else ""
     if scheme and scheme not in JOURNAL_SCHEMES:
         known = ", ".join(f"{name}://" for name in JOURNAL_SCHEMES)
@@ -190,7 +198,7 @@ OPTIONS = (
         "endpointUrl",
         "endpoint_url",
         _url,
-        "AWS's, or the host of a `queueUrl` outside AWS",
+        "AWS's for the region, or the host of a `queueUrl` that is another",
         "Endpoint of SQS.",
     ),
     Option("roleArn", "role_arn", _role_arn, "none", "Role to assume for the calls to SQS (not for the journal)."),
@@ -289,7 +297,7 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
             continue
         option = _BY_LOWER_NAME.get(key.lower())
         if option is None:
-            raise OptionError(f"unknown option '{key}'. {_suggest(key)}")
+            raise OptionError(f"unknown option {key!r}. {_suggest(key)}")
         if text is None or not str(text).strip():
             raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")
         values[option.field] = option.parse(option, str(text).strip())
@@ -366,15 +374,12 @@ def _suggest(key: str) -> str:
 
 
 def _place_of(queue_url: str) -> tuple[str | None, str | None]:
-    """Return the region that the URL names, and, for a host outside AWS, that host as the endpoint."""
+    """Return the region that the URL names, if it does, and the endpoint, unless it follows from the region."""
     parts = urlsplit(queue_url)
     host = parts.hostname or ""
-    match = _AWS_HOST.search(host)
-    if match:
-        return match[1], None
-    if host.endswith((".amazonaws.com", ".amazonaws.com.cn")):
-        return None, None
-    return None, f"{parts.scheme}://{parts.netloc}"
+    region = _AWS_REGION.search(host)
+    endpoint = None if _PLAIN_AWS_HOST.fullmatch(host) else f"{parts.scheme}://{parts.netloc}"
+    return region and region[1], endpoint
 
 
 def options_table() -> str:

@@ -38,19 +38,25 @@ def plan_partitions(
 ) -> list[PartitionPlan]:
     """Return one plan for each partition of the epoch `offset`.
 
-    `carried` maps the names of journal objects to what the epoch takes from them. Limits are shared out evenly, after
-    what is decided has been counted.
+    `carried` maps the names of journal objects to what is left in them; more than `max_messages` waits for the epoch
+    after. Limits are shared out evenly, after what is decided has been counted.
     """
     count = offset.partitions
+    if not count:
+        return []
     messages: list[list[Message]] = [[] for _ in range(count)]
-    for message in handed if count else ():
+    for message in handed:
         messages[_partition_of(message.receipt, count)].append(message)
+    # By sequence number, so that of each group what is left over comes after what is taken.
+    left = sorted(
+        ((receipt, name) for name, receipts in carried.items() for receipt in receipts),
+        key=lambda pair: pair[0].sequence_number,
+    )
     taken: list[dict[str, list[str]]] = [{} for _ in range(count)]
-    for name, receipts in carried.items() if count else ():
-        for receipt in receipts:
-            taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
+    for receipt, name in left[:max_messages]:
+        taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     decided = [len(messages[index]) + sum(map(len, taken[index].values())) for index in range(count)]
-    share, rest = divmod(max(0, max_messages - sum(decided)), count) if count else (0, 0)
+    share, rest = divmod(max(0, max_messages - sum(decided)), count)
     return [
         PartitionPlan(
             journal=offset.journal,

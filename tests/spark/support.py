@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -159,14 +160,13 @@ class Rig:
         return [path for path in (self.journal / "epochs").rglob("*") if path.is_file()]
 
 
-def running(query: StreamingQuery) -> AbstractContextManager[StreamingQuery]:
-    """Return `query` for a `with` block that ends it."""
-
-    class _Running(closing):  # type: ignore[type-arg]
-        def __exit__(self, *_: object) -> None:
-            self.thing.stop()
-
-    return _Running(query)
+@contextmanager
+def running(query: StreamingQuery) -> Iterator[StreamingQuery]:
+    """Stop `query` at the end of a `with` block."""
+    try:
+        yield query
+    finally:
+        query.stop()
 
 
 def require_alive(query: StreamingQuery) -> None:
@@ -186,7 +186,8 @@ def assert_each_once(message_ids: Iterable[str], sent: Mapping[str, Sent]) -> No
     lost = sorted(sent.keys() - counts.keys())
     doubled = sorted(each for each, count in counts.items() if count > 1)
     unknown = sorted(counts.keys() - sent.keys())
-    assert not (lost or doubled or unknown), (
+    wrong = len(lost) + len(doubled) + len(unknown)
+    assert wrong == 0, (
         f"of {len(sent)} sent: {len(lost)} lost {[sent[each] for each in lost[:5]]}, {len(doubled)} doubled "
         f"{[(sent[each], counts[each]) for each in doubled[:5]]}, {len(unknown)} unknown {unknown[:5]}"
     )
@@ -216,7 +217,7 @@ def gaps_s(progress: Sequence[Mapping[str, Any]]) -> list[float]:
     The time in `latestOffset` counts as gap: a wait that only time ends would be there, or in idle triggers.
     """
     gaps = []
-    for one, other in zip(progress, progress[1:], strict=False):
+    for one, other in itertools.pairwise(progress):
         ended_at = _began_at(one) + one["durationMs"]["triggerExecution"] / 1000
         found_at = _began_at(other) + other["durationMs"].get("latestOffset", 0) / 1000
         gaps.append(found_at - ended_at)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import boto3
 
-from tests.spark.support import Rig, run_app
+from sqs_fifo_spark.local import Faults
+from tests.spark.support import ROOT, Rig, run_app
 
 SECRET_KEY = "SECRETKEY-b7c1f0"
 TOKEN = "SESSIONTOKEN-b7c1f0"
@@ -52,8 +53,7 @@ def test_no_log_at_debug_level_holds_a_body_or_a_credential(rig: Rig, tmp_path: 
             )
     finally:
         sqs.close()
-    from tests.spark.support import ROOT
-
+    rig.server.faults = Faults(seed=1, throttle=0.1, drop_answer=0.05, fail_entry=0.1)
     log = run_app(
         "logs.py",
         rig.url,

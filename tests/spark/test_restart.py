@@ -12,18 +12,15 @@ from pyspark.sql.functions import col
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, Gate, Rig, assert_each_once, assert_in_order, require_alive, start_app
 
-VISIBILITY_S = 6
+VISIBILITY_S = 4
 
 
 def test_a_query_stopped_in_mid_batch_ten_times_delivers_each_message_once(rig: Rig, tmp_path: Path) -> None:
     """Stopped while tasks receive, while they serve, and while the sink commits, in turn."""
-    sent = rig.send(1_500, groups=30)
+    sent = rig.send(1_200, groups=40)
     gate = Gate(tmp_path / "gate")
     # The body stays as it is, but every task waits for it at the gate.
     limits = {"maxMessagesPerTrigger": 80, "visibilityTimeoutSeconds": VISIBILITY_S}
-
-    def start() -> object:
-        return rig.source(**limits).withColumn("body", gate.column(col("body")))
 
     committed = tmp_path / "parquet" / "_spark_metadata"
 
@@ -64,7 +61,7 @@ def test_a_query_stopped_in_mid_batch_ten_times_delivers_each_message_once(rig: 
 
 def test_a_driver_killed_in_mid_batch_is_continued_by_the_next(rig: Rig, tmp_path: Path) -> None:
     """SIGKILL to driver and JVM while tasks serve an epoch: its successor delivers each message once."""
-    sent = rig.send(600, groups=30)
+    sent = rig.send(400, groups=40)
     options = {"maxMessagesPerTrigger": 100, "visibilityTimeoutSeconds": VISIBILITY_S}
     parquet = tmp_path / "parquet" / "_spark_metadata"
     gate = Gate(tmp_path / "gate")

@@ -1,7 +1,7 @@
 """Drain a queue into Parquet with `spark.speculation`, and with a first attempt that stalls until it has a copy.
 
-Arguments: queue URL, directory, and where the first attempt stalls: `receiving` (it holds messages that it has not
-sealed) or `serving` (sealed, first rows not shown yet).
+Arguments: queue URL, directory. In epoch 1 the first attempt at partition 1 stalls holding messages that it has not
+sealed, in epoch 2 with a segment of which it has shown no row yet.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-URL, HOME, SLOW = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+URL, HOME = sys.argv[1], Path(sys.argv[2])
 
 
-def make_source(home: str, slow: str) -> type[DataSource]:
+def make_source(home: str) -> type[DataSource]:
     """Return the source with a stall in it. A function, so that cloudpickle carries the classes by value."""
     from sqs_fifo_spark.datasource import SqsFifoDataSource, arrow_schema
     from sqs_fifo_spark.options import parse_source_options
@@ -34,38 +34,37 @@ def make_source(home: str, slow: str) -> type[DataSource]:
             assert context is not None
             attempt = context.attemptNumber()
             plan = partition.value
-            if plan.epoch != 1 or plan.partition != 1:
+            if plan.epoch > 2 or plan.partition != 1:
                 yield from super().read(partition)
                 return
-            # Only the slow partition of the first epoch has a copy. What is sealed second is a spare.
-            Path(home, f"attempt-{attempt}").touch()
+            Path(home, f"epoch-{plan.epoch}-attempt-{attempt}").touch()
+            copied = Path(home, f"epoch-{plan.epoch}-copied")
             seal = Journal.seal
 
             def stall() -> None:
                 if attempt == 0:
                     try:
-                        wait_until(Path(home, "copied").exists, 40, "a copy has read the partition")
+                        wait_until(copied.exists, 40, "a copy has read the partition")
                     except AssertionError:
                         Path(home, "never-copied").touch()
                         raise
 
             def slow_seal(journal: Journal, segment: Any) -> Any:
-                if slow == "receiving":
+                if plan.epoch == 1:
                     stall()
                 sealed = seal(journal, segment)
                 if attempt:
-                    Path(home, "copied").touch()
+                    copied.touch()
                 return sealed
 
-            Journal.seal = slow_seal  # type: ignore[method-assign]
+            Journal.seal = slow_seal  # type: ignore[assignment,method-assign]
             try:
                 batches = list(super().read(partition))
             finally:
                 Journal.seal = seal  # type: ignore[method-assign]
-            if slow == "serving":
-                if attempt:
-                    Path(home, "copied").touch()
-                stall()
+            if attempt:
+                copied.touch()
+            stall()
             yield from batches
 
     class StallingSource(SqsFifoDataSource):
@@ -85,7 +84,7 @@ def start_cluster() -> str:
     Spark makes no speculative copy in local mode, and none on the host where the first attempt runs: `local-cluster`
     has one host. Linux answers to all of 127.0.0.0/8.
     """
-    SparkContext._ensure_initialized()  # type: ignore[attr-defined]
+    SparkContext._ensure_initialized()
     jvm, gateway = SparkContext._jvm, SparkContext._gateway
     assert jvm is not None
     assert gateway is not None
@@ -96,7 +95,7 @@ def start_cluster() -> str:
     urls = gateway.new_array(jvm.java.lang.String, 1)
     urls[0] = url
     for number, host in enumerate(("127.0.0.1", "127.0.0.2"), 1):
-        option = getattr(jvm.scala, "Option")
+        option = jvm.scala.Option
         deploy.worker.Worker.startRpcEnvAndEndpoint(
             host, 0, 0, 2, 512, urls, str(HOME / "work"), option.apply(number), conf, option.empty()
         )
@@ -118,7 +117,7 @@ def main() -> None:
         .config("spark.speculation.minTaskRuntime", "200ms")
         .getOrCreate()
     )
-    spark.dataSource.register(make_source(str(HOME), SLOW))
+    spark.dataSource.register(make_source(str(HOME)))
     query = (
         spark.readStream.format("stalling")
         .option("queueUrl", URL)

@@ -1,0 +1,391 @@
+"""The journal: the first writer wins, the newest driver owns, a committed epoch is over, and damage is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from sqs_fifo_spark.errors import (
+    EpochSettledError,
+    FencedError,
+    JournalCorruptError,
+    JournalMismatchError,
+    JournalUnavailableError,
+    SqsFifoError,
+)
+from sqs_fifo_spark.journal import Journal, Ledger, Unconfirmed
+from sqs_fifo_spark.message import Message, Receipt, to_arrow
+from sqs_fifo_spark.segment import Origin, Segment
+from sqs_fifo_spark.store import FileStore
+
+ARN = "arn:aws:sqs:eu-west-1:123456789012:bids.fifo"
+
+
+class FaultyStore:
+    """A store whose puts may take effect and say something else, and which can be disturbed before a put."""
+
+    def __init__(self, root: Path) -> None:
+        self._store = FileStore(root)
+        self.location = self._store.location
+        self.answer: Callable[[str, bool], bool] = lambda name, done: done
+        self.before_put: Callable[[str], None] = lambda name: None
+        self.get = self._store.get
+        self.get_range = self._store.get_range
+        self.list = self._store.list
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self.before_put(name)
+        return self.answer(name, self._store.put_if_absent(name, data))
+
+    def delete(self, names: Iterable[str]) -> None:
+        self._store.delete(names)
+
+
+def say_no(name: str, done: bool) -> bool:
+    return False
+
+
+def raise_after(name: str, done: bool) -> bool:
+    raise JournalUnavailableError(f"no answer about '{name}'")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FaultyStore:
+    return FaultyStore(tmp_path)
+
+
+@pytest.fixture
+def journal(store: FaultyStore) -> Journal:
+    return Journal.create(store, ARN)
+
+
+def receipt(number: int) -> Receipt:
+    return Receipt(f"id-{number}", f"handle-{number}", "a", (1 << 100) + number, 1, 1_700_000_000_000, 1.5, 0)
+
+
+def segment(journal: Journal, *numbers: int, writer: str = "w", epoch: int = 1, partition: int = 0) -> Segment:
+    receipts = [receipt(number) for number in numbers]
+    rows = to_arrow(
+        [Message(each, (each.message_id, f"body {each.message_id}", "a", *[None] * 8, []), 9) for each in receipts]
+    )
+    origin = Origin(journal=journal.id, epoch=epoch, partitions=2, partition=partition, writer=writer)
+    return Segment(origin, tuple(receipts), rows)
+
+
+def one_line(error: SqsFifoError) -> str:
+    assert "\n" not in str(error)
+    return str(error)
+
+
+# Identity
+
+
+def test_create_then_find_gives_the_same_journal(store: FaultyStore) -> None:
+    """The id is made once, whoever asks."""
+    assert Journal.find(store, ARN) is None
+    made = Journal.create(store, ARN)
+    found = Journal.find(store, ARN)
+    assert found is not None
+    assert found.id == made.id == Journal.create(store, ARN).id
+
+
+def test_journal_of_another_queue_is_refused(store: FaultyStore, journal: Journal) -> None:
+    """Both queues are named, and what to do."""
+    other = ARN.replace("bids", "asks")
+    for call in (Journal.find, Journal.create):
+        with pytest.raises(JournalMismatchError, match="journalLocation of its own") as told:
+            call(store, other)
+        assert ARN in one_line(told.value)
+        assert other in str(told.value)
+
+
+def test_journal_of_a_later_format_is_refused(store: FaultyStore) -> None:
+    """A newer version's journal is not touched."""
+    store.put_if_absent("journal.json", json.dumps({"format": 99, "journal": "j", "queueArn": ARN}).encode())
+    with pytest.raises(JournalMismatchError, match="format 99") as told:
+        Journal.find(store, ARN)
+    one_line(told.value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"null", b"\xff\xfe", b'"text"', json.dumps({"format": 1, "queueArn": ARN}).encode()],
+    ids=["empty", "cut", "list", "null", "no text", "text", "no id"],
+)
+def test_damaged_identity_is_told(store: FaultyStore, data: bytes) -> None:
+    """Not taken for an absent one, which would begin a new journal."""
+    store.put_if_absent("journal.json", data)
+    with pytest.raises(JournalCorruptError, match=r"journal\.json") as told:
+        Journal.find(store, ARN)
+    one_line(told.value)
+
+
+def test_store_that_overwrites_is_refused(store: FaultyStore) -> None:
+    """A store on which both of two puts succeed cannot keep one content, and is refused at the start."""
+    store.answer = lambda name, done: True
+    with pytest.raises(JournalUnavailableError, match="does not put objects only if they are absent") as told:
+        Journal.check_store(store)
+    one_line(told.value)
+    assert store.list("check") == []
+
+
+# Claims
+
+
+def test_each_claim_is_higher_and_fences_the_older(journal: Journal, store: FaultyStore) -> None:
+    """The newest owner goes on; all before it are told who took over."""
+    first = journal.claim()
+    journal.require_claim(first)
+    second = journal.claim()
+    assert second > first
+    journal.require_claim(second)
+    with pytest.raises(FencedError, match="another query took over") as told:
+        journal.require_claim(first)
+    one_line(told.value)
+    assert len(store.list("drivers")) == 1
+
+
+def test_two_claims_at_once_get_different_numbers(journal: Journal, store: FaultyStore) -> None:
+    """Who is beaten to a number takes the next one."""
+    numbers: list[int] = []
+
+    def rival(name: str) -> None:
+        store.before_put = lambda name: None
+        numbers.append(journal.claim())
+
+    store.before_put = rival
+    numbers.append(journal.claim())
+    assert len(set(numbers)) == 2
+    journal.require_claim(max(numbers))
+
+
+def test_lost_reply_to_a_claim_is_recognised_as_own(journal: Journal, store: FaultyStore) -> None:
+    """A put that took effect and was denied is our claim, not a rival's."""
+    store.answer = say_no
+    number = journal.claim()
+    assert number == 1
+    journal.require_claim(number)
+
+
+def test_removed_journal_stops_the_query(journal: Journal, store: FaultyStore) -> None:
+    """With the claims gone nobody knows who owns it: one line, no further receive."""
+    number = journal.claim()
+    store.delete(store.list("drivers"))
+    with pytest.raises(JournalUnavailableError, match="was removed while the query ran") as told:
+        journal.require_claim(number)
+    one_line(told.value)
+
+
+# Segments
+
+
+def test_first_writer_wins_and_the_loser_gets_the_winners_segment(journal: Journal) -> None:
+    """All attempts return the same content."""
+    won = journal.seal(segment(journal, 1, 2, writer="first"))
+    lost = journal.seal(segment(journal, 3, writer="second"))
+    assert won.origin.writer == lost.origin.writer == "first"
+    assert lost.receipts == won.receipts
+    assert lost.rows.equals(won.rows)
+    read = journal.read(journal.segment_name(1, 0))
+    assert read is not None
+    assert read.receipts == won.receipts
+
+
+def test_lost_put_reply_is_recognised_as_own_segment(journal: Journal, store: FaultyStore) -> None:
+    """A put that took effect and was denied: the writer's name tells that nothing must be released."""
+    store.answer = say_no
+    sealed = journal.seal(segment(journal, 1, writer="mine"))
+    assert sealed.origin.writer == "mine"
+
+
+def test_put_without_a_definite_answer_fails_and_the_next_attempt_serves_it(
+    journal: Journal, store: FaultyStore
+) -> None:
+    """The task must fail rather than receive again; the segment that it left is the content."""
+    store.answer = raise_after
+    with pytest.raises(JournalUnavailableError):
+        journal.seal(segment(journal, 1, writer="first"))
+    store.answer = lambda name, done: done
+    assert journal.seal(segment(journal, 2, writer="second")).origin.writer == "first"
+
+
+def test_receipts_are_those_of_the_segment(journal: Journal) -> None:
+    """Ids, handles, counts and 128-bit numbers, as they were sealed; none for an object that is gone."""
+    name = journal.segment_name(1, 0)
+    assert journal.receipts(name) == ()
+    assert journal.read(name) is None
+    sealed = journal.seal(segment(journal, 1, 2))
+    assert journal.receipts(name) == sealed.receipts
+
+
+def test_objects_are_listed_by_epoch(journal: Journal) -> None:
+    """Segments and spares; a name tells its partition, a spare has none."""
+    journal.seal(segment(journal, 1, epoch=1, partition=0))
+    journal.seal(segment(journal, 2, epoch=1, partition=1))
+    journal.seal(segment(journal, 3, epoch=2, partition=0))
+    journal.put_spare(segment(journal, 4, epoch=2, writer="loser"))
+    found = journal.objects()
+    assert sorted(found) == [1, 2]
+    assert sorted(Journal.partition_of(name) or 0 for name in found[1]) == [0, 1]
+    assert {Journal.partition_of(name) for name in found[2]} == {0, None}
+    spare = next(name for name in found[2] if Journal.partition_of(name) is None)
+    assert [each.message_id for each in journal.receipts(spare)] == ["id-4"]
+
+
+@pytest.mark.parametrize("epoch", [2, 99_999])
+def test_segment_copied_from_another_epoch_is_refused(journal: Journal, store: FaultyStore, epoch: int) -> None:
+    """Its rows would be served in the wrong micro-batch."""
+    journal.seal(segment(journal, 1))
+    data = store.get(journal.segment_name(1, 0))
+    assert data is not None
+    name = journal.segment_name(epoch, 0)
+    store.put_if_absent(name, data)
+    for call in (journal.read, journal.receipts):
+        with pytest.raises(JournalCorruptError, match="another journal, epoch or partition") as told:
+            call(name)
+        one_line(told.value)
+
+
+def test_segment_copied_from_another_partition_is_refused(journal: Journal, store: FaultyStore) -> None:
+    """Its rows would stand twice in the micro-batch."""
+    journal.seal(segment(journal, 1))
+    data = store.get(journal.segment_name(1, 0))
+    assert data is not None
+    name = journal.segment_name(1, 1)
+    store.put_if_absent(name, data)
+    with pytest.raises(JournalCorruptError):
+        journal.read(name)
+
+
+def test_segment_copied_from_another_journal_is_refused(journal: Journal, tmp_path: Path) -> None:
+    """Each segment names its journal."""
+    other_store = FileStore(tmp_path / "other")
+    other = Journal.create(other_store, ARN)
+    journal.seal(segment(journal, 1))
+    data = FileStore(tmp_path).get(journal.segment_name(1, 0))
+    assert data is not None
+    other_store.put_if_absent(other.segment_name(1, 0), data)
+    for call in (other.read, other.receipts):
+        with pytest.raises(JournalCorruptError, match="another journal, epoch or partition"):
+            call(other.segment_name(1, 0))
+
+
+def test_damaged_segment_is_told_with_its_name(journal: Journal, store: FaultyStore) -> None:
+    """By `read` and by `receipts`, in one line."""
+    name = journal.segment_name(1, 0)
+    store.put_if_absent(name, b"damaged")
+    for call in (journal.read, journal.receipts):
+        with pytest.raises(JournalCorruptError, match=name) as told:
+            call(name)
+        one_line(told.value)
+
+
+# Commits and the ledger
+
+
+LEDGER = Ledger(
+    3,
+    {"id-1": Unconfirmed(1_700_000_000.5, None), "id-2": Unconfirmed(1_700_000_001.0, receipt(2))},
+    {"epochs/00000000000000000003/spare-w": ("id-7", "id-8")},
+)
+
+
+def test_a_new_journal_has_the_empty_ledger_of_epoch_0(journal: Journal) -> None:
+    """Nothing is committed, nothing is unfinished."""
+    assert journal.ledger() == Ledger(0)
+    assert journal.last_committed() == 0
+
+
+def test_ledger_comes_back_as_it_was(journal: Journal) -> None:
+    """Ids, times, receipts with 128-bit numbers, and what is carried over."""
+    journal.commit(LEDGER)
+    assert journal.ledger() == LEDGER
+    assert journal.last_committed() == 3
+
+
+def test_commit_drops_the_ledgers_before_it(journal: Journal, store: FaultyStore) -> None:
+    """One ledger stands at a time; the number of epochs leaves no trace."""
+    for epoch in range(1, 30):
+        journal.commit(Ledger(epoch))
+    assert store.list("ledger") == [f"ledger/{29:020d}.json"]
+
+
+def test_the_newest_of_several_ledgers_counts(journal: Journal, store: FaultyStore) -> None:
+    """A crash before the old one was dropped leaves two."""
+    journal.commit(Ledger(9))
+    store.put_if_absent(f"ledger/{10:020d}.json", b'{"unconfirmed": {}, "carried": {}}')
+    assert journal.ledger() == Ledger(10)
+
+
+def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: FaultyStore) -> None:
+    """A put that took effect and was denied is our commit."""
+    store.answer = say_no
+    journal.commit(LEDGER)
+    assert journal.ledger() == LEDGER
+
+
+def test_commit_of_an_epoch_that_another_driver_committed_is_fenced(journal: Journal) -> None:
+    """The first ledger stands; the second driver stops."""
+    journal.commit(LEDGER)
+    with pytest.raises(FencedError, match="another query committed epoch 3") as told:
+        journal.commit(Ledger(3))
+    one_line(told.value)
+    assert journal.ledger() == LEDGER
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"unconfirmed": [], "carried": {}}',
+        b'{"unconfirmed": {"id": {}}, "carried": {}}',
+        b'{"unconfirmed": {"id": {"committedAt": 1, "receipt": {"x": 1}}}, "carried": {}}',
+        b'{"unconfirmed": {"id": null}, "carried": {}}',
+        b'{"unconfirmed": {}, "carried": null}',
+        b'{"unconfirmed": {}, "carried": {"name": null}}',
+    ],
+)
+def test_damaged_ledger_is_told(journal: Journal, store: FaultyStore, data: bytes) -> None:
+    """Nothing is guessed: messages that it names would be served twice."""
+    store.put_if_absent(f"ledger/{5:020d}.json", data)
+    with pytest.raises(JournalCorruptError, match="ledger/0") as told:
+        journal.ledger()
+    one_line(told.value)
+
+
+def test_after_commit_a_leftover_attempt_is_refused(journal: Journal) -> None:
+    """Sealing or keeping a spare in a committed epoch is EpochSettledError, and says what to do about it."""
+    journal.commit(Ledger(1))
+    for call in (journal.seal, journal.put_spare):
+        with pytest.raises(EpochSettledError, match="Persist a micro-batch's DataFrame") as told:
+            call(segment(journal, 1))
+        one_line(told.value)
+    with pytest.raises(EpochSettledError):
+        journal.require_open(1)
+    journal.require_open(2)
+
+
+def test_commit_between_put_and_check_is_noticed(journal: Journal, store: FaultyStore) -> None:
+    """The put of a leftover succeeds while the epoch is committed: the attempt is refused all the same."""
+
+    def commit(name: str) -> None:
+        store.before_put = lambda name: None
+        journal.commit(Ledger(1))
+
+    store.before_put = commit
+    with pytest.raises(EpochSettledError):
+        journal.seal(segment(journal, 1))
+
+
+def test_dropped_objects_are_gone(journal: Journal, store: FaultyStore) -> None:
+    """A dropped epoch leaves neither objects nor folders."""
+    journal.seal(segment(journal, 1))
+    journal.drop([journal.segment_name(1, 0), journal.segment_name(1, 7)])
+    assert journal.objects() == {}
+    assert not (Path(store.location) / "epochs" / f"{1:020d}").exists()

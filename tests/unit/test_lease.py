@@ -1,0 +1,417 @@
+"""Leases on a hand-turned clock: when a hold is renewed, with which others, and when it is lost."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import pytest
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
+from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.lease import Heartbeat, Lease
+from sqs_fifo_spark.local import FifoModel
+from sqs_fifo_spark.message import Receipt
+from sqs_fifo_spark.queue import Outcome, Queue
+from tests.helpers import wait_until
+
+VISIBILITY_S = 30
+HEARTBEAT_S = 10.0
+
+
+class ModelQueue:
+    """`Queue.extend` over the strict model; `answer` may say something else than the model did."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.model = FifoModel(clock, random.Random(0))
+        created = self.model.call("CreateQueue", {"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true"}})
+        self.url = created["QueueUrl"]
+        self.calls: list[tuple[list[Receipt], int, float]] = []
+        self.answer: Callable[[Receipt, Outcome], Outcome] = lambda receipt, outcome: outcome
+        self.before: Callable[[], None] = lambda: None
+        self.sent = 0
+
+    def take(self, *groups: str, receive: int = 0) -> list[Receipt]:
+        """Send one message for each group and receive them all in one receive."""
+        for group in groups:
+            self.sent += 1
+            request = {"MessageBody": "b", "MessageGroupId": group, "MessageDeduplicationId": str(self.sent)}
+            self.model.call("SendMessage", {"QueueUrl": self.url, **request})
+        request_: dict[str, Any] = {
+            "QueueUrl": self.url,
+            "MaxNumberOfMessages": 10,
+            "VisibilityTimeout": VISIBILITY_S,
+            "MessageSystemAttributeNames": ["All"],
+        }
+        found = self.model.call("ReceiveMessage", request_).get("Messages", [])
+        return [
+            Receipt(
+                each["MessageId"],
+                each["ReceiptHandle"],
+                each["Attributes"]["MessageGroupId"],
+                int(each["Attributes"]["SequenceNumber"]),
+                1,
+                0,
+                self.clock.now(),
+                receive,
+            )
+            for each in found
+        ]
+
+    def extend(self, receipts: Sequence[Receipt], timeout_s: int, *, budget_s: float = 30.0) -> list[Outcome]:
+        self.calls.append((list(receipts), timeout_s, budget_s))
+        self.before()
+        outcomes = []
+        for receipt in receipts:
+            entry = {"Id": "0", "ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": timeout_s}
+            if self.answer(receipt, Outcome.DONE) is Outcome.FAILED:
+                outcomes.append(Outcome.FAILED)
+                continue
+            done = self.model.call("ChangeMessageVisibilityBatch", {"QueueUrl": self.url, "Entries": [entry]})
+            outcomes.append(self.answer(receipt, Outcome.DONE if done["Successful"] else Outcome.GONE))
+        return outcomes
+
+    def in_flight(self) -> int:
+        request = {"QueueUrl": self.url, "AttributeNames": ["All"]}
+        shown = self.model.call("GetQueueAttributes", request)["Attributes"]
+        return int(shown["ApproximateNumberOfMessagesNotVisible"])
+
+    def release(self, receipt: Receipt) -> None:
+        entry = {"ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": 0}
+        self.model.call("ChangeMessageVisibility", {"QueueUrl": self.url, **entry})
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(clock: ManualClock) -> ModelQueue:
+    return ModelQueue(clock)
+
+
+@pytest.fixture
+def lease(queue: ModelQueue, clock: ManualClock) -> Lease:
+    return Lease(cast(Queue, queue), clock, visibility_timeout_s=VISIBILITY_S, heartbeat_s=HEARTBEAT_S)
+
+
+def run(lease: Lease, clock: ManualClock, seconds: float) -> None:
+    """Let time pass as the heartbeat's thread sees it: it wakes when a renewal is due."""
+    end = clock.monotonic() + seconds
+    while clock.monotonic() < end:
+        due = lease.next_renewal()
+        step = min(HEARTBEAT_S, end - clock.monotonic())
+        if due is not None:
+            step = min(step, max(0.0, due - clock.monotonic()))
+        clock.advance(max(step, 0.01))
+        lease.renew()
+
+
+def test_short_work_makes_no_call(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
+    """Before the heartbeat nothing is renewed, and nothing is once it is dropped."""
+    held = queue.take("a", "b")
+    lease.hold(held, since=clock.monotonic())
+    run(lease, clock, HEARTBEAT_S - 0.1)
+    lease.drop(held)
+    run(lease, clock, 100)
+    assert queue.calls == []
+    assert lease.next_renewal() is None
+
+
+def test_holds_are_renewed_at_each_third_of_the_timeout(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
+    """Four visibility timeouts cost twelve calls, and the messages are in flight all the time."""
+    held = queue.take("a", "b")
+    lease.hold(held, since=clock.monotonic())
+    run(lease, clock, 4 * VISIBILITY_S)
+    assert len(queue.calls) == 12
+    assert {timeout_s for _, timeout_s, _ in queue.calls} == {VISIBILITY_S}
+    assert queue.in_flight() == 2
+    assert all(lease.is_held(receipt) for receipt in held)
+    assert lease.lost_count == 0
+
+
+def test_renewals_come_in_batches_of_ten_from_the_same_receives(
+    queue: ModelQueue, lease: Lease, clock: ManualClock
+) -> None:
+    """45 messages of 5 receives are 5 calls, one receive in each, heads of groups in front."""
+    held = [queue.take(*(f"{number}-{index}" for index in range(9)), receive=number) for number in range(5)]
+    for receipts in held:
+        lease.hold(receipts, since=clock.monotonic())
+    clock.advance(HEARTBEAT_S)
+    lease.renew()
+    assert [receipts for receipts, _, _ in queue.calls] == held
+
+
+def test_holding_twice_renews_once(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
+    """A receipt that is held is left as it is, with its own time."""
+    held = queue.take("a")
+    lease.hold(held, since=clock.monotonic())
+    clock.advance(5)
+    lease.hold(held, since=clock.monotonic())
+    clock.advance(5)
+    lease.renew()
+    assert len(queue.calls) == 1
+
+
+def test_failed_renewals_are_repeated_before_the_hold_is_over(
+    queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two thirds of the timeout without an answer lose nothing; each try stays within what is left."""
+    held = queue.take("a")
+    lease.hold(held, since=clock.monotonic())
+    fails_until = clock.monotonic() + VISIBILITY_S - 3
+    queue.answer = lambda receipt, outcome: Outcome.FAILED if clock.monotonic() < fails_until else outcome
+    run(lease, clock, 2 * VISIBILITY_S)
+    assert len(queue.calls) > 5
+    assert all(0 < budget_s <= HEARTBEAT_S for _, _, budget_s in queue.calls)
+    assert queue.in_flight() == 1
+    assert lease.lost_count == 0
+    assert caplog.text == ""
+
+
+def test_renewals_that_fail_until_the_hold_is_over_lose_it(
+    queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then it is said, once, and no further call is made."""
+    held = queue.take("a")
+    lease.hold(held, since=clock.monotonic())
+    queue.answer = lambda receipt, outcome: Outcome.FAILED
+    run(lease, clock, 2 * VISIBILITY_S)
+    calls = len(queue.calls)
+    run(lease, clock, 2 * VISIBILITY_S)
+    assert lease.lost_count == 1
+    assert len(queue.calls) == calls
+    assert not lease.is_held(held[0])
+    assert caplog.text.count("lost the lease") == 1
+
+
+def test_a_lost_hold_is_warned_of_once_for_each_group(
+    queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three messages of one group and one of another are two warnings and four losses; no handle is shown."""
+    held = queue.take("a", "a", "a", "b")
+    lease.hold(held, since=clock.monotonic())
+    clock.advance(VISIBILITY_S + 1)
+    lease.renew()
+    lease.renew()
+    lease.hold(held, since=clock.monotonic())
+    run(lease, clock, VISIBILITY_S)
+    assert len(queue.calls) == 1
+    assert lease.lost_count == 4
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert all(receipt.receipt_handle not in caplog.text for receipt in held)
+
+
+def test_the_others_of_a_batch_are_kept_when_one_is_gone(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
+    """A single lost hold costs only itself."""
+    held = queue.take("a", "b", "c")
+    lease.hold(held, since=clock.monotonic())
+    queue.release(held[1])
+    run(lease, clock, VISIBILITY_S * 2)
+    assert [lease.is_held(receipt) for receipt in held] == [True, False, True]
+    assert queue.in_flight() == 2
+    assert lease.lost_count == 1
+
+
+def test_holds_end_before_sqs_limit_of_twelve_hours(
+    queue: ModelQueue, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are renewed up to it, never past it, and lost by our own reckoning, not by a refusal."""
+    lease = Lease(cast(Queue, queue), clock, visibility_timeout_s=3_600, heartbeat_s=1_200)
+    held = queue.take("a")
+    entry = {"ReceiptHandle": held[0].receipt_handle, "VisibilityTimeout": 3_600}
+    queue.model.call("ChangeMessageVisibility", {"QueueUrl": queue.url, **entry})
+    lease.hold(held, since=clock.monotonic())
+    refused: list[Outcome] = []
+
+    def note(receipt: Receipt, outcome: Outcome) -> Outcome:
+        if outcome is not Outcome.DONE:
+            refused.append(outcome)
+        return outcome
+
+    queue.answer = note
+    began_at = clock.now()
+    while lease.lost_count == 0:
+        due = lease.next_renewal()
+        assert due is not None
+        clock.advance(max(0.05, due - clock.monotonic()))
+        lease.renew()
+        assert clock.now() - began_at < 43_200
+    assert clock.now() - began_at > 43_200 - 30
+    assert refused == []
+    assert len(queue.calls) < 100
+    assert "12 hours" in caplog.text
+
+
+@pytest.mark.parametrize("outcome", [Outcome.GONE, Outcome.FAILED])
+def test_dropping_during_a_call_is_no_loss(
+    queue: ModelQueue, lease: Lease, clock: ManualClock, outcome: Outcome, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is deleted while its renewal is under way was not lost."""
+    held = queue.take("a", "b")
+    lease.hold(held, since=clock.monotonic())
+    queue.before = lambda: lease.drop(held)
+    queue.answer = lambda receipt, done: outcome
+    clock.advance(HEARTBEAT_S)
+    lease.renew()
+    assert lease.lost_count == 0
+    assert caplog.text == ""
+    assert lease.next_renewal() is None
+
+
+def test_a_dropped_loss_may_be_held_and_lost_anew(
+    queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After its epoch is settled a group's next loss is news again."""
+    for _ in range(2):
+        held = queue.take("a")
+        lease.hold(held, since=clock.monotonic())
+        clock.advance(VISIBILITY_S + 1)
+        lease.renew()
+        lease.drop(held)
+    assert caplog.text.count("lost the lease") == 2
+
+
+def test_no_hold_outlives_its_timeout_in_our_eyes(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
+    """A pause of the whole process is a lost hold, before any call says so."""
+    held = queue.take("a")
+    lease.hold(held, since=clock.monotonic())
+    clock.advance(VISIBILITY_S - 0.5)
+    assert lease.is_held(held[0])
+    clock.advance(0.5)
+    assert not lease.is_held(held[0])
+
+
+# The thread
+
+
+class ImpatientClock(SystemClock):
+    """The machine's time, but a wait is over at once, unless it is ended by its event."""
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        return event.wait(0.01)
+
+
+class StubLease:
+    """Counts renewals; `action` may fail."""
+
+    def __init__(self) -> None:
+        self.renewals = 0
+        self.action: Callable[[], None] = lambda: None
+
+    def next_renewal(self) -> float | None:
+        return None
+
+    def renew(self) -> None:
+        self.renewals += 1
+        self.action()
+
+
+@pytest.fixture
+def stub() -> StubLease:
+    return StubLease()
+
+
+@pytest.fixture
+def heartbeat(stub: StubLease) -> Iterator[Heartbeat]:
+    beating = Heartbeat(cast(Lease, stub), ImpatientClock(), every_s=10)
+    yield beating
+    beating.stop()
+
+
+def test_heartbeat_renews_until_it_is_stopped(stub: StubLease, heartbeat: Heartbeat) -> None:
+    """After `stop` has returned there is no further renewal."""
+    heartbeat.start()
+    wait_until(lambda: stub.renewals > 3, 5, "renewals")
+    heartbeat.stop()
+    heartbeat.stop()
+    stopped_at = stub.renewals
+    assert not any(thread.name == "sqs-fifo-heartbeat" and thread.is_alive() for thread in threading.enumerate())
+    assert stub.renewals == stopped_at
+    heartbeat.check()
+
+
+def test_heartbeat_records_a_failure_and_check_raises_it(
+    stub: StubLease, heartbeat: Heartbeat, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread goes on renewing: the batch under way still needs its lease."""
+
+    def fail() -> None:
+        raise AccessDeniedError("AWS denied it")
+
+    stub.action = fail
+    heartbeat.start()
+    wait_until(lambda: stub.renewals > 3, 5, "renewals after the failure")
+    with pytest.raises(AccessDeniedError, match="AWS denied it"):
+        heartbeat.check()
+    stub.action = lambda: None
+    before = stub.renewals
+    wait_until(lambda: stub.renewals > before + 2, 5, "renewals after the recovery")
+    with pytest.raises(AccessDeniedError):
+        heartbeat.check()
+    heartbeat.stop()
+    assert "the query stops" in caplog.text
+
+
+def test_failure_to_discover_is_recorded_too(stub: StubLease) -> None:
+    """`discover` reads the journal, which may be gone."""
+
+    def fail() -> None:
+        raise AccessDeniedError("AWS denied the journal")
+
+    heartbeat = Heartbeat(cast(Lease, stub), ImpatientClock(), every_s=10, discover=fail)
+    heartbeat.start()
+
+    def has_failed() -> bool:
+        try:
+            heartbeat.check()
+        except AccessDeniedError:
+            return True
+        return False
+
+    wait_until(has_failed, 5, "a recorded failure")
+    heartbeat.stop()
+
+
+def test_failure_to_discover_does_not_keep_from_renewing(stub: StubLease) -> None:
+    """The batch under way needs the holds that are known, whatever the journal says."""
+
+    def fail() -> None:
+        raise AccessDeniedError("AWS denied the journal")
+
+    heartbeat = Heartbeat(cast(Lease, stub), ImpatientClock(), every_s=10, discover=fail)
+    heartbeat.start()
+    try:
+        wait_until(lambda: stub.renewals > 2, 2, "renewals in spite of the failure")
+    finally:
+        heartbeat.stop()
+
+
+def test_heartbeat_that_never_started_can_be_stopped(heartbeat: Heartbeat) -> None:
+    """Whatever fails before the start."""
+    heartbeat.stop()
+    heartbeat.check()
+
+
+def test_heartbeat_sleeps_until_a_renewal_is_due(queue: ModelQueue) -> None:
+    """It wakes for the earliest hold, and no later than each heartbeat for what is new."""
+    waits: list[float] = []
+
+    class RecordingClock(SystemClock):
+        def wait(self, event: threading.Event, timeout_s: float) -> bool:
+            waits.append(timeout_s)
+            return event.wait()
+
+    now = SYSTEM_CLOCK.monotonic()
+    lease = Lease(cast(Queue, queue), SYSTEM_CLOCK, visibility_timeout_s=300, heartbeat_s=100)
+    lease.hold(queue.take("a"), since=now - 40)
+    heartbeat = Heartbeat(lease, RecordingClock(), every_s=100)
+    heartbeat.start()
+    wait_until(lambda: waits, 5, "the first wait")
+    heartbeat.stop()
+    assert 55 < waits[0] <= 60

@@ -1,0 +1,402 @@
+"""Option strings: every way to be wrong is one clear line; everything else is a complete, frozen `SourceOptions`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SqsFifoError
+from sqs_fifo_spark.options import OPTIONS, options_table, parse_source_options
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+JOURNAL = "/var/lib/journal"
+ROLE = "arn:aws:iam::123456789012:role/reader"
+SECRET = "hunter2"
+
+
+def parse(**options: str) -> Any:
+    return parse_source_options({"queueUrl": URL, "journalLocation": JOURNAL, **options})
+
+
+def refusal(options: dict[str, Any]) -> str:
+    """The one line with which the options are refused."""
+    with pytest.raises((OptionError, NotFifoQueueError)) as told:
+        parse_source_options(options)
+    text = str(told.value)
+    assert "\n" not in text
+    assert "\r" not in text
+    return text
+
+
+# Missing
+
+
+@pytest.mark.parametrize("name", ["queueUrl", "journalLocation"])
+def test_missing_required_option_is_named_with_its_meaning(name: str) -> None:
+    """What is missing, and what it is for."""
+    options = {"queueUrl": URL, "journalLocation": JOURNAL}
+    del options[name]
+    text = refusal(options)
+    assert text.startswith(f"option '{name}' is missing. ")
+    assert len(text) > len(f"option '{name}' is missing. ")
+
+
+def test_no_option_but_the_required_ones_is_needed() -> None:
+    """All others have defaults."""
+    assert parse()
+
+
+@pytest.mark.parametrize("option", [option.name for option in OPTIONS])
+@pytest.mark.parametrize("value", ["", "   ", None])
+def test_empty_value_is_refused(option: str, value: str | None) -> None:
+    """An empty value is a mistake, not a default."""
+    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: value})
+    assert text == f"option '{option}' is empty; give it a value or leave it out."
+
+
+# Misspelt
+
+
+@pytest.mark.parametrize("option", [option.name for option in OPTIONS])
+def test_misspelt_option_suggests_the_nearest(option: str) -> None:
+    """A letter left out, a letter too many, and another case all lead back to the name."""
+    for wrong in (option[:-1], f"{option}x", f"{option[:3]}{option[4:]}".lower()):
+        text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, wrong: "1"})
+        assert text == f"unknown option '{wrong}'. Did you mean '{option}'?"
+
+
+def test_option_of_another_source_lists_the_known_ones() -> None:
+    """With nothing near, all names are told."""
+    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, "zzz": "1"})
+    assert text.startswith("unknown option 'zzz'. The options are queueUrl, journalLocation, ")
+    assert all(option.name in text for option in OPTIONS)
+
+
+def test_path_that_spark_adds_is_no_unknown_option() -> None:
+    """Spark itself puts `path` among the options of a reader."""
+    assert parse(path="anything")
+
+
+def test_keys_are_compared_without_regard_to_case() -> None:
+    """Spark hands the keys over in lower case; messages give the camelCase back."""
+    lower = parse_source_options({"queueurl": URL, "journallocation": JOURNAL, "NUMPARTITIONS": "3"})
+    assert lower == parse(numPartitions="3")
+    assert "option 'numPartitions' is '0'" in refusal(
+        {"queueurl": URL, "journallocation": JOURNAL, "numpartitions": "0"}
+    )
+
+
+# Wrong type, out of range, malformed
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "rule"),
+    [
+        ("visibilityTimeoutSeconds", "soon", "it must be a whole number from 1 to 43200."),
+        ("visibilityTimeoutSeconds", "1.5", "it must be a whole number from 1 to 43200."),
+        ("visibilityTimeoutSeconds", "0", "it must be a whole number from 1 to 43200."),
+        ("visibilityTimeoutSeconds", "-1", "it must be a whole number from 1 to 43200."),
+        ("visibilityTimeoutSeconds", "43201", "it must be a whole number from 1 to 43200."),
+        ("heartbeatSeconds", "often", "it must be a number of seconds from 0.1 to 14400."),
+        ("heartbeatSeconds", "0", "it must be a number of seconds from 0.1 to 14400."),
+        ("heartbeatSeconds", "14401", "it must be a number of seconds from 0.1 to 14400."),
+        ("heartbeatSeconds", "nan", "it must be a number of seconds from 0.1 to 14400."),
+        ("heartbeatSeconds", "inf", "it must be a number of seconds from 0.1 to 14400."),
+        ("waitTimeSeconds", "21", "it must be a whole number from 1 to 20."),
+        ("waitTimeSeconds", "0", "it must be a whole number from 1 to 20."),
+        ("waitTimeSeconds", "2s", "it must be a whole number from 1 to 20."),
+        ("maxMessagesPerTrigger", "0", "it must be a whole number from 1 to 120000."),
+        ("maxMessagesPerTrigger", "120001", "it must be a whole number from 1 to 120000."),
+        ("maxMessagesPerTrigger", "many", "it must be a whole number from 1 to 120000."),
+        ("maxBytesPerTrigger", "0", "it must be a number of bytes above 0, such as 67108864 or 64m."),
+        ("maxBytesPerTrigger", "-1", "it must be a number of bytes above 0, such as 67108864 or 64m."),
+        ("maxBytesPerTrigger", "64x", "it must be a number of bytes above 0, such as 67108864 or 64m."),
+        ("maxFetchSeconds", "0", "it must be a number of seconds from 0.1 to 21600."),
+        ("maxFetchSeconds", "21601", "it must be a number of seconds from 0.1 to 21600."),
+        ("maxFetchSeconds", "x", "it must be a number of seconds from 0.1 to 21600."),
+        ("numPartitions", "0", "it must be a whole number from 1 to 1000."),
+        ("numPartitions", "1001", "it must be a whole number from 1 to 1000."),
+        ("numPartitions", "auto", "it must be a whole number from 1 to 1000."),
+        ("failOnDataLoss", "yes", "it must be true or false."),
+        ("endpointUrl", "localhost:9324", "it must be an http:// or https:// URL."),
+        ("endpointUrl", "http://", "it must be an http:// or https:// URL."),
+        ("endpointUrl", "http://host:port", "it must be an http:// or https:// URL."),
+        ("queueUrl", "bids.fifo", "it must be an http:// or https:// URL."),
+        (
+            "queueUrl",
+            "https://sqs.eu-west-1.amazonaws.com/bids.fifo",
+            "it must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo.",
+        ),
+        ("roleArn", "reader", "it must be a role's ARN, such as arn:aws:iam::123456789012:role/reader."),
+        ("roleArn", ROLE.replace("role", "user"), "it must be a role's ARN, such as " + ROLE + "."),
+        (
+            "journalLocation",
+            "journal",
+            "a path must be absolute, because driver and executors do not share a working directory.",
+        ),
+        (
+            "journalLocation",
+            "file://journal",
+            "a file:// location must hold an absolute path, as in file:///data/journal.",
+        ),
+        ("journalLocation", "s3:///journal", "it must name a bucket or container, as in s3://bucket/journals/bids."),
+        (
+            "journalLocation",
+            "hdfs://host/journal",
+            "it must be an absolute path or begin with one of file://, s3://, s3a://, gs://, az://, abfs://, abfss://.",
+        ),
+        (
+            "deleteAfter",
+            "receive",
+            "it must be 'commit': this version deletes a message only after Spark has committed its micro-batch.",
+        ),
+    ],
+)
+def test_wrong_value_is_told_with_the_value_and_the_rule(option: str, value: str, rule: str) -> None:
+    """The value seen, then the rule; bounds are those that the check uses."""
+    options = {"queueUrl": URL, "journalLocation": JOURNAL, option: value}
+    assert refusal(options) == f"option '{option}' is '{value}'; {rule}"
+
+
+def test_standard_queue_is_told_by_its_name() -> None:
+    """A URL that does not end in .fifo is refused before any call."""
+    with pytest.raises(NotFifoQueueError) as told:
+        parse_source_options({"queueUrl": URL.removesuffix(".fifo"), "journalLocation": JOURNAL})
+    assert str(told.value) == (
+        f"option 'queueUrl' is '{URL.removesuffix('.fifo')}', a standard queue: the name of a FIFO queue ends in "
+        "'.fifo'. This source keeps the order of message groups, which a standard queue does not have."
+    )
+
+
+@pytest.mark.parametrize(
+    "option",
+    [option.name for option in OPTIONS if option.name not in ("region", "roleSessionName", "externalId")],
+)
+def test_line_breaks_in_a_value_do_not_break_the_line(option: str) -> None:
+    """A value pasted with a line break in it is refused or taken, but never printed over two lines."""
+    options = {"queueUrl": URL, "journalLocation": JOURNAL, option: "first\nsecond\r\nthird"}
+    refusal(options)
+
+
+def test_line_breaks_in_a_key_do_not_break_the_line() -> None:
+    """Nor do those of a key."""
+    refusal({"queueUrl": URL, "journalLocation": JOURNAL, "num\nPartitions of all": "1"})
+
+
+# In conflict
+
+
+def test_heartbeat_over_a_third_of_the_visibility_timeout() -> None:
+    """The value, the rule, the reason, the remedy, with the numbers of this very query."""
+    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, "heartbeatSeconds": "90"}) == (
+        "option 'heartbeatSeconds' is '90'; it must be at most 40, a third of 'visibilityTimeoutSeconds' (120), so "
+        "that two failed renewals can be retried before SQS hands the messages to somebody else. Lower it, or raise "
+        "visibilityTimeoutSeconds to 270."
+    )
+
+
+def test_fetch_over_half_of_the_visibility_timeout() -> None:
+    """Receiving and sealing must fit into the hold."""
+    options = {"maxFetchSeconds": "20.5", "visibilityTimeoutSeconds": "30"}
+    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, **options}) == (
+        "option 'maxFetchSeconds' is '20.5'; it must be at most 15, half of 'visibilityTimeoutSeconds' (30), so that "
+        "what was received can be written to the journal while it is still held. Lower it, or raise "
+        "visibilityTimeoutSeconds to 41."
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("heartbeatSeconds", "90"), ("heartbeatSeconds", "33.7"), ("maxFetchSeconds", "70.3")]
+)
+def test_the_remedy_works(option: str, value: str) -> None:
+    """Raising the visibility timeout to what the message says is enough."""
+    options = {"visibilityTimeoutSeconds": "60", option: value}
+    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, **options})
+    needed = text.rpartition("visibilityTimeoutSeconds to ")[2].rstrip(".")
+    assert parse(**{**options, "visibilityTimeoutSeconds": needed})
+
+
+@pytest.mark.parametrize("option", ["roleSessionName", "externalId"])
+def test_options_of_a_role_without_a_role(option: str) -> None:
+    """They would have no effect, so they are a mistake."""
+    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: SECRET})
+    assert text == (
+        f"option '{option}' is given without 'roleArn', so it would have no effect. Give roleArn, or leave it out."
+    )
+
+
+# Defaults
+
+
+def test_defaults() -> None:
+    """What a query gets that names only queue and journal."""
+    options = dataclasses.asdict(parse())
+    assert options == {
+        "queue_url": URL,
+        "journal_location": JOURNAL,
+        "region": "eu-west-1",
+        "endpoint_url": None,
+        "role_arn": None,
+        "role_session_name": "sqs-fifo-spark",
+        "external_id": None,
+        "visibility_timeout_s": 120,
+        "heartbeat_s": 40.0,
+        "wait_time_s": 20,
+        "max_messages_per_trigger": 10_000,
+        "max_bytes_per_trigger": 64 << 20,
+        "max_fetch_s": 5.0,
+        "num_partitions": 8,
+        "delete_after": "commit",
+        "fail_on_data_loss": True,
+    }
+
+
+@pytest.mark.parametrize("visibility", [*range(1, 31), 100, 119, 43_200])
+def test_defaults_follow_from_any_visibility_timeout(visibility: int) -> None:
+    """A small or an odd visibility timeout alone never conflicts with a default."""
+    options = parse(visibilityTimeoutSeconds=str(visibility))
+    assert 0 < options.heartbeat_s <= visibility / 3
+    assert 0 < options.max_fetch_s <= min(5.0, visibility / 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1", 1), ("64m", 64 << 20), ("64M", 64 << 20), ("64mb", 64 << 20), ("1 GiB", 1 << 30), ("8k", 8192), ("9b", 9)],
+)
+def test_bytes_may_have_a_unit(text: str, size: int) -> None:
+    """As Spark's own options do."""
+    assert parse(maxBytesPerTrigger=text).max_bytes_per_trigger == size
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("FALSE", False), (" true ", True)])
+def test_booleans(text: str, value: bool) -> None:
+    """Spark passes a Python bool as `true` or `false`; people write what they like."""
+    assert parse(failOnDataLoss=text).fail_on_data_loss is value
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "/data/journal",
+        "/Volumes/main/streams/journal",
+        "file:///data/journal",
+        "s3://bucket/journals/bids",
+        "s3a://bucket/x",
+        "gs://bucket/x",
+        "az://container/x",
+        "abfss://container@account.dfs.core.windows.net/x",
+    ],
+)
+def test_journal_locations(location: str) -> None:
+    """Every place that driver and executors can share."""
+    assert parse(journalLocation=location).journal_location == location
+
+
+def test_options_are_frozen() -> None:
+    """They travel to executors and key the client that is built from them."""
+    options = parse()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.region = "x"
+    assert hash(options) == hash(parse())
+
+
+# The region
+
+
+@pytest.mark.parametrize(
+    ("host", "region"),
+    [
+        ("sqs.eu-west-1.amazonaws.com", "eu-west-1"),
+        ("sqs.ap-southeast-2.amazonaws.com", "ap-southeast-2"),
+        ("sqs.us-gov-west-1.amazonaws.com", "us-gov-west-1"),
+        ("sqs.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+        ("eu-west-1.queue.amazonaws.com", "eu-west-1"),
+        ("cn-north-1.queue.amazonaws.com.cn", "cn-north-1"),
+        ("sqs-fips.us-east-1.amazonaws.com", "us-east-1"),
+        ("sqs-fips.us-gov-east-1.amazonaws.com", "us-gov-east-1"),
+        ("sqs.us-east-2.api.aws", "us-east-2"),
+        ("vpce-0a1b2c3d4e5f-6g7h8i9j.sqs.us-east-1.vpce.amazonaws.com", "us-east-1"),
+        ("vpce-0a1b-6g7h-eu-central-1a.sqs.eu-central-1.vpce.amazonaws.com", "eu-central-1"),
+        ("queue.amazonaws.com", None),
+    ],
+)
+def test_region_comes_from_the_url(host: str, region: str | None) -> None:
+    """In every form in which AWS writes a queue's host."""
+    assert parse(queueUrl=f"https://{host}/123456789012/bids.fifo").region == region
+
+
+def test_a_given_region_wins() -> None:
+    """The option says more than the URL."""
+    assert parse(region="us-west-2").region == "us-west-2"
+
+
+@pytest.mark.parametrize(
+    ("origin", "path"),
+    [
+        ("http://localhost:9324", "000000000000"),
+        ("http://127.0.0.1:4566", "000000000000"),
+        ("http://sqs.eu-west-1.localhost.localstack.cloud:4566", "000000000000"),
+        ("https://queue.internal.example.com", "queues"),
+    ],
+)
+def test_host_outside_aws_is_the_endpoint(origin: str, path: str) -> None:
+    """It has no region that AWS knows, and the calls go there."""
+    options = parse(queueUrl=f"{origin}/{path}/bids.fifo")
+    assert options.endpoint_url == origin
+    assert options.region is None
+
+
+def test_a_given_endpoint_wins() -> None:
+    """The calls go where the option says."""
+    assert parse(endpointUrl="http://127.0.0.1:1").endpoint_url == "http://127.0.0.1:1"
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("queueUrl", f"https://user:{SECRET}@sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"),
+        ("queueUrl", f"ftp://user:{SECRET}@host/123456789012/bids.fifo"),
+        ("queueUrl", f"https://user:{SECRET}@host:port/123456789012/bids.fifo"),
+        ("endpointUrl", f"http://user:{SECRET}@127.0.0.1:9324"),
+        ("endpointUrl", f"user:{SECRET}@127.0.0.1:9324"),
+        ("journalLocation", f"s3://AKIA:{SECRET}@bucket/journal"),
+        ("journalLocation", f"hdfs://user:{SECRET}@host/journal"),
+    ],
+)
+def test_password_in_a_url_is_refused_without_being_shown(option: str, value: str) -> None:
+    """Credentials come from the AWS chain; what was typed into a URL does not reach a log by our hand."""
+    assert SECRET not in refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: value})
+
+
+def test_external_id_is_not_shown() -> None:
+    """It is a shared secret: neither the repr nor an error of the same query has it."""
+    assert SECRET not in repr(parse(roleArn=ROLE, externalId=SECRET))
+    options = {"queueUrl": URL, "journalLocation": JOURNAL, "roleArn": ROLE, "externalId": SECRET}
+    for wrong in ({"numPartitions": "0"}, {"heartbeatSeconds": "90"}, {"externalIdd": SECRET}):
+        assert SECRET not in refusal({**options, **wrong})
+
+
+def test_value_of_an_unknown_option_is_not_shown() -> None:
+    """It may be a credential: people try awsSecretAccessKey."""
+    assert SECRET not in refusal({"queueUrl": URL, "journalLocation": JOURNAL, "awsSecretAccessKey": SECRET})
+
+
+# The table
+
+
+def test_table_has_every_option() -> None:
+    """One row for each, with the default that the code uses."""
+    rows = options_table().splitlines()
+    assert [row.split("`")[1] for row in rows[2:]] == [option.name for option in OPTIONS]
+    fields = {field.name for field in dataclasses.fields(parse())}
+    assert {option.field for option in OPTIONS} == fields
+
+
+def test_errors_of_options_are_ours() -> None:
+    """So that one `except` catches them."""
+    assert issubclass(OptionError, SqsFifoError)
