@@ -97,6 +97,21 @@ class Journal:
         return cls(store, identity["journal"])
 
     @classmethod
+    def join(cls, store: Store, journal_id: str) -> Journal:
+        """Return the journal that the driver has opened, as an executor sees it.
+
+        Raises JournalUnavailableError unless it stands in `store`: on a path of its own, an executor would keep what
+        it receives where the driver never finds it.
+        """
+        data = store.get(_IDENTITY)
+        if data is None or _parse_json(data, _IDENTITY).get("journal") != journal_id:
+            raise JournalUnavailableError(
+                f"this executor does not find the driver's journal at '{store.location}', so it receives nothing. "
+                "journalLocation must be one place that driver and all executors share."
+            )
+        return cls(store, journal_id)
+
+    @classmethod
     def create(cls, store: Store, queue_arn: str) -> Journal:
         """Return the journal in `store`, made now if there is none. Runs on the driver."""
         identity = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn}

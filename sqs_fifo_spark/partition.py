@@ -27,7 +27,7 @@ from sqs_fifo_spark.message import Message, Receipt, from_arrow, to_arrow
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.queue import MAX_ENTRIES, Queue, over_all
 from sqs_fifo_spark.segment import Origin, Segment
-from sqs_fifo_spark.store import Store, open_store
+from sqs_fifo_spark.store import open_store
 
 _log = logging.getLogger(__name__)
 ROWS_PER_BATCH = 2_000
@@ -57,7 +57,7 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     Runs in an executor's Python worker; may run many times, at once and after the query. Raises EpochSettledError
     for an epoch that is committed, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
-    journal = Journal(_store(options.journal_location), plan.journal)
+    journal = _journal(options.journal_location, plan.journal)
     rows = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK)
     for start in range(0, rows.num_rows, ROWS_PER_BATCH):
         yield rows.slice(start, ROWS_PER_BATCH)
@@ -209,9 +209,9 @@ def _release(messages: Iterable[Message], queue: Queue) -> None:
 
 
 @functools.cache
-def _store(location: str) -> Store:
-    """This process's store at `location`; never shared with a forked child."""
-    return open_store(location)
+def _journal(location: str, journal_id: str) -> Journal:
+    """This process's view of the journal, found once; never shared with a forked child."""
+    return Journal.join(open_store(location), journal_id)
 
 
-os.register_at_fork(after_in_child=_store.cache_clear)
+os.register_at_fork(after_in_child=_journal.cache_clear)

@@ -317,6 +317,9 @@ def _error(
 ) -> SqsFifoError:
     """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
     said = f"{operation} on '{queue_url}': {code}"
+    server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
+    if code in _TRANSIENT or "Throttl" in code or server_fault:
+        return TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
     if code in _DENIED or status == 403:
         return AccessDeniedError(
             f"AWS denied {said}. Grant the permission, or correct the credentials; 'sqs:ReceiveMessage', "
@@ -324,9 +327,6 @@ def _error(
         )
     if code in _MISSING:
         return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
-    server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
-    if code in _TRANSIENT or "Throttl" in code or server_fault:
-        return TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
     text = message.lower()
     if "receiverequestattemptid is not valid anymore" in text:
         return _VoidAttemptError(f"{said}: the attempt id is void")
