@@ -23,7 +23,7 @@ setup(
         "pyarrow>=11.0.0",
         "boto3>=1.35.0",
         "botocore>=1.35.0",
-        "tenacity>=8.2.3",
+        "tenacity>=8.3.0",
         "obstore>=0.7.3",
     ],
     extras_require={

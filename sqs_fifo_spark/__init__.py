@@ -23,6 +23,7 @@ from sqs_fifo_spark.errors import (
     SchemaError,
     SqsFifoError,
     TransientQueueError,
+    UnsupportedReadError,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ __all__ = [
     "SqsFifoDataSource",
     "SqsFifoError",
     "TransientQueueError",
+    "UnsupportedReadError",
 ]
 
 

@@ -81,15 +81,17 @@ class S3Credentials:
     """AWS credentials from the same chain that boto3 uses, in the form in which obstore asks for them."""
 
     def __init__(self) -> None:
-        session = botocore.session.get_session()
-        self.region: str | None = session.get_config_variable("region")
-        self._credentials = session.get_credentials()
+        with without_sdk_logs():
+            session = botocore.session.get_session()
+            self.region: str | None = session.get_config_variable("region")
+            self._credentials = session.get_credentials()
 
     def __bool__(self) -> bool:
         return self._credentials is not None
 
     def __call__(self) -> dict[str, Any]:
-        frozen = self._credentials.get_frozen_credentials()
+        with without_sdk_logs():
+            frozen = self._credentials.get_frozen_credentials()
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,

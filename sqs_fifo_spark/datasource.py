@@ -6,9 +6,10 @@ a stream is really read.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -19,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sqs_fifo_spark.errors import SchemaError
+from sqs_fifo_spark.errors import SchemaError, UnsupportedReadError
 from sqs_fifo_spark.options import parse_source_options
 
 if TYPE_CHECKING:
@@ -58,15 +59,24 @@ class SqsFifoDataSource(DataSource):
     def name(cls) -> str:
         return "sqsfifo"
 
+    def __init__(self, options: dict[str, str]) -> None:
+        """Check the options, which is all: Spark builds this at the user's `.load()`, so wrong ones are told there."""
+        super().__init__(options)
+        self._source_options = parse_source_options(options)
+
     def schema(self) -> StructType:
-        """Return the columns. Spark asks at the user's `.load()`, so wrong options are told there."""
-        parse_source_options(self.options)
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader. Spark shows an error raised here only as one of its own, so the reader raises it."""
         from sqs_fifo_spark.reader import SqsFifoStreamReader
 
-        return SqsFifoStreamReader(parse_source_options(self.options), arrow_schema(schema))
+        return SqsFifoStreamReader(self._source_options, functools.partial(arrow_schema, schema))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        raise UnsupportedReadError(
+            "'sqsfifo' is a stream: use spark.readStream, with trigger(availableNow=True) for what waits now."
+        )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -18,7 +18,7 @@ from typing import Any
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.epoch import Epoch, load_carried
-from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
 from sqs_fifo_spark.journal import Journal, Ledger, Unconfirmed
 from sqs_fifo_spark.lease import Heartbeat, Lease
 from sqs_fifo_spark.message import Message, Receipt
@@ -26,7 +26,7 @@ from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.opening import lose_data, open_journal, require_same_journal
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.partition import PartitionPlan
-from sqs_fifo_spark.planning import partition_count, plan_partitions
+from sqs_fifo_spark.planning import MESSAGES_PER_PARTITION, expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.queue import MAX_ENTRIES, Outcome, Queue, over_all
 from sqs_fifo_spark.store import Store
 from sqs_fifo_spark.verdict import Verdict
@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
+AVAILABLE_NOW_WAIT_S = 2
+"""How long an AvailableNow query looks for more: any long poll asks all of SQS's servers."""
 LEDGER_MAX_AGE_S = 28 * 86_400
 """SQS keeps a message for at most 14 days, and a dead-letter queue for 14 more."""
 
@@ -42,7 +44,8 @@ LEDGER_MAX_AGE_S = 28 * 86_400
 class Driver:
     """One query's source on the driver. Built without any I/O; the first call opens queue and journal.
 
-    `mapper` maps a function over items, in order, perhaps several at once.
+    `mapper` maps a function over items, in order, perhaps several at once; the heartbeat has one of its own, so that
+    a long commit does not keep it waiting.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Driver:
         store: Callable[[], Store],
         clock: Clock,
         mapper: Callable[..., Iterable[Any]] = map,
+        heartbeat_mapper: Callable[..., Iterable[Any]] = map,
     ) -> None:
         self._options = options
         self._queue = queue
@@ -64,7 +68,7 @@ class Driver:
             clock,
             visibility_timeout_s=options.visibility_timeout_s,
             heartbeat_s=options.heartbeat_s,
-            mapper=mapper,
+            mapper=heartbeat_mapper,
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s, discover=self._discover)
         self._journal_or_none: Journal | None = None
@@ -82,6 +86,8 @@ class Driver:
         self._waiting = 0
         self._until_ms: int | None = None
         self._still_to_serve = 0
+        self._all_lapsed_at = 0.0
+        """When the holds of tasks that died before an AvailableNow query began are over; monotonic."""
         self._is_finished = False
 
     # What Spark calls
@@ -98,6 +104,7 @@ class Driver:
         """Serve what waits now, then end: see `latest_offset`."""
         self._until_ms = self._queue.time_ms() + 1_000  # SQS tells its time in whole seconds
         self._still_to_serve = self._queue.approximate_messages()
+        self._all_lapsed_at = self._clock.monotonic() + self._options.visibility_timeout_s
 
     def latest_offset(self, start: Offset | None, max_messages: int | None = None) -> Offset:
         """Return the offset of the next epoch if there is work, else `start`.
@@ -135,18 +142,19 @@ class Driver:
         if self._is_last(verdict):
             self._is_finished = True
             return self._announce(journal, number, 0, limit)
-        handed: tuple[Message, ...] = ()
+        handed = self._open.unread() if self._open is not None else ()
         if verdict.is_empty and not carries:
-            handed = self._probe(journal, limit)
+            if len(handed) < min(limit, MESSAGES_PER_PARTITION):
+                handed += self._probe(journal, limit - len(handed))
             if not handed:
+                self._waiting = 0
                 return start
-        self._waiting = self._queue.approximate_messages()
-        work = self._waiting + len(handed)
-        count = 0  # an epoch without partitions commits the last one
-        if work or carries:
-            busy = self._open.busy_partitions() if self._open and verdict.served else None
-            count = partition_count(work, min(self._options.num_partitions, limit), busy)
-        return self._announce(journal, number, count, limit, handed)
+        self._count_waiting()
+        waiting = self._waiting + len(handed)
+        expected = expected_messages(waiting, len(verdict.served), self._open.expected if self._open else 0)
+        # An epoch without partitions only commits the last one.
+        count = partition_count(expected, min(self._options.num_partitions, limit)) if waiting or carries else 0
+        return self._announce(journal, number, count, limit, expected, handed)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return one plan for each partition of the epoch `end`; the same ones whenever it is asked again.
@@ -159,7 +167,6 @@ class Driver:
             return []  # Spark 4.0 and 4.1 ask this at a restart, to say where they are
         if self._open is not None and self._open.offset == end and self._open.plans is not None:
             return self._open.plans
-        self._require_ours(journal)
         # A restart that replays its first batch asks for the initial offset before, which knows of no checkpoint.
         fail_on_data_loss = self._options.fail_on_data_loss
         require_same_journal(end, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
@@ -174,17 +181,24 @@ class Driver:
         # Spark plans from an epoch only when it has committed it; a crash may have kept it from saying so.
         self.commit(start)
         limit = self._options.max_messages_per_trigger
-        epoch = self._next if self._next and self._next.offset == end else self._epoch(journal, end, limit)
+        if self._next is not None and self._next.offset == end:
+            epoch = self._next
+        else:
+            epoch = self._epoch(journal, end, limit, expected=limit)
+        if self._unsettled.pop(end.epoch, None):
+            epoch.replay()
+        carried = load_carried(journal, self._ledger)
+        for receipts in carried.values():
+            self._lease.hold(receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             handed=epoch.handed,
-            carried=load_carried(journal, self._ledger),
+            carried=carried,
+            expected=epoch.expected,
             max_messages=epoch.max_messages,
             max_bytes=self._options.max_bytes_per_trigger,
         )
         self._open, self._next = epoch, None
-        self._unsettled.pop(end.epoch, None)
-        self._heartbeat.start()
         return epoch.plans
 
     def commit(self, end: Offset) -> None:
@@ -213,12 +227,11 @@ class Driver:
         again = [receipt for receipt in again if receipt.message_id not in verdict.served_before]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.served_before.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
-        ledger = Ledger(end.epoch, unconfirmed, carried)
-        journal.commit(ledger)
-        self._ledger = ledger
+        self._ledger = journal.commit(Ledger(end.epoch, unconfirmed, carried))
+        journal.require_claim(self._claim)
         for epoch, names in journal.objects().items():
             if epoch <= end.epoch:
-                journal.drop(name for name in names if name not in carried)
+                journal.drop([name for name in names if name not in self._ledger.carried])
         if self._open is not None:
             self._open.let_go()
             self._open = None
@@ -249,6 +262,7 @@ class Driver:
             self._committed_before = opened.ledger.epoch
             self._unsettled = dict(opened.unsettled)
             self._journal_or_none = opened.journal
+            self._heartbeat.start()
         return self._journal_or_none
 
     def _require_ours(self, journal: Journal) -> None:
@@ -263,11 +277,21 @@ class Driver:
 
         No task can seal anything meanwhile, so all of it is decided, however often it was received before.
         """
+        is_available_now = self._until_ms is not None
+        wait_time_s = (
+            min(self._options.wait_time_s, AVAILABLE_NOW_WAIT_S) if is_available_now else self._options.wait_time_s
+        )
         while True:
-            received = self._queue.receive(
-                min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=self._options.wait_time_s
-            )
+            try:
+                received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
+            except TransientQueueError as error:
+                if is_available_now:
+                    raise  # it would end as if nothing were left
+                _log.warning("the queue gives no answer, so the query waits for it: %s", error)
+                return ()
             if not received:
+                if is_available_now and self._is_somebody_about_to_lapse():
+                    continue
                 return ()
             receipts = [message.receipt for message in received]
             try:
@@ -282,6 +306,17 @@ class Driver:
             handed = tuple(message for message in received if message.receipt not in served_before)
             if handed:
                 return handed
+
+    def _is_somebody_about_to_lapse(self) -> bool:
+        """Whether messages are in flight that tasks received which died before this AvailableNow query began."""
+        return self._clock.monotonic() < self._all_lapsed_at and self._queue.approximate_in_flight() > 0
+
+    def _count_waiting(self) -> None:
+        """Ask about how many messages wait. It is a hint for the number of partitions: an old answer serves too."""
+        try:
+            self._waiting = self._queue.approximate_messages()
+        except TransientQueueError as error:
+            _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
 
     def _is_last(self, verdict: Verdict) -> bool:
         """Whether the epoch ends an AvailableNow query: it served only what was sent after the trigger began.
@@ -302,9 +337,10 @@ class Driver:
         number: int,
         partitions: int,
         max_messages: int,
+        expected: int = 0,
         handed: tuple[Message, ...] = (),
     ) -> Offset:
-        self._next = self._epoch(journal, Offset(journal.id, number, partitions), max_messages, handed)
+        self._next = self._epoch(journal, Offset(journal.id, number, partitions), max_messages, expected, handed)
         return self._next.offset
 
     def _epoch(
@@ -312,6 +348,7 @@ class Driver:
         journal: Journal,
         offset: Offset,
         max_messages: int,
+        expected: int = 0,
         handed: tuple[Message, ...] = (),
     ) -> Epoch:
         return Epoch(
@@ -321,6 +358,7 @@ class Driver:
             clock=self._clock,
             heartbeat_s=self._options.heartbeat_s,
             max_messages=max_messages,
+            expected=expected,
             handed=handed,
             mapper=self._map,
         )
@@ -334,15 +372,10 @@ class Driver:
             epoch.discover()
 
     def _close(self, journal: Journal, offset: Offset) -> Verdict:
-        """Return the verdict on an epoch whose tasks are over. What the probe got and nobody read is released."""
-        epoch = self._open
-        if epoch is None or epoch.offset != offset:
-            epoch = self._open = self._epoch(journal, offset, 0)
-        is_new = epoch.verdict is None
-        verdict = epoch.close(self._ledger)
-        if is_new:
-            self._release(epoch.unsealed())
-        return verdict
+        """Return the verdict on an epoch whose tasks are over."""
+        if self._open is None or self._open.offset != offset:
+            self._open = self._epoch(journal, offset, 0)
+        return self._open.close(self._ledger)
 
     def _delete(self, receipts: Iterable[Receipt]) -> dict[str, Unconfirmed]:
         """Delete what is committed. Return all that is unconfirmed then, with what the ledger has already."""

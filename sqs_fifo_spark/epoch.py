@@ -36,12 +36,14 @@ class Epoch:
         clock: Clock,
         heartbeat_s: float,
         max_messages: int,
+        expected: int,
         handed: tuple[Message, ...] = (),
         mapper: Callable[..., Iterable[Any]] = map,
     ) -> None:
         self.offset = offset
         self.handed = handed
         self.max_messages = max_messages
+        self.expected = expected
         self.plans: list[PartitionPlan] | None = None
         self.verdict: Verdict | None = None
         """Set when the epoch's tasks are over."""
@@ -51,10 +53,16 @@ class Epoch:
         self._heartbeat_s = heartbeat_s
         self._map = mapper
         self._opened_at = clock.monotonic()
+        self._is_replay = False
         # `_lock` guards `_contents` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
         self._contents: dict[str, tuple[Receipt, ...]] = {}
         self._is_closed = False
+
+    def replay(self) -> None:
+        """Hold at once what an earlier driver's tasks sealed: nobody has renewed it since that driver died."""
+        self._is_replay = True
+        self.discover()
 
     def discover(self) -> None:
         """Hold what tasks have sealed since the last look. Runs on the heartbeat's thread."""
@@ -62,7 +70,7 @@ class Epoch:
             if self._is_closed:
                 return
             known = frozenset(self._contents)
-        found = self._load(known)
+        found = self._load(known, map)
         with self._lock:
             if not self._is_closed:
                 self._contents.update(found)
@@ -74,19 +82,16 @@ class Epoch:
         if self.verdict is None:
             with self._lock:
                 self._is_closed = True
-            self._contents.update(self._load(frozenset(self._contents)))
+            self._contents.update(self._load(frozenset(self._contents), self._map))
             self.verdict = judge(self.offset, {**self._contents, **load_carried(self._journal, ledger)}, ledger)
-            self._lease.hold(self.verdict.carried_receipts(), since=self._held_since())
+            for receipts in self._contents.values():
+                self._lease.hold(receipts, since=self._held_since())
         return self.verdict
 
-    def unsealed(self) -> list[Receipt]:
+    def unread(self) -> tuple[Message, ...]:
         """Return what the probe handed to partitions that nobody read. For a closed epoch."""
         sealed = {receipt.message_id for receipts in self._contents.values() for receipt in receipts}
-        return [each.receipt for each in self.handed if each.receipt.message_id not in sealed]
-
-    def busy_partitions(self) -> int:
-        """Return how many objects of a closed epoch serve anything."""
-        return sum(any(not receipt.deferred for receipt in receipts) for receipts in self._contents.values())
+        return tuple(message for message in self.handed if message.receipt.message_id not in sealed)
 
     def let_go(self) -> None:
         """Renew nothing of this settled epoch any more, but for what the next one takes over."""
@@ -96,21 +101,24 @@ class Epoch:
 
     def _held_since(self) -> float:
         """Messages of this epoch were received after it was opened, perhaps a whole heartbeat ago."""
-        return max(self._opened_at, self._clock.monotonic() - self._heartbeat_s)
+        a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
+        return a_heartbeat_ago if self._is_replay else max(self._opened_at, a_heartbeat_ago)
 
-    def _load(self, known: frozenset[str]) -> dict[str, tuple[Receipt, ...]]:
+    def _load(
+        self, known: frozenset[str], mapper: Callable[..., Iterable[tuple[Receipt, ...]]]
+    ) -> dict[str, tuple[Receipt, ...]]:
         names = [name for name in self._journal.objects().get(self.offset.epoch, ()) if name not in known]
-        return dict(zip(names, map(_numbered_apart, self._map(self._journal.receipts, names)), strict=True))
+        return dict(zip(names, map(_numbered_apart, mapper(self._journal.receipts, names)), strict=True))
 
 
 def load_carried(journal: Journal, ledger: Ledger) -> dict[str, tuple[Receipt, ...]]:
     """Return the receipts that `ledger` carries over, by the object that holds them."""
-    return {
-        name: tuple(
-            receipt for receipt in _numbered_apart(journal.receipts(name)) if receipt.message_id in frozenset(ids)
-        )
-        for name, ids in ledger.carried.items()
-    }
+    found = {}
+    for name, message_ids in ledger.carried.items():
+        wanted = frozenset(message_ids)
+        receipts = _numbered_apart(journal.receipts(name))
+        found[name] = tuple(receipt for receipt in receipts if receipt.message_id in wanted)
+    return found
 
 
 def _numbered_apart(receipts: tuple[Receipt, ...]) -> tuple[Receipt, ...]:

@@ -20,6 +20,10 @@ class SchemaError(SqsFifoError):
     """The schema given by the user names a column or a type that this source does not have."""
 
 
+class UnsupportedReadError(SqsFifoError):
+    """The queue was read as a table; it can only be read as a stream."""
+
+
 class AccessDeniedError(SqsFifoError):
     """AWS refused the credentials or the permission: correct the policy, then restart the query."""
 

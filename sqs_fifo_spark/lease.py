@@ -159,7 +159,7 @@ class Heartbeat:
     """A thread that renews one lease until it is stopped.
 
     `discover`, if given, is called before each renewal: it may hold more receipts. A failure is recorded for
-    `check` to raise, and the thread goes on: the batch under way still needs its lease.
+    `check` to raise until a later heartbeat works, and the thread goes on: the batch under way needs its lease.
     """
 
     def __init__(
@@ -185,27 +185,27 @@ class Heartbeat:
             self._thread.join()
 
     def check(self) -> None:
-        """Raise what went wrong in the thread, if anything did."""
+        """Raise what the last heartbeat failed with, if it did."""
         if self._failure is not None:
             raise self._failure
 
     def _run(self) -> None:
         pause_s = self._pause_s()
         while not self._clock.wait(self._stopped, pause_s):
-            worked = self._try(self._discover)
-            worked &= self._try(self._lease.renew)
-            pause_s = self._pause_s() if worked else self._every_s / 4
+            failures = [error for error in (self._try(self._discover), self._try(self._lease.renew)) if error]
+            if failures and self._failure is None:
+                _log.warning("a heartbeat failed; the query stops unless the next one works: %s", failures[0])
+            self._failure = failures[0] if failures else None
+            pause_s = self._every_s / 4 if failures else self._pause_s()
 
-    def _try(self, step: Callable[[], None] | None) -> bool:
+    @staticmethod
+    def _try(step: Callable[[], None] | None) -> Exception | None:
         try:
             if step is not None:
                 step()
         except Exception as error:
-            if self._failure is None:
-                _log.warning("a heartbeat failed, so the query stops after this micro-batch: %s", error)
-            self._failure = error
-            return False
-        return True
+            return error
+        return None
 
     def _pause_s(self) -> float:
         due = self._lease.next_renewal()

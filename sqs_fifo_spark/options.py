@@ -81,7 +81,7 @@ def _text(option: Option, value: str) -> str:
 def _number(option: Option, value: str, convert: Callable[[str], float], kind: str) -> float:
     rule = f"it must be {kind} from {option.low:g} to {option.high:g}."
     try:
-        number = convert(value)
+        number = convert(value if "_" not in value else "")
     except ValueError:
         raise _refuse(option, value, rule) from None
     if not option.low <= number <= option.high:
@@ -131,6 +131,13 @@ def _without_password(option: Option, value: str) -> str:
     return value
 
 
+def _without_query(option: Option, value: str) -> str:
+    """Refuse a query string, and do not show it: it may be a signature or a token."""
+    if "://" in value and ("?" in value or "#" in value):
+        raise OptionError(f"option '{option.name}' holds a '?' or a '#'; give the plain location, without parameters.")
+    return value
+
+
 def _url(option: Option, value: str) -> str:
     try:
         parts = urlsplit(_without_password(option, value))
@@ -143,7 +150,7 @@ def _url(option: Option, value: str) -> str:
 
 
 def _queue_url(option: Option, value: str) -> str:
-    path = urlsplit(_url(option, value)).path.rstrip("/")
+    path = urlsplit(_url(option, _without_query(option, value))).path.rstrip("/")
     if path.count("/") < 2:
         raise _refuse(
             option,
@@ -159,7 +166,7 @@ def _queue_url(option: Option, value: str) -> str:
 
 
 def _journal_location(option: Option, value: str) -> str:
-    _without_password(option, value)
+    _without_query(option, _without_password(option, value))
     scheme = urlsplit(value).scheme if "://" in value else ""
     if scheme and scheme not in JOURNAL_SCHEMES:
         known = ", ".join(f"{name}://" for name in JOURNAL_SCHEMES)
@@ -170,7 +177,7 @@ def _journal_location(option: Option, value: str) -> str:
             value,
             "a path must be absolute, because driver and executors do not share a working directory.",
         )
-    if scheme == "file" and not urlsplit(value).path.startswith("/"):
+    if scheme == "file" and (urlsplit(value).netloc or not urlsplit(value).path.startswith("/")):
         raise _refuse(option, value, "a file:// location must hold an absolute path, as in file:///data/journal.")
     if scheme not in ("", "file") and not urlsplit(value).netloc:
         raise _refuse(option, value, "it must name a bucket or container, as in s3://bucket/journals/bids.")

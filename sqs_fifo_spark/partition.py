@@ -57,7 +57,7 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     Runs in an executor's Python worker; may run many times, at once and after the query. Raises EpochSettledError
     for an epoch that is committed, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
-    journal = _journal(options.journal_location, plan.journal)
+    journal = _journal(options.journal_location, options.region, plan.journal)
     rows = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK)
     for start in range(0, rows.num_rows, ROWS_PER_BATCH):
         yield rows.slice(start, ROWS_PER_BATCH)
@@ -100,7 +100,6 @@ class _Catch:
 def _receive_and_seal(
     plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
 ) -> Segment:
-    journal.require_open(plan.epoch)
     origin = Origin(plan.journal, plan.epoch, plan.partitions, plan.partition, uuid.uuid4().hex)
     lease = Lease(queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s)
     heartbeat = Heartbeat(lease, clock, every_s=options.heartbeat_s)
@@ -209,9 +208,9 @@ def _release(messages: Iterable[Message], queue: Queue) -> None:
 
 
 @functools.cache
-def _journal(location: str, journal_id: str) -> Journal:
+def _journal(location: str, region: str | None, journal_id: str) -> Journal:
     """This process's view of the journal, found once; never shared with a forked child."""
-    return Journal.join(open_store(location), journal_id)
+    return Journal.join(open_store(location, region), journal_id)
 
 
 os.register_at_fork(after_in_child=_journal.cache_clear)

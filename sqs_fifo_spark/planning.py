@@ -17,15 +17,20 @@ MESSAGES_PER_PARTITION = 100
 """How many waiting messages are worth a partition of their own."""
 
 
-def partition_count(work: int, most: int, busy: int | None) -> int:
-    """Return the number of partitions, at least one, for about `work` messages.
+def expected_messages(waiting: int, served: int, expected: int) -> int:
+    """Return about how many messages the next epoch can get, of those that wait.
 
-    `busy` is how many partitions of the last epoch served anything, if it served at all: where most messages wait
-    behind few locked groups, more partitions than twice that would stay empty.
+    Most may wait behind locked groups, so it is a little more than the last epoch served, or twice as much if that
+    was all that was `expected` of it. Without a last epoch that served, it is all that wait.
     """
-    if busy:
-        most = min(most, 2 * busy)
-    return max(1, min(most, -(-work // MESSAGES_PER_PARTITION)))
+    if not served:
+        return waiting
+    return min(waiting, 2 * served if served >= expected else served + served // 4)
+
+
+def partition_count(expected: int, most: int) -> int:
+    """Return the number of partitions, from one to `most`, for about `expected` messages."""
+    return max(1, min(most, -(-expected // MESSAGES_PER_PARTITION)))
 
 
 def plan_partitions(
@@ -33,13 +38,15 @@ def plan_partitions(
     *,
     handed: Iterable[Message],
     carried: Mapping[str, Iterable[Receipt]],
+    expected: int,
     max_messages: int,
     max_bytes: int,
 ) -> list[PartitionPlan]:
     """Return one plan for each partition of the epoch `offset`.
 
     `carried` maps the names of journal objects to what is left in them; more than `max_messages` waits for the epoch
-    after. Limits are shared out evenly, after what is decided has been counted.
+    after. Limits are shared out evenly, after what is decided has been counted, and so is what is `expected`: a
+    partition that runs early leaves the others their part.
     """
     count = offset.partitions
     if not count:
@@ -53,17 +60,18 @@ def plan_partitions(
         key=lambda pair: pair[0].sequence_number,
     )
     taken: list[dict[str, list[str]]] = [{} for _ in range(count)]
-    for receipt, name in left[:max_messages]:
+    for receipt, name in left[: max(0, max_messages - sum(map(len, messages)))]:
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     decided = [len(messages[index]) + sum(map(len, taken[index].values())) for index in range(count)]
     share, rest = divmod(max(0, max_messages - sum(decided)), count)
+    fair = max(MESSAGES_PER_PARTITION, -(-expected // count))
     return [
         PartitionPlan(
             journal=offset.journal,
             epoch=offset.epoch,
             partitions=count,
             partition=index,
-            max_messages=decided[index] + share + (index < rest),
+            max_messages=decided[index] + min(fair, share + (index < rest)),
             max_bytes=max(1, max_bytes // count),
             handed=tuple(messages[index]),
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),

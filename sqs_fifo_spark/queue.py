@@ -157,6 +157,11 @@ class Queue:
         """Return about how many messages are waiting; SQS counts those of locked groups too."""
         return int(self._attributes("ApproximateNumberOfMessages")["ApproximateNumberOfMessages"])
 
+    def approximate_in_flight(self) -> int:
+        """Return about how many messages somebody holds."""
+        name = "ApproximateNumberOfMessagesNotVisible"
+        return int(self._attributes(name)[name])
+
     def time_ms(self) -> int:
         """Return SQS's own time, the clock of `SentTimestamp`, cut to whole seconds; in milliseconds."""
         answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=["QueueArn"])
@@ -318,7 +323,7 @@ def _error(
     """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
     said = f"{operation} on '{queue_url}': {code}"
     server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
-    if code in _TRANSIENT or "Throttl" in code or server_fault:
+    if code.rpartition(".")[2] in _TRANSIENT or "Throttl" in code or server_fault:
         return TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
     if code in _DENIED or status == 403:
         return AccessDeniedError(

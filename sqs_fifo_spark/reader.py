@@ -6,7 +6,7 @@ nothing. Only the reader process beside the driver ever makes a `Driver`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -31,7 +31,8 @@ except ImportError:  # before Spark 4.2, which neither limits a read nor asks fo
     ReadLimit = ReadMaxRows = None  # type: ignore[assignment,misc]
 
 CONCURRENT_CALLS = 8
-"""Delete and renewal calls that the driver has under way at once."""
+"""Deletes, or reads of receipts, that the driver has under way at once."""
+CONCURRENT_RENEWALS = 4
 
 
 class SqsFifoPartition(InputPartition):
@@ -47,10 +48,11 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     An offset is an `Offset` as JSON.
     """
 
-    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: SourceOptions, make_schema: Callable[[], pa.Schema]) -> None:
         self._options = options
-        self._schema = schema
+        self._make_schema = make_schema
         self._driver_or_none: Driver | None = None
+        self._pools: tuple[ThreadPoolExecutor, ...] = ()
 
     def initialOffset(self) -> dict[str, Any]:
         return self._driver.initial_offset().to_json()
@@ -66,9 +68,10 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SqsFifoPartition(plan) for plan in plans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        names = self._schema.names
+        schema = self._make_schema()
+        names = schema.names
         for batch in read_partition(self._options, partition.value):
-            yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=self._schema)
+            yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._driver.commit(Offset.from_json(end))
@@ -85,16 +88,22 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._driver_or_none is not None:
             self._driver_or_none.stop()
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
 
     @property
     def _driver(self) -> Driver:
         if self._driver_or_none is None:
+            self._make_schema()  # a wrong one is told before the first message is received
             calls = ThreadPoolExecutor(CONCURRENT_CALLS, thread_name_prefix="sqs-fifo-call")
+            renewals = ThreadPoolExecutor(CONCURRENT_RENEWALS, thread_name_prefix="sqs-fifo-renewal")
+            self._pools = (calls, renewals)
             self._driver_or_none = Driver(
                 self._options,
                 queue=Queue(self._options, SYSTEM_CLOCK),
-                store=lambda: open_store(self._options.journal_location),
+                store=lambda: open_store(self._options.journal_location, self._options.region),
                 clock=SYSTEM_CLOCK,
                 mapper=calls.map,
+                heartbeat_mapper=renewals.map,
             )
         return self._driver_or_none

@@ -164,6 +164,6 @@ def _from_ipc(data: bytes, crc: int, name: str) -> pa.RecordBatch:
 
 def _corrupt(name: str, reason: str) -> JournalCorruptError:
     return JournalCorruptError(
-        f"'{name}' in the journal cannot be used: {reason}. Nothing of it was served and nothing was deleted from the "
-        "queue; restore the object, or remove it to let the messages come again when their leases have lapsed."
+        f"'{name}' in the journal cannot be used: {reason}. Its messages are still in the queue. Restore the object; "
+        "if it is removed instead, they come again when their leases have lapsed, perhaps a second time for the sink."
     )

@@ -54,14 +54,17 @@ class Store(Protocol):
         """Remove the objects; one that is not there is as good as removed."""
 
 
-def open_store(location: str) -> Store:
-    """Return the store at `location`, a checked `journalLocation`; no object is read or written."""
+def open_store(location: str, region: str | None = None) -> Store:
+    """Return the store at `location`, a checked `journalLocation`; no object is read or written.
+
+    `region` is that of the queue: an S3 bucket is looked for there if neither AWS_REGION nor the AWS chain says where.
+    """
     if "://" not in location:
         return FileStore(Path(location))
     parts = urlsplit(location)
     if parts.scheme == "file":
         return FileStore(Path(url2pathname(parts.path)))
-    return ObjectStore(location)
+    return ObjectStore(location, region)
 
 
 class FileStore:
@@ -182,13 +185,13 @@ class ObjectStore:
     AWS_ENDPOINT_URL as the AWS SDKs do; the others from their usual environment variables.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, region: str | None = None) -> None:
         self.location = location
         with self._errors("open", ""):
             self._store: Any = obstore.store.from_url(
                 location,
                 retry_config={"max_retries": 10, "retry_timeout": RETRY_BUDGET},
-                **(_s3_arguments() if location.startswith(("s3:", "s3a:")) else {}),
+                **(_s3_arguments(region) if location.startswith(("s3:", "s3a:")) else {}),
             )
 
     def get(self, name: str) -> bytes | None:
@@ -220,12 +223,14 @@ class ObjectStore:
             return True
 
     def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            with self._errors("delete", name):
-                try:
-                    obstore.delete(self._store, name)
-                except (FileNotFoundError, obstore.exceptions.NotFoundError):
-                    continue
+        doomed = list(names)
+        with self._errors("delete", doomed[0] if doomed else ""):
+            try:
+                obstore.delete(self._store, doomed)
+            except (FileNotFoundError, obstore.exceptions.NotFoundError):
+                # Some stores stop at the first that is gone. With one left, that one is gone.
+                for name in doomed if len(doomed) > 1 else ():
+                    self.delete([name])
 
     @contextmanager
     def _errors(self, action: str, name: str) -> Iterator[None]:
@@ -235,17 +240,19 @@ class ObjectStore:
             reason = str(error).partition("\n")[0][:200]
             raise JournalUnavailableError(
                 f"cannot {action} '{name}' in the journal at '{self.location}' ({type(error).__name__}: {reason}). "
-                "Check that the bucket exists and that driver and executors may read, list, write and delete there."
+                "Check that the bucket exists, in the region that AWS_REGION names, and that driver and executors may "
+                "read, list, write and delete there."
             ) from None
 
 
-def _s3_arguments() -> dict[str, Any]:
+def _s3_arguments(queue_region: str | None) -> dict[str, Any]:
     credentials = S3Credentials()
     arguments: dict[str, Any] = {"client_options": {}}
     if credentials:
         arguments["credential_provider"] = credentials
-    if credentials.region and "AWS_REGION" not in os.environ:
-        arguments["region"] = credentials.region
+    region = os.environ.get("AWS_REGION") or credentials.region or queue_region
+    if region:
+        arguments["region"] = region
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint:
         arguments["endpoint"] = endpoint
