@@ -17,7 +17,7 @@ PACKAGE = "sqs_fifo_spark"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
     ("options", "message", "offset"),
-    ("retry", "aws", "segment"),
+    ("retry", "aws", "segment", "schema"),
     ("queue", "store"),
     ("journal", "lease"),
     ("partition", "verdict"),
@@ -39,7 +39,7 @@ ONLY_IN: dict[str, set[str]] = {
     "boto3": {"aws", "queue", DEMO, BENCH},
     "botocore": {"aws", "queue", DEMO, BENCH},
     "obstore": {"store"},
-    "pyspark": {"reader", "writer", "datasource", DEMO},
+    "pyspark": {"schema", "reader", "writer", "datasource", DEMO},
     "time": {"clock"},
     "aiohttp": {LOCAL},
 }

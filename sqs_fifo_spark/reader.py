@@ -6,12 +6,13 @@ nothing. Only the reader process beside the driver ever makes a `Driver`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.driver import Driver
@@ -19,6 +20,7 @@ from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.partition import PartitionPlan, read_partition
 from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.schema import arrow_schema
 from sqs_fifo_spark.store import open_store
 
 try:
@@ -48,9 +50,9 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     An offset is an `Offset` as JSON.
     """
 
-    def __init__(self, options: SourceOptions, make_schema: Callable[[], pa.Schema]) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._make_schema = make_schema
+        self._columns = schema
         self._driver_or_none: Driver | None = None
         self._pools: tuple[ThreadPoolExecutor, ...] = ()
 
@@ -68,7 +70,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [SqsFifoPartition(plan) for plan in plans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        schema = self._make_schema()
+        schema = arrow_schema(self._columns)
         names = schema.names
         for batch in read_partition(self._options, partition.value):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
@@ -94,7 +96,8 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _driver(self) -> Driver:
         if self._driver_or_none is None:
-            self._make_schema()  # a wrong one is told before the first message is received
+            # A wrong one is told before the first message is received. Not in the constructor: Spark would bury it.
+            arrow_schema(self._columns)
             calls = ThreadPoolExecutor(CONCURRENT_CALLS, thread_name_prefix="sqs-fifo-call")
             renewals = ThreadPoolExecutor(CONCURRENT_RENEWALS, thread_name_prefix="sqs-fifo-renewal")
             self._pools = (calls, renewals)

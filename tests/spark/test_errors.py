@@ -38,6 +38,38 @@ def test_a_wrong_option_is_told_at_load(rig: Rig, changed: dict[str, str | None]
     assert not rig.server.requests.counts()
 
 
+def test_a_wrong_option_beside_a_schema_of_the_user_is_told_by_the_query(rig: Rig) -> None:
+    """Spark builds the source only then; the line is the same, and nothing was asked of the queue."""
+    source = rig.spark.readStream.format("sqsfifo").schema("body STRING").options(**rig.options(), waitTime="3").load()
+    with rig.to_function(source, lambda batch, _: None) as query:
+        assert re.fullmatch(
+            r"OptionError: unknown option '\w+'\. Did you mean 'waitTimeSeconds'\?", _own_line(failure(query))
+        )
+    assert not rig.server.requests.counts()
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("text STRING", r"SchemaError: the schema names a column 'text', which this source does not have\. .+"),
+        ("receiveCount STRING", r"SchemaError: the schema gives column 'receiveCount' the type string; it is int\. .+"),
+    ],
+)
+def test_a_wrong_schema_stops_the_query_before_the_first_receive(rig: Rig, schema: str, message: str) -> None:
+    """In one line of ours, which Spark's own errors do not bury."""
+    rig.send(1, groups=1)
+    source = rig.spark.readStream.format("sqsfifo").schema(schema).options(**rig.options()).load()
+    with rig.to_function(source, lambda batch, _: None) as query:
+        assert re.fullmatch(message, _own_line(failure(query)))
+    assert not rig.server.requests.counts().get("ReceiveMessage")
+
+
+def test_a_read_as_a_table_is_refused(rig: Rig) -> None:
+    """A queue is a stream: the error names what to use."""
+    with pytest.raises(Exception, match=r"UnsupportedReadError: 'sqsfifo' is a stream: use spark\.readStream"):
+        rig.spark.read.format("sqsfifo").options(**rig.options()).load().collect()
+
+
 def test_a_second_query_on_one_journal_fences_the_first(rig: Rig) -> None:
     """The older query stops and says what happened; the newer one goes on and delivers what comes."""
     old_rows: list[str] = []

@@ -25,6 +25,7 @@ from sqs_fifo_spark.errors import (
     FencedError,
     JournalUnavailableError,
     SqsFifoError,
+    TransientQueueError,
 )
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Lease
@@ -1142,6 +1143,120 @@ def test_available_now_on_an_empty_queue_ends_at_once(world: World) -> None:
     query = Query(world, available_now=True)
     assert not query.trigger()
     assert not world.sink
+
+
+# Holding between the calls, and outages
+
+
+def stolen_while_beating(world: World, seconds: int) -> list[str]:
+    """What a plain consumer that never stops asking gets, while all heartbeats beat."""
+    bodies = []
+    for _ in range(seconds):
+        world.pass_time(1)
+        bodies += [message["Body"] for message in world.receive_elsewhere()]
+    return bodies
+
+
+def test_messages_are_held_between_the_end_of_a_batch_and_its_commit(world: World) -> None:
+    """Another source's long poll, or a slow offset log, may stand in between for long."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    assert query.trigger()
+    query.driver.latest_offset(world.offsets[0])
+    assert stolen_while_beating(world, 3 * VISIBILITY_S) == []
+    query.drain()
+    world.audit()
+
+
+def test_carried_messages_are_held_by_a_restarted_driver(make_world: Callable[..., World]) -> None:
+    """Its tasks may start long after its plan."""
+    world = make_world(numPartitions="1")
+    world.send("x1")
+    query = Query(world)
+    assert query.trigger()
+    world.send("a1", "a2", "b1", "b2")
+    world.receive_elsewhere(10, 1)
+    world.clock.advance(2)
+    assert query.trigger()  # its tasks defer all of them
+    world.offsets.append(query.driver.latest_offset(world.offsets[1]))
+    query.driver.commit(world.offsets[1])
+    assert world.journal().ledger().carried
+    world.die()
+    query = Query(world)
+    query.plans(2)
+    assert stolen_while_beating(world, 3 * VISIBILITY_S) == []
+    query.run(2)
+    query.drain()
+    world.audit()
+
+
+def test_what_an_earlier_driver_sealed_is_held_at_once_by_the_next(world: World) -> None:
+    """Nobody has renewed it since that driver died, so the first heartbeat is not waited for."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    crash_at(world, "-- batch 0 is in the sink")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    world.clock.advance(VISIBILITY_S - 2)
+    query = Query(world)
+    query.plans(0)
+    for heartbeat in HandHeartbeat.live:
+        heartbeat.beat()
+    assert stolen_while_beating(world, 3 * VISIBILITY_S) == []
+    query.run(0)
+    query.drain()
+    world.audit()
+
+
+def test_an_outage_of_the_queue_does_not_stop_an_idle_query(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The probe has received nothing, so nothing is at stake: it is said, and tried again."""
+    query = Query(world)
+    assert not query.trigger()
+    world.fault = lambda action: "refused" if action == "ReceiveMessage" else ""
+    assert not query.trigger()
+    assert "gives no answer" in caplog.text
+    world.fault = lambda action: ""
+    world.send("a1")
+    query.drain()
+    world.audit()
+
+
+def test_an_outage_of_the_count_does_not_stop_a_query(world: World) -> None:
+    """The number of waiting messages only suggests how many partitions there are."""
+    query = Query(world)
+    assert not query.trigger()
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
+    world.fault = lambda action: "refused" if action == "GetQueueAttributes" else ""
+    for _ in range(3):
+        assert query.trigger()
+    world.fault = lambda action: ""
+    query.drain()
+    world.audit()
+
+
+def test_available_now_does_not_end_well_while_the_queue_gives_no_answer(world: World) -> None:
+    """It would look as if nothing were left."""
+    world.send("a1")
+    query = Query(world, available_now=True)
+    query.start_of(0)
+    world.fault = lambda action: "refused" if action == "ReceiveMessage" else ""
+    with pytest.raises(TransientQueueError):
+        query.trigger()
+
+
+def test_available_now_waits_for_what_a_crashed_run_holds(world: World) -> None:
+    """A task died between receive and seal, and the job is started again at once: it drains all the same."""
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(16)))
+    query = Query(world, available_now=True)
+    crash_at(world, "before put epochs/")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    query = Query(world, available_now=True).resume()
+    while query.trigger():
+        pass
+    world.audit()
 
 
 # Spark 4.0 and 4.1

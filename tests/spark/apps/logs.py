@@ -19,7 +19,7 @@ URL, CONTROL_URL, HOME = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 
 def make_source(control_url: str) -> type[DataSource]:
     """Return the source with a control call before each of ours. Carried by value, as it stands in a function."""
-    from sqs_fifo_spark.datasource import SqsFifoDataSource, arrow_schema
+    from sqs_fifo_spark.datasource import SqsFifoDataSource
     from sqs_fifo_spark.options import parse_source_options
     from sqs_fifo_spark.reader import SqsFifoStreamReader
 
@@ -54,7 +54,7 @@ def make_source(control_url: str) -> type[DataSource]:
             return "controlled"
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return ControlledReader(parse_source_options(self.options), arrow_schema(schema))
+            return ControlledReader(parse_source_options(self.options), schema)
 
     return ControlledSource
 

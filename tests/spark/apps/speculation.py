@@ -21,7 +21,7 @@ URL, HOME = sys.argv[1], Path(sys.argv[2])
 
 def make_source(home: str) -> type[DataSource]:
     """Return the source with a stall in it. A function, so that cloudpickle carries the classes by value."""
-    from sqs_fifo_spark.datasource import SqsFifoDataSource, arrow_schema
+    from sqs_fifo_spark.datasource import SqsFifoDataSource
     from sqs_fifo_spark.options import parse_source_options
     from sqs_fifo_spark.reader import SqsFifoStreamReader
 
@@ -73,7 +73,7 @@ def make_source(home: str) -> type[DataSource]:
             return "stalling"
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return StallingReader(parse_source_options(self.options), arrow_schema(schema))
+            return StallingReader(parse_source_options(self.options), schema)
 
     return StallingSource
 

@@ -1,0 +1,224 @@
+"""Start-up: all that can be known to be wrong is told in one line before the first message is received."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.driver import Driver
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    DataLossError,
+    JournalCorruptError,
+    JournalMismatchError,
+    JournalUnavailableError,
+    NotFifoQueueError,
+    QueueNotFoundError,
+    SqsFifoError,
+)
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.partition import PartitionPlan, read_partition
+from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.store import open_store
+
+
+class Rig:
+    """A queue with one message in it, a journal location, and drivers on both."""
+
+    def __init__(self, server: LocalQueueServer, directory: Path) -> None:
+        self.server = server
+        self.sqs: Any = boto3.client("sqs", endpoint_url=server.endpoint_url)
+        self.url = self.create("bids.fifo")
+        self.journal = directory / "journal"
+        self.sqs.send_message(QueueUrl=self.url, MessageBody="x", MessageGroupId="a", MessageDeduplicationId="1")
+
+    def create(self, name: str, **attributes: str) -> str:
+        url: str = self.sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true", **attributes})["QueueUrl"]
+        return url
+
+    def driver(self, **options: str) -> Driver:
+        parsed = parse_source_options(
+            {"queueUrl": self.url, "journalLocation": str(self.journal), "waitTimeSeconds": "1", **options}
+        )
+        return Driver(
+            parsed,
+            queue=Queue(parsed, SYSTEM_CLOCK),
+            store=lambda: open_store(parsed.journal_location),
+            clock=SYSTEM_CLOCK,
+        )
+
+    def received(self) -> int:
+        return self.server.requests.counts().get("ReceiveMessage", 0)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with LocalQueueServer() as server:
+        yield Rig(server, tmp_path)
+
+
+def a_missing_queue(rig: Rig) -> Driver:
+    return rig.driver(queueUrl=rig.url.replace("bids", "bidz"))
+
+
+def a_denied(action: str) -> Callable[[Rig], Driver]:
+    def spoil(rig: Rig) -> Driver:
+        rig.server.faults = Faults(deny=frozenset({action}))
+        return rig.driver()
+
+    return spoil
+
+
+def an_unwritable_journal(rig: Rig) -> Driver:
+    return rig.driver(journalLocation="/proc/journal")
+
+
+def a_file_where_the_journal_should_be(rig: Rig) -> Driver:
+    rig.journal.write_text("")
+    return rig.driver()
+
+
+def a_journal_of_another_queue(rig: Rig) -> Driver:
+    rig.driver().initial_offset()
+    return rig.driver(queueUrl=rig.create("other.fifo"))
+
+
+def a_journal_of_a_later_format(rig: Rig) -> Driver:
+    rig.journal.mkdir()
+    (rig.journal / "journal.json").write_text('{"format": 99, "journal": "x", "queueArn": "y"}')
+    return rig.driver()
+
+
+def a_damaged_journal(rig: Rig) -> Driver:
+    rig.journal.mkdir()
+    (rig.journal / "journal.json").write_text("not JSON")
+    return rig.driver()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "says"),
+    [
+        (a_missing_queue, QueueNotFoundError, "bidz.fifo' does not exist"),
+        (a_denied("GetQueueAttributes"), AccessDeniedError, "get_queue_attributes"),
+        (a_denied("DeleteMessageBatch"), AccessDeniedError, "delete_message_batch"),
+        (a_denied("ChangeMessageVisibilityBatch"), AccessDeniedError, "change_message_visibility_batch"),
+        (an_unwritable_journal, JournalUnavailableError, "cannot write"),
+        (a_file_where_the_journal_should_be, JournalUnavailableError, "Not a directory"),
+        (a_journal_of_another_queue, JournalMismatchError, "belongs to the queue 'arn:aws:sqs:us-east-1:.+:bids.fifo'"),
+        (a_journal_of_a_later_format, JournalMismatchError, "has format 99"),
+        (a_damaged_journal, JournalCorruptError, "journal.json"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_first_receive(
+    rig: Rig, spoil: Callable[[Rig], Driver], error: type[SqsFifoError], says: str
+) -> None:
+    """One line of its own class, and nothing was received: the message's receive count stays 0."""
+    driver = spoil(rig)
+    with pytest.raises(error, match=says) as told:
+        driver.initial_offset()
+    assert "\n" not in str(told.value)
+    assert rig.received() == 0
+
+
+def test_a_missing_permission_to_receive_is_told_by_the_first_receive(rig: Rig) -> None:
+    """It cannot be known before, and nothing is received by it."""
+    rig.server.faults = Faults(deny=frozenset({"ReceiveMessage"}))
+    driver = rig.driver()
+    start = driver.initial_offset()
+    with pytest.raises(AccessDeniedError, match="receive_message"):
+        driver.latest_offset(start)
+
+
+def test_a_queue_that_lost_its_fifo_attribute_is_refused(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name ends in .fifo, but the queue's own attributes decide."""
+    driver = rig.driver()
+    monkeypatch.setattr(Queue, "_attributes", lambda self, name: {"QueueArn": "arn:aws:sqs:us-east-1:0:bids.fifo"})
+    with pytest.raises(NotFifoQueueError, match="is a standard queue"):
+        driver.initial_offset()
+
+
+def test_a_checkpoint_without_its_journal_is_told_before_the_first_receive(rig: Rig) -> None:
+    """Also when another journal stands there now."""
+    known = Offset("0" * 32, 3, 1)
+    with pytest.raises(DataLossError, match="holds no journal"):
+        rig.driver().latest_offset(known)
+    rig.driver().initial_offset()
+    with pytest.raises(DataLossError, match="holds another journal"):
+        rig.driver().latest_offset(known)
+    assert rig.received() == 0
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"MessageRetentionPeriod": "600"}, "keeps messages for only 600 s"),
+        ({"RedrivePolicy": '{{"deadLetterTargetArn": "{arn}", "maxReceiveCount": "2"}}'}, "after 2 receives"),
+    ],
+)
+def test_a_queue_that_drops_messages_early_is_warned_of(
+    rig: Rig, attributes: dict[str, str], says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A short retention, or a redrive policy that two crashes set off, is said once, and the query starts."""
+    rig.create("dead.fifo")
+    arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
+    url = rig.create("risky.fifo", **{name: text.format(arn=arn) for name, text in attributes.items()})
+    rig.driver(queueUrl=url).initial_offset()
+    assert caplog.text.count(says) == 1
+
+
+def test_an_executor_that_does_not_find_the_journal_receives_nothing(rig: Rig, tmp_path: Path) -> None:
+    """On a path that is not shared it would keep messages where the driver never finds them."""
+    driver = rig.driver()
+    start = driver.initial_offset()
+    (plan,) = driver.plan(start, driver.latest_offset(start))
+    probed = rig.received()
+    elsewhere = parse_source_options({"queueUrl": rig.url, "journalLocation": str(tmp_path / "own-disk")})
+    with pytest.raises(JournalUnavailableError, match="does not find the driver's journal"):
+        list(read_partition(elsewhere, plan))
+    foreign = PartitionPlan("0" * 32, 1, 1, 0, 10, 10)
+    with pytest.raises(JournalUnavailableError, match="one place that driver and all executors share"):
+        list(read_partition(parse_source_options({"queueUrl": rig.url, "journalLocation": str(rig.journal)}), foreign))
+    assert rig.received() == probed
+    driver.stop()
+
+
+def test_a_plan_shows_no_body_and_no_handle(rig: Rig) -> None:
+    """Spark prints partitions in its own logs."""
+    secret = "body-that-nobody-may-see"
+    rig.sqs.send_message(QueueUrl=rig.url, MessageBody=secret, MessageGroupId="b", MessageDeduplicationId="2")
+    driver = rig.driver()
+    start = driver.initial_offset()
+    plans = driver.plan(start, driver.latest_offset(start))
+    handed = [message for plan in plans for message in plan.handed]
+    assert secret in {message.row[1] for message in handed}
+    shown = repr(plans)
+    assert secret not in shown
+    assert not any(message.receipt.receipt_handle in shown for message in handed)
+    driver.stop()
+
+
+def test_a_fenced_driver_releases_what_its_probe_got(rig: Rig) -> None:
+    """A newer query takes over while the older one's long poll is under way: the message is free at once."""
+    driver = rig.driver()
+    start = driver.initial_offset()
+    receive = Queue.receive
+
+    def and_then_be_fenced(self: Queue, *args: Any, **kwargs: Any) -> Any:
+        found = receive(self, *args, **kwargs)
+        Journal.claim(Journal(open_store(str(rig.journal)), start.journal))
+        return found
+
+    driver._queue.receive = and_then_be_fenced.__get__(driver._queue)  # type: ignore[method-assign]
+    with pytest.raises(SqsFifoError, match="another query took over"):
+        driver.latest_offset(start)
+    answer = rig.sqs.receive_message(QueueUrl=rig.url)
+    assert [message["Body"] for message in answer["Messages"]] == ["x"]
+    driver.stop()

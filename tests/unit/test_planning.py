@@ -1,0 +1,99 @@
+"""How an epoch is shared out: pure arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqs_fifo_spark.message import Message, Receipt
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.partition import PartitionPlan
+from sqs_fifo_spark.planning import expected_messages, partition_count, plan_partitions
+
+
+def receipt(number: int, group: str) -> Receipt:
+    return Receipt(f"id{number}", f"handle{number}", group, number, 1, 0, 0.0, 0)
+
+
+def plans(count: int, **arguments: object) -> list[PartitionPlan]:
+    chosen: dict[str, object] = {
+        "handed": (),
+        "carried": {},
+        "expected": 10_000,
+        "max_messages": 100,
+        "max_bytes": 1_000,
+        **arguments,
+    }
+    return plan_partitions(Offset("j", 7, count), **chosen)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("expected", "count"), [(0, 1), (1, 1), (100, 1), (101, 2), (20_000, 8)])
+def test_partitions_follow_what_is_expected(expected: int, count: int) -> None:
+    """At least one, one for each hundred messages, and never more than allowed."""
+    assert partition_count(expected, 8) == count
+
+
+def test_without_a_last_epoch_all_that_waits_is_expected() -> None:
+    """There is nothing better to go by."""
+    assert expected_messages(20_000, served=0, expected=0) == 20_000
+
+
+def test_a_hot_group_does_not_ask_for_partitions_that_stay_empty() -> None:
+    """490 messages wait behind one lock, and the last epoch served ten of them."""
+    assert partition_count(expected_messages(490, served=10, expected=490), 8) == 1
+
+
+def test_an_epoch_that_got_all_that_was_expected_is_followed_by_one_twice_as_large() -> None:
+    """So a backlog is met within a few epochs."""
+    size, epochs = 10, 0
+    while size < 10_000:
+        size, epochs = expected_messages(1_000_000, served=size, expected=size), epochs + 1
+    assert epochs == 10
+
+
+def test_a_partition_that_runs_early_leaves_the_others_their_part() -> None:
+    """2,000 messages are to be had: no partition may take more than its share and a quarter."""
+    shares = [
+        plan.max_messages for plan in plans(8, expected=expected_messages(20_000, 2_000, 9_000), max_messages=10_000)
+    ]
+    assert shares == [313] * 8
+
+
+@pytest.mark.parametrize("limit", [1, 7, 8, 100])
+def test_shares_add_up_to_the_limit(limit: int) -> None:
+    """Rests go to the first partitions."""
+    shares = [plan.max_messages for plan in plans(8, max_messages=limit)]
+    assert sum(shares) == limit
+    assert max(shares) - min(shares) <= 1
+
+
+def test_a_group_goes_to_one_partition_whoever_received_it() -> None:
+    """What the probe got and what is carried over of a group stand together, in every process."""
+    groups = [f"group-{number}" for number in range(40)]
+    handed = tuple(Message(receipt(number, group), (), 1) for number, group in enumerate(groups))
+    carried = {"epochs/a": [receipt(100 + number, group) for number, group in enumerate(groups)]}
+    made = plans(4, handed=handed, carried=carried, max_messages=1_000)
+    for plan in made:
+        mine = {message.receipt.message_group_id for message in plan.handed}
+        taken = {int(message_id[2:]) - 100 for _, ids in plan.carried for message_id in ids}
+        assert {groups[number] for number in taken} == mine
+    assert sum(len(plan.handed) for plan in made) == 40
+
+
+def test_of_what_is_carried_each_group_is_taken_from_its_head() -> None:
+    """More than the limit waits, and what is left of a group comes after what is taken."""
+    carried = {
+        "late": [receipt(number, "ab"[number % 2]) for number in range(10, 20)],
+        "early": [receipt(number, "ab"[number % 2]) for number in range(10)],
+    }
+    taken = sorted(
+        int(message_id[2:])
+        for plan in plans(3, carried=carried, max_messages=13)
+        for _, ids in plan.carried
+        for message_id in ids
+    )
+    assert taken == list(range(13))
+
+
+def test_an_epoch_without_partitions_has_no_plan() -> None:
+    """It is there to commit the one before; what is carried waits."""
+    assert plans(0, carried={"x": [receipt(1, "a")]}) == []
