@@ -22,6 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("journal", "lease"),
     ("partition", "verdict"),
     ("epoch", "opening", "planning"),
+    ("available_now",),
     ("driver",),
     ("reader", "writer"),  # what Spark calls: adaptors of those above
     ("datasource",),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from sqs_fifo_spark.available_now import WAIT_S, AvailableNow
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.epoch import Epoch, load_carried
 from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
@@ -26,7 +27,7 @@ from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.opening import lose_data, open_journal, require_same_journal
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.partition import PartitionPlan
-from sqs_fifo_spark.planning import MESSAGES_PER_PARTITION, expected_messages, partition_count, plan_partitions
+from sqs_fifo_spark.planning import expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.queue import MAX_ENTRIES, Outcome, Queue, over_all
 from sqs_fifo_spark.store import Store
 from sqs_fifo_spark.verdict import Verdict
@@ -35,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
-AVAILABLE_NOW_WAIT_S = 2
-"""How long an AvailableNow query looks for more: any long poll asks all of SQS's servers."""
 LEDGER_MAX_AGE_S = 28 * 86_400
 """SQS keeps a message for at most 14 days, and a dead-letter queue for 14 more."""
 
@@ -63,6 +62,7 @@ class Driver:
         self._make_store = store
         self._clock = clock
         self._map = mapper
+        self._heartbeat_map = heartbeat_mapper
         self._lease = Lease(
             queue,
             clock,
@@ -84,10 +84,7 @@ class Driver:
         """The epoch that was announced and not planned."""
         self._position: Offset | None = None
         self._waiting = 0
-        self._until_ms: int | None = None
-        self._still_to_serve = 0
-        self._all_lapsed_at = 0.0
-        """When the holds of tasks that died before an AvailableNow query began are over; monotonic."""
+        self._available_now: AvailableNow | None = None
         self._is_finished = False
 
     # What Spark calls
@@ -102,18 +99,20 @@ class Driver:
 
     def prepare_available_now(self) -> None:
         """Serve what waits now, then end: see `latest_offset`."""
-        self._until_ms = self._queue.time_ms() + 1_000  # SQS tells its time in whole seconds
-        self._still_to_serve = self._queue.approximate_messages()
-        self._all_lapsed_at = self._clock.monotonic() + self._options.visibility_timeout_s
+        self._available_now = AvailableNow(
+            self._queue, self._clock, visibility_timeout_s=self._options.visibility_timeout_s
+        )
 
     def latest_offset(self, start: Offset | None, max_messages: int | None = None) -> Offset:
         """Return the offset of the next epoch if there is work, else `start`.
 
         `start` is None before Spark 4.2, which does not say where it is: it has taken what it was told last. With
         nothing to do this blocks for one long poll. After `prepare_available_now` the first epoch in which every
-        message was sent later is the last one, closed by an epoch without partitions, so that it is committed.
+        message was sent later is the last one, closed by an epoch without partitions, so that it is committed; and
+        with nothing to do this blocks until what was in flight then has lapsed, one visibility timeout at most.
 
-        Raises FencedError when another query owns the journal, and what the heartbeat met.
+        Raises FencedError when another query owns the journal, what the heartbeat met, and, after
+        `prepare_available_now`, TransientQueueError.
         """
         start = start or (self._next.offset if self._next else self._position) or self.initial_offset()
         journal = self._journal(start)
@@ -132,22 +131,24 @@ class Driver:
         if number in self._unsettled:
             # A new query on an old journal: what was sealed, and never committed, is served first.
             partitions = journal.partitions_of(self._unsettled[number])
-            return self._announce(journal, number, partitions, limit)
+            return self._announce(journal, number, partitions, limit, expected=limit)
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
         else:
             verdict = Verdict()
             carries = bool(self._ledger.carried)
-        if self._is_last(verdict):
+        if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
             self._is_finished = True
             return self._announce(journal, number, 0, limit)
         handed = self._open.unread() if self._open is not None else ()
         if verdict.is_empty and not carries:
-            if len(handed) < min(limit, MESSAGES_PER_PARTITION):
-                handed += self._probe(journal, limit - len(handed))
+            if handed and self._available_now:
+                _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
+                self._release([message.receipt for message in handed])
+                return start
+            handed = handed or self._probe(journal, limit)
             if not handed:
-                self._waiting = 0
                 return start
         self._count_waiting()
         waiting = self._waiting + len(handed)
@@ -186,10 +187,11 @@ class Driver:
         else:
             epoch = self._epoch(journal, end, limit, expected=limit)
         if self._unsettled.pop(end.epoch, None):
-            epoch.replay()
+            epoch.discover()
         carried = load_carried(journal, self._ledger)
         for receipts in carried.values():
             self._lease.hold(receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
+        self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             handed=epoch.handed,
@@ -227,11 +229,12 @@ class Driver:
         again = [receipt for receipt in again if receipt.message_id not in verdict.served_before]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.served_before.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
-        self._ledger = journal.commit(Ledger(end.epoch, unconfirmed, carried))
+        standing = journal.commit(Ledger(end.epoch, unconfirmed, carried))
         journal.require_claim(self._claim)
+        self._ledger = Ledger(end.epoch, {**standing.unconfirmed, **unconfirmed}, carried)
         for epoch, names in journal.objects().items():
             if epoch <= end.epoch:
-                journal.drop([name for name in names if name not in self._ledger.carried])
+                journal.drop([name for name in names if name not in {*carried, *standing.carried}])
         if self._open is not None:
             self._open.let_go()
             self._open = None
@@ -273,24 +276,21 @@ class Driver:
     # Finding work
 
     def _probe(self, journal: Journal, max_messages: int) -> tuple[Message, ...]:
-        """Return what one long poll brings and no epoch has served.
+        """Return what a long poll brings and no epoch has served.
 
         No task can seal anything meanwhile, so all of it is decided, however often it was received before.
         """
-        is_available_now = self._until_ms is not None
-        wait_time_s = (
-            min(self._options.wait_time_s, AVAILABLE_NOW_WAIT_S) if is_available_now else self._options.wait_time_s
-        )
+        wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
         while True:
             try:
                 received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
             except TransientQueueError as error:
-                if is_available_now:
+                if self._available_now:
                     raise  # it would end as if nothing were left
                 _log.warning("the queue gives no answer, so the query waits for it: %s", error)
                 return ()
             if not received:
-                if is_available_now and self._is_somebody_about_to_lapse():
+                if self._available_now and not self._available_now.may_end_empty():
                     continue
                 return ()
             receipts = [message.receipt for message in received]
@@ -307,29 +307,12 @@ class Driver:
             if handed:
                 return handed
 
-    def _is_somebody_about_to_lapse(self) -> bool:
-        """Whether messages are in flight that tasks received which died before this AvailableNow query began."""
-        return self._clock.monotonic() < self._all_lapsed_at and self._queue.approximate_in_flight() > 0
-
     def _count_waiting(self) -> None:
-        """Ask about how many messages wait. It is a hint for the number of partitions: an old answer serves too."""
+        """Ask about how many messages wait. It is a hint for the number of partitions, so an old answer serves too."""
         try:
             self._waiting = self._queue.approximate_messages()
         except TransientQueueError as error:
             _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
-
-    def _is_last(self, verdict: Verdict) -> bool:
-        """Whether the epoch ends an AvailableNow query: it served only what was sent after the trigger began.
-
-        SQS hands out the oldest messages first, but no order between groups is promised. So as many messages as
-        waited at the beginning must have been served, too.
-        """
-        if self._until_ms is None or not verdict.served:
-            return False
-        self._still_to_serve -= len(verdict.served)
-        until_ms = self._until_ms
-        all_are_new = all(receipt.sent_at_ms > until_ms for receipt in verdict.served.values())
-        return all_are_new and not verdict.carried and self._still_to_serve <= 0
 
     def _announce(
         self,
@@ -350,6 +333,7 @@ class Driver:
         max_messages: int,
         expected: int = 0,
         handed: tuple[Message, ...] = (),
+        is_replay: bool = False,
     ) -> Epoch:
         return Epoch(
             offset,
@@ -360,7 +344,9 @@ class Driver:
             max_messages=max_messages,
             expected=expected,
             handed=handed,
+            is_replay=is_replay or offset.epoch in self._unsettled,
             mapper=self._map,
+            heartbeat_mapper=self._heartbeat_map,
         )
 
     # Holding, closing, deleting
@@ -374,7 +360,7 @@ class Driver:
     def _close(self, journal: Journal, offset: Offset) -> Verdict:
         """Return the verdict on an epoch whose tasks are over."""
         if self._open is None or self._open.offset != offset:
-            self._open = self._epoch(journal, offset, 0)
+            self._open = self._epoch(journal, offset, 0, is_replay=True)
         return self._open.close(self._ledger)
 
     def _delete(self, receipts: Iterable[Receipt]) -> dict[str, Unconfirmed]:

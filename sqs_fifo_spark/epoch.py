@@ -25,7 +25,11 @@ _receive_numbers = itertools.count()
 
 
 class Epoch:
-    """One epoch that is not settled. `discover` is the heartbeat's, everything else the driver's own thread's."""
+    """One epoch that is not settled. The heartbeat's thread calls `discover`; all else is the driver's own thread's.
+
+    `is_replay` says that an earlier driver's tasks have sealed some of it, and nobody has renewed that since. `mapper`
+    serves the driver's thread, `heartbeat_mapper` the heartbeat's.
+    """
 
     def __init__(
         self,
@@ -38,7 +42,9 @@ class Epoch:
         max_messages: int,
         expected: int,
         handed: tuple[Message, ...] = (),
+        is_replay: bool = False,
         mapper: Callable[..., Iterable[Any]] = map,
+        heartbeat_mapper: Callable[..., Iterable[Any]] = map,
     ) -> None:
         self.offset = offset
         self.handed = handed
@@ -52,25 +58,21 @@ class Epoch:
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._map = mapper
+        self._heartbeat_map = heartbeat_mapper
         self._opened_at = clock.monotonic()
-        self._is_replay = False
+        self._is_replay = is_replay
         # `_lock` guards `_contents` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
         self._contents: dict[str, tuple[Receipt, ...]] = {}
         self._is_closed = False
 
-    def replay(self) -> None:
-        """Hold at once what an earlier driver's tasks sealed: nobody has renewed it since that driver died."""
-        self._is_replay = True
-        self.discover()
-
     def discover(self) -> None:
-        """Hold what tasks have sealed since the last look. Runs on the heartbeat's thread."""
+        """Hold what tasks have sealed since the last look. Runs on the heartbeat's thread, and once before a replay."""
         with self._lock:
             if self._is_closed:
                 return
             known = frozenset(self._contents)
-        found = self._load(known, map)
+        found = self._load(known, self._heartbeat_map)
         with self._lock:
             if not self._is_closed:
                 self._contents.update(found)
@@ -94,13 +96,17 @@ class Epoch:
         return tuple(message for message in self.handed if message.receipt.message_id not in sealed)
 
     def let_go(self) -> None:
-        """Renew nothing of this settled epoch any more, but for what the next one takes over."""
+        """Renew nothing of this closed epoch any more, but for what the next one takes over."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
         for receipts in self._contents.values():
             self._lease.drop(receipt for receipt in receipts if receipt.receipt_handle not in carried)
+        unread = {message.receipt.receipt_handle for message in self.unread()}
+        self._lease.drop(
+            message.receipt for message in self.handed if message.receipt.receipt_handle not in carried | unread
+        )
 
     def _held_since(self) -> float:
-        """Messages of this epoch were received after it was opened, perhaps a whole heartbeat ago."""
+        """Messages of this epoch were received after it was opened, perhaps a heartbeat ago; a replay's, before."""
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
         return a_heartbeat_ago if self._is_replay else max(self._opened_at, a_heartbeat_ago)
 

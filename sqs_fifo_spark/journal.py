@@ -143,12 +143,13 @@ class Journal:
             number = 1 + max((_number(name) for name in claims), default=0)
             writer = uuid.uuid4().hex
             if self._put_own(_claim_name(number), _to_json({"driver": writer}), writer):
-                self._store.delete(claims)
+                for claim in claims:
+                    self._store.delete([claim])  # lowest first, so that none that is left seems to be the last
                 return number
 
     def require_claim(self, number: int) -> None:
         """Raise FencedError if a newer driver has claimed the journal since claim `number`."""
-        # Claims are consecutive, so two reads tell what a list would, for a tenth of its price on S3.
+        # Claims are consecutive, so two reads tell what a list would, and cost less on S3.
         if self._store.get(_claim_name(number + 1)) is None and self._store.get(_claim_name(number)) is not None:
             return
         owner = max((_number(name) for name in self._store.list("drivers")), default=0)
@@ -218,7 +219,12 @@ class Journal:
             sealed = self.read(name)
         # A committed epoch's objects are dropped after its ledger is written, so a leftover that finds its
         # partition empty again finds the ledger too. What it wrote there must not be served to its retry.
-        self._require_open(origin.epoch, name if sealed is segment else None)
+        try:
+            self.require_open(origin.epoch)
+        except EpochSettledError:
+            if sealed is segment:
+                self._store.delete([name])
+            raise
         if sealed is None:
             raise JournalUnavailableError(f"'{name}' vanished from the journal at '{self.location}'.")
         return sealed
@@ -229,16 +235,14 @@ class Journal:
         Runs on an executor. Raises EpochSettledError when it is too late for that.
         """
         origin = segment.origin
-        name = _spare_name(origin)
-        self._store.put_if_absent(name, encode(segment))
-        self._require_open(origin.epoch, name)
+        self._store.put_if_absent(_spare_name(origin), encode(segment))
+        # What is written too late stays until the next commit: the driver may have seen it in time.
+        self.require_open(origin.epoch)
 
-    def _require_open(self, epoch: int, written: str | None) -> None:
-        """Raise EpochSettledError if `epoch` is committed, and take back what was `written` to it."""
+    def require_open(self, epoch: int) -> None:
+        """Raise EpochSettledError if `epoch` is committed."""
         last = self.last_committed()
         if epoch <= last:
-            if written is not None:
-                self._store.delete([written])
             raise EpochSettledError(
                 f"epoch {epoch} is committed and its messages are deleted (the journal is at {last}), so its rows "
                 "cannot be read any more. Persist a micro-batch's DataFrame if it is used after foreachBatch returned."
@@ -290,8 +294,8 @@ class Journal:
     def commit(self, ledger: Ledger) -> Ledger:
         """Record that `ledger.epoch` is committed, drop the ledgers before it, and return what stands now.
 
-        Runs on the driver, after its deletes. A driver that lost its claim in the meantime may have recorded the
-        epoch first, from the same segments: then its record stands.
+        Runs on the driver, after its deletes. A driver that has lost its claim since may have recorded the epoch
+        first: then its record stands.
         """
         writer = uuid.uuid4().hex
         content = {

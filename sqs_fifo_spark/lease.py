@@ -186,15 +186,18 @@ class Heartbeat:
 
     def check(self) -> None:
         """Raise what the last heartbeat failed with, if it did."""
-        if self._failure is not None:
-            raise self._failure
+        failure = self._failure  # the thread may take it back meanwhile
+        if failure is not None:
+            raise failure
 
     def _run(self) -> None:
         pause_s = self._pause_s()
         while not self._clock.wait(self._stopped, pause_s):
             failures = [error for error in (self._try(self._discover), self._try(self._lease.renew)) if error]
             if failures and self._failure is None:
-                _log.warning("a heartbeat failed; the query stops unless the next one works: %s", failures[0])
+                _log.warning(
+                    "a heartbeat failed; the query stops unless one works before its next micro-batch: %s", failures[0]
+                )
             self._failure = failures[0] if failures else None
             pause_s = self._every_s / 4 if failures else self._pause_s()
 

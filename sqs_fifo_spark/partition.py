@@ -100,6 +100,7 @@ class _Catch:
 def _receive_and_seal(
     plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
 ) -> Segment:
+    journal.require_open(plan.epoch)
     origin = Origin(plan.journal, plan.epoch, plan.partitions, plan.partition, uuid.uuid4().hex)
     lease = Lease(queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s)
     heartbeat = Heartbeat(lease, clock, every_s=options.heartbeat_s)
@@ -142,7 +143,8 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
         source = journal.read(name)
         if source is None:
             raise EpochSettledError(
-                f"'{name}', from which epoch {plan.epoch} takes over messages, is gone: the epoch is committed."
+                f"'{name}', from which epoch {plan.epoch} takes over messages, is gone. Unless the epoch is committed, "
+                "and this task is a leftover, somebody has removed it: start the query again."
             )
         newest = {message.receipt.message_id: message for message in from_arrow(source.receipts, source.rows)}
         for message_id in message_ids:

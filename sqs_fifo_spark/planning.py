@@ -7,7 +7,7 @@ else a partition gets is whatever SQS gives it: the group lock keeps a group in 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqs_fifo_spark.message import Message, Receipt
 from sqs_fifo_spark.offset import Offset
@@ -36,7 +36,7 @@ def partition_count(expected: int, most: int) -> int:
 def plan_partitions(
     offset: Offset,
     *,
-    handed: Iterable[Message],
+    handed: Sequence[Message],
     carried: Mapping[str, Iterable[Receipt]],
     expected: int,
     max_messages: int,
@@ -51,17 +51,20 @@ def plan_partitions(
     count = offset.partitions
     if not count:
         return []
-    messages: list[list[Message]] = [[] for _ in range(count)]
-    for message in handed:
-        messages[_partition_of(message.receipt, count)].append(message)
     # By sequence number, so that of each group what is left over comes after what is taken.
     left = sorted(
         ((receipt, name) for name, receipts in carried.items() for receipt in receipts),
         key=lambda pair: pair[0].sequence_number,
     )
+    cut = max(0, max_messages - len(handed))
     taken: list[dict[str, list[str]]] = [{} for _ in range(count)]
-    for receipt, name in left[: max(0, max_messages - sum(map(len, messages)))]:
+    for receipt, name in left[:cut]:
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
+    groups_left = {receipt.message_group_id for receipt, _ in left[cut:]}
+    messages: list[list[Message]] = [[] for _ in range(count)]
+    for message in handed:
+        if message.receipt.message_group_id not in groups_left:
+            messages[_partition_of(message.receipt, count)].append(message)
     decided = [len(messages[index]) + sum(map(len, taken[index].values())) for index in range(count)]
     share, rest = divmod(max(0, max_messages - sum(decided)), count)
     fair = max(MESSAGES_PER_PARTITION, -(-expected // count))

@@ -240,8 +240,8 @@ class ObjectStore:
             reason = str(error).partition("\n")[0][:200]
             raise JournalUnavailableError(
                 f"cannot {action} '{name}' in the journal at '{self.location}' ({type(error).__name__}: {reason}). "
-                "Check that the bucket exists, in the region that AWS_REGION names, and that driver and executors may "
-                "read, list, write and delete there."
+                "Check that the bucket exists (on S3, in the region of AWS_REGION, else the AWS chain's, else the "
+                "queue's), and that driver and executors may read, list, write and delete there."
             ) from None
 
 
