@@ -30,10 +30,12 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Lease
 from sqs_fifo_spark.local import FifoModel, SqsError
+from sqs_fifo_spark.message import from_sqs, to_arrow
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.partition import PartitionPlan, serve
 from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.segment import Segment
 
 VISIBILITY_S = 30
 LAPSE_S = VISIBILITY_S + 1
@@ -237,7 +239,12 @@ class World:
 
     def receive_elsewhere(self, limit: int = 10, visibility_timeout_s: int = VISIBILITY_S) -> list[dict[str, Any]]:
         """A plain consumer, somebody else's, receives."""
-        request = {"QueueUrl": self.url, "MaxNumberOfMessages": limit, "VisibilityTimeout": visibility_timeout_s}
+        request = {
+            "QueueUrl": self.url,
+            "MaxNumberOfMessages": limit,
+            "VisibilityTimeout": visibility_timeout_s,
+            "MessageSystemAttributeNames": ["All"],
+        }
         found: list[dict[str, Any]] = self.model.call("ReceiveMessage", request).get("Messages", [])
         self.trace.append(f"          elsewhere {[message['Body'] for message in found]}")
         return found
@@ -1257,6 +1264,130 @@ def test_available_now_waits_for_what_a_crashed_run_holds(world: World) -> None:
     while query.trigger():
         pass
     world.audit()
+
+
+def test_a_late_read_of_a_committed_epoch_receives_nothing(world: World) -> None:
+    """A DataFrame that is used after its micro-batch costs no receives, which a redrive policy would count."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    plans = query.plans(0)
+    assert query.trigger()
+    world.send("b1", "b2")
+    received = sum(event.kind == "received" for event in world.events)
+    for _ in range(4):
+        with pytest.raises(EpochSettledError):
+            query.read(plans[0])
+    assert sum(event.kind == "received" for event in world.events) == received
+    query.drain()
+    world.audit()
+
+
+def test_a_replay_renews_what_is_about_to_lapse_with_its_plan(world: World) -> None:
+    """The thread of the heartbeat may sleep for a whole heartbeat, which is too late."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    crash_at(world, "-- batch 0 is in the sink")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    world.clock.advance(VISIBILITY_S - 2)
+    query = Query(world)
+    query.plans(0)
+    world.clock.advance(4)
+    assert not world.receive_elsewhere()
+    query.run(0)
+    query.drain()
+    world.audit()
+
+
+def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(make_world: Callable[..., World]) -> None:
+    """Also when the restart begins with `latestOffset`, which reads the receipts of the earlier driver's tasks."""
+    world = make_world(numPartitions="1")
+    world.send("x1")
+    query = Query(world)
+    assert query.trigger()
+    world.send("a1", "a2", "b1", "b2")
+    world.receive_elsewhere(10, 1)
+    world.clock.advance(2)
+    assert query.trigger()
+    world.die()
+    world.clock.advance(VISIBILITY_S - 5)
+    query = Query(world).resume()
+    world.offsets.append(query.latest_offset(world.offsets[1]))
+    query.driver.commit(world.offsets[1])
+    query.plans(2)
+    world.clock.advance(6)
+    assert not world.receive_elsewhere()
+    query.run(2)
+    query.drain()
+    world.audit()
+
+
+def test_a_spare_that_the_driver_saw_survives_its_writer(world: World) -> None:
+    """The loser finds its epoch committed after its put: the next epoch has taken the spare over."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    segment = world.journal().read(world.journal().segment_name(1, 0))
+    assert segment is not None
+    world.send("b1")
+    (answer,) = world.receive_elsewhere(1)
+    message = from_sqs(answer, receive=0, received_at=world.clock.now())
+    spare = Segment(
+        replace(segment.origin, writer="loser"), (replace(message.receipt, deferred=True),), to_arrow([message])
+    )
+
+    def commit_meanwhile() -> None:
+        assert query.trigger()
+        assert query.trigger()
+
+    do_at(world, "after put epochs/00000000000000000001/spare-loser", commit_meanwhile)
+    with pytest.raises(EpochSettledError):
+        world.journal().put_spare(spare)
+    query.drain()
+    world.audit()
+
+
+@pytest.mark.parametrize("read_at_all", [False, True])
+def test_available_now_with_a_function_that_never_reads_ends_and_says_so(
+    world: World, read_at_all: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It gives the messages back at once, and does not wait for its own holds."""
+    world.send("a1", "b1")
+    unread = range(0) if read_at_all else None
+    query = Query(world, available_now=True, reads=lambda batch, count: unread)
+    began_at = world.clock.now()
+    batches = 0
+    while query.trigger():
+        batches += 1
+        assert batches < 10
+    assert world.clock.now() - began_at < VISIBILITY_S
+    assert "read nothing of what it got" in caplog.text
+    assert world.depth() == (2, 0)
+    query = Query(world, available_now=True)
+    while query.trigger():
+        pass
+    world.audit()
+
+
+def test_available_now_drains_what_a_crashed_run_held_while_a_producer_goes_on(world: World) -> None:
+    """Steady traffic does not make it end before the dead task's holds are over."""
+    old = [f"{'abc'[index % 3]}{index}" for index in range(16)]
+    world.send(*old)
+    query = Query(world, available_now=True)
+    crash_at(world, "before put epochs/")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    query = Query(world, available_now=True).resume()
+    triggers = 0
+    while query.trigger():
+        triggers += 1
+        world.pass_time(2)
+        world.send(*(f"{'xyz'[index % 3]}{1000 * triggers + index}" for index in range(5)))
+        assert triggers < 60
+    assert set(old) <= set(world.bodies())
 
 
 # Spark 4.0 and 4.1
