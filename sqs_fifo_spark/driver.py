@@ -333,7 +333,6 @@ class Driver:
         max_messages: int,
         expected: int = 0,
         handed: tuple[Message, ...] = (),
-        is_replay: bool = False,
     ) -> Epoch:
         return Epoch(
             offset,
@@ -344,7 +343,7 @@ class Driver:
             max_messages=max_messages,
             expected=expected,
             handed=handed,
-            is_replay=is_replay or offset.epoch in self._unsettled,
+            is_replay=offset.epoch in self._unsettled,
             mapper=self._map,
             heartbeat_mapper=self._heartbeat_map,
         )
@@ -360,7 +359,7 @@ class Driver:
     def _close(self, journal: Journal, offset: Offset) -> Verdict:
         """Return the verdict on an epoch whose tasks are over."""
         if self._open is None or self._open.offset != offset:
-            self._open = self._epoch(journal, offset, 0, is_replay=True)
+            self._open = self._epoch(journal, offset, 0)
         return self._open.close(self._ledger)
 
     def _delete(self, receipts: Iterable[Receipt]) -> dict[str, Unconfirmed]:

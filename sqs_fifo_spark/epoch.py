@@ -59,7 +59,8 @@ class Epoch:
         self._heartbeat_s = heartbeat_s
         self._map = mapper
         self._heartbeat_map = heartbeat_mapper
-        self._opened_at = clock.monotonic()
+        self.opened_at = clock.monotonic()
+        """When the epoch was announced: its tasks receive after that."""
         self._is_replay = is_replay
         # `_lock` guards `_contents` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
@@ -108,7 +109,7 @@ class Epoch:
     def _held_since(self) -> float:
         """Messages of this epoch were received after it was opened, perhaps a heartbeat ago; a replay's, before."""
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
-        return a_heartbeat_ago if self._is_replay else max(self._opened_at, a_heartbeat_ago)
+        return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)
 
     def _load(
         self, known: frozenset[str], mapper: Callable[..., Iterable[tuple[Receipt, ...]]]

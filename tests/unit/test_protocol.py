@@ -1380,7 +1380,10 @@ def test_available_now_drains_what_a_crashed_run_held_while_a_producer_goes_on(w
     with pytest.raises(Crash):
         query.trigger()
     world.die()
-    query = Query(world, available_now=True).resume()
+    query = Query(world, available_now=True)
+    world.clock.advance(3)
+    world.send("x1", "y1", "z1")
+    query.resume()
     triggers = 0
     while query.trigger():
         triggers += 1
