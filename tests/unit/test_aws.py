@@ -1,0 +1,143 @@
+"""Credentials: found in the AWS chain, and shown to nobody."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+
+from sqs_fifo_spark import aws
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.queue import Queue
+
+SECRET, TOKEN, WEB_TOKEN = "TEMPSECRET-77aa", "TEMPTOKEN-77aa", "WEBTOKEN-77aa"
+CREDENTIALS = f"""<Credentials><AccessKeyId>AKIATEMP</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>
+<SessionToken>{TOKEN}</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials>"""
+
+
+class FakeSts(BaseHTTPRequestHandler):
+    """Hands out temporary credentials, as AWS's token service does, and keeps what it was asked."""
+
+    asked: list[str]
+
+    def do_POST(self) -> None:
+        request = self.rfile.read(int(self.headers["content-length"])).decode()
+        self.asked.append(request)
+        action = "AssumeRoleWithWebIdentity" if "AssumeRoleWithWebIdentity" in request else "AssumeRole"
+        answer = (
+            f'<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{action}Result>{CREDENTIALS}'
+            "<AssumedRoleUser><AssumedRoleId>a:b</AssumedRoleId>"
+            "<Arn>arn:aws:sts::123456789012:assumed-role/r/s</Arn></AssumedRoleUser>"
+            f"</{action}Result></{action}Response>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/xml")
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: pytest shows what a test prints."""
+
+
+@pytest.fixture
+def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What was asked of a token service that AWS's SDK is pointed to."""
+    FakeSts.asked = []
+    server = HTTPServer(("127.0.0.1", 0), FakeSts)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{server.server_port}")
+    yield FakeSts.asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def web_identity(sts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a pod whose service account has a role."""
+    (tmp_path / "token").write_text(WEB_TOKEN)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/journal")
+
+
+def by_us() -> str:
+    found = aws.S3Credentials()()
+    assert found["token"] == TOKEN
+    return str(found["secret_access_key"])
+
+
+def by_the_sdk_alone() -> str:
+    credentials = botocore.session.get_session().get_credentials()
+    assert credentials is not None
+    return str(credentials.get_frozen_credentials().secret_key)
+
+
+@pytest.mark.usefixtures("web_identity")
+@pytest.mark.parametrize(("find", "is_shown"), [(by_us, False), (by_the_sdk_alone, True)])
+def test_the_journal_s_credentials_are_in_no_log(
+    find: Callable[[], str], is_shown: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the level. The control: the SDK by itself logs them while it fetches them."""
+    with caplog.at_level(logging.DEBUG):
+        assert find() == SECRET
+    assert any(secret in caplog.text for secret in (SECRET, TOKEN, WEB_TOKEN)) is is_shown
+
+
+def test_a_role_is_assumed_for_the_queue_with_its_external_id_and_logged_nowhere(
+    sts: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The calls to SQS are signed with what the role gives."""
+    with LocalQueueServer(queues=["bids.fifo"]) as server, caplog.at_level(logging.DEBUG):
+        options = parse_source_options(
+            {
+                "queueUrl": server.queue_url("bids.fifo"),
+                "journalLocation": "/journal",
+                "roleArn": "arn:aws:iam::123456789012:role/reader",
+                "roleSessionName": "bids",
+                "externalId": "EXTERNAL-77aa",
+            }
+        )
+        assert Queue(options, SYSTEM_CLOCK).describe().arn.endswith(":bids.fifo")
+    (asked,) = sts
+    for part in ("RoleArn=arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Freader", "RoleSessionName=bids", "EXTERNAL-77aa"):
+        assert part in asked
+    for secret in (SECRET, TOKEN, "EXTERNAL-77aa"):
+        assert secret not in caplog.text
+    assert "EXTERNAL-77aa" not in repr(options)
+
+
+def test_a_client_is_built_once_for_each_configuration() -> None:
+    """Building one takes tens of milliseconds."""
+    config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "s", None)
+    first = aws.sqs_client(config)
+    assert aws.sqs_client(config) is first
+    assert aws.sqs_client(config, 20) is not first
+
+
+def test_a_forked_child_builds_clients_of_its_own() -> None:
+    """Spark's worker daemon forks its workers, and two processes must not share a connection."""
+    script = """
+import os
+from sqs_fifo_spark import aws
+aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "s", None))
+assert aws.sqs_client.cache_info().currsize == 1
+child = os.fork()
+if child == 0:
+    os._exit(aws.sqs_client.cache_info().currsize)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
