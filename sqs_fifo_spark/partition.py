@@ -78,12 +78,11 @@ class _Catch:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.size = 0
         self._last_of_group: dict[str, int] = {}
         self._deferred_groups: set[str] = set()
 
     def add(self, messages: Iterable[Message], *, decided: bool) -> None:
-        """Take messages of one receive. `decided` says that the driver has found them nobody else's."""
+        """Take messages by sequence number. `decided` says that the driver has found them nobody else's."""
         for message in sorted(messages, key=lambda message: message.receipt.sequence_number):
             receipt = message.receipt
             group = receipt.message_group_id
@@ -94,7 +93,6 @@ class _Catch:
             else:
                 self._last_of_group[group] = receipt.sequence_number
             self.messages.append(message)
-            self.size += message.size
 
 
 def _receive_and_seal(

@@ -224,7 +224,9 @@ class ObjectStore:
 
     def delete(self, names: Iterable[str]) -> None:
         doomed = list(names)
-        with self._errors("delete", doomed[0] if doomed else ""):
+        if not doomed:
+            return
+        with self._errors("delete", doomed[0]):
             try:
                 obstore.delete(self._store, doomed)
             except (FileNotFoundError, obstore.exceptions.NotFoundError):
