@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-.PHONY: demo test test-min lint bench clean java
+.PHONY: demo test test-min simulate mutations lint bench clean java
 
 demo: java $(READY)  ## play an auction through a local queue and Spark, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
@@ -22,6 +22,14 @@ test: java $(READY)  ## all tests, on the newest Spark
 
 test-min: java $(READY_MIN)  ## the Spark tests, on the oldest Spark and the oldest dependencies
 	$(BIN_MIN)/python -m pytest tests/spark $(PYTEST_ARGS)
+
+N ?= 10000
+FROM ?= 0
+simulate: $(READY)  ## the protocol under N schedules of crashes and faults, from seed FROM
+	$(BIN)/python -m tests.simulation --schedules $(N) --first $(FROM)
+
+mutations: $(READY)  ## bugs planted into the protocol, each hunted by the simulation until it is caught
+	$(BIN)/python -m tests.simulation --mutations
 
 lint: $(READY)  ## style, types, layers
 	$(BIN)/ruff check .

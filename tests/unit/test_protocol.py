@@ -1,461 +1,32 @@
 """The protocol under every crash: `Driver` and `serve` over the strict model, called in Spark's own order.
 
-No JVM, no thread, no network: the real `Queue` talks to a stand-in for boto3's client over `FifoModel`, heartbeats
-are beaten when time passes, and every call of store and queue is a step at which something may happen.
+No JVM, no thread, no network: what happens at which step is written by hand here. `tests/simulation` leaves it to dice.
 """
 
 from __future__ import annotations
 
 import logging
-import pickle
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
 
-from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.driver import Driver
 from sqs_fifo_spark.errors import (
     DataLossError,
     EpochSettledError,
     FencedError,
     JournalUnavailableError,
-    SqsFifoError,
     TransientQueueError,
 )
 from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.lease import Lease
-from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.message import from_sqs, to_arrow
 from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.partition import PartitionPlan, serve
-from sqs_fifo_spark.queue import Queue
 from sqs_fifo_spark.segment import Segment
-
-VISIBILITY_S = 30
-LAPSE_S = VISIBILITY_S + 1
-
-ACTIONS = {
-    "change_message_visibility_batch": "ChangeMessageVisibilityBatch",
-    "delete_message_batch": "DeleteMessageBatch",
-    "get_queue_attributes": "GetQueueAttributes",
-    "receive_message": "ReceiveMessage",
-}
-
-
-Names = list[str]
-
-
-class Crash(BaseException):
-    """The process that runs is killed: nothing of ours catches it."""
-
-
-class Row(NamedTuple):
-    message_id: str
-    group: str
-    sequence: int
-    body: str
-
-
-class MemoryStore:
-    """A journal's store in memory; each call is a step before and after its effect."""
-
-    location = "memory"
-
-    def __init__(self, step: Callable[[str], None]) -> None:
-        self.objects: dict[str, bytes] = {}
-        self.lies_about: Callable[[str], str] = lambda name: ""
-        self._step = step
-
-    def get(self, name: str) -> bytes | None:
-        self._step(f"before get {name}")
-        return self.objects.get(name)
-
-    def get_range(self, name: str, start: int, length: int) -> bytes | None:
-        self._step(f"before get {name}")
-        data = self.objects.get(name)
-        return None if data is None else data[start : start + length]
-
-    def list(self, prefix: str) -> list[str]:
-        self._step(f"before list {prefix}")
-        return sorted(name for name in self.objects if name.startswith(f"{prefix}/"))
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        self._step(f"before put {name}")
-        lie = self.lies_about(name)
-        if lie == "refuse":
-            raise JournalUnavailableError(f"cannot write '{name}'")
-        is_new = self.objects.setdefault(name, data) is data
-        self._step(f"after put {name}")
-        if lie == "raise":
-            raise JournalUnavailableError(f"no answer about '{name}'")
-        return is_new and lie != "deny"
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._step(f"before drop {name}")
-            self.objects.pop(name, None)
-
-    def under(self, prefix: str) -> Names:
-        return sorted(name for name in self.objects if name.startswith(prefix))
-
-
-class HandHeartbeat:
-    """`Heartbeat` without its thread: `World.pass_time` beats all that are started."""
-
-    live: list[HandHeartbeat]
-
-    def __init__(
-        self, lease: Lease, clock: ManualClock, *, every_s: float, discover: Callable[[], None] | None = None
-    ) -> None:
-        self._lease = lease
-        self._discover = discover
-        self._failure: Exception | None = None
-
-    def start(self) -> None:
-        if self not in self.live:
-            self.live.append(self)
-
-    def stop(self) -> None:
-        if self in self.live:
-            self.live.remove(self)
-
-    def check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def beat(self) -> None:
-        try:
-            if self._discover is not None:
-                self._discover()
-            self._lease.renew()
-        except Exception as error:
-            self._failure = error
-
-
-class SqsClient:
-    """boto3's client, as far as `Queue` uses it, over the model."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
-        action = ACTIONS[operation]
-        return lambda **request: self._world.call_sqs(action, request)
-
-
-class World:
-    """A queue, a journal, a checkpoint and a sink: what is left when processes die."""
-
-    def __init__(self, seed: int = 0, **options: str) -> None:
-        self.clock = ManualClock()
-        self.model = FifoModel(self.clock, random.Random(seed))
-        self.url = self.model.call("CreateQueue", {"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true"}})[
-            "QueueUrl"
-        ]
-        self.options = parse_source_options(
-            {
-                "queueUrl": self.url,
-                "journalLocation": "/journal",
-                "visibilityTimeoutSeconds": str(VISIBILITY_S),
-                "waitTimeSeconds": "10",
-                **options,
-            }
-        )
-        self.store = MemoryStore(self.step)
-        self.trace: list[str] = []
-        self.events: list[Any] = []
-        self.model.on_event(self.events.append)
-        self.on_step: Callable[[str], None] = lambda event: None
-        self.fault: Callable[[str], str] = lambda action: ""
-        self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
-        self.sent: list[Row] = []
-        # The checkpoint, and a sink that honours batch ids. Rows by batch and partition.
-        self.offsets: list[Offset] = []
-        self.committed: set[int] = set()
-        self.sink: dict[int, dict[int, list[Row]]] = {}
-
-    # Steps and time
-
-    def step(self, event: str) -> None:
-        self.trace.append(f"{self.clock.now() - 1_700_000_000:9.1f} {event}")
-        self.on_step(event)
-
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass with every live heartbeat beating."""
-        while seconds > 0:
-            share = min(seconds, self.options.heartbeat_s)
-            self.clock.advance(share)
-            seconds -= share
-            for heartbeat in list(HandHeartbeat.live):
-                heartbeat.beat()
-
-    def die(self) -> None:
-        """All of our processes are gone, and their heartbeats with them."""
-        HandHeartbeat.live.clear()
-        self.step("-- killed")
-
-    # The queue
-
-    def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
-        self.step(f"before {action}")
-        fault = self.fault(action)
-        if fault == "refused":
-            raise ClientError(
-                {"Error": {"Code": "InternalFailure", "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": 500}},
-                action,
-            )
-        try:
-            answer = self.model.call(action, request, failing_entries=self.failing_entries(action))
-            if not answer and request.get("WaitTimeSeconds"):
-                self.pass_time(request["WaitTimeSeconds"])
-                answer = self.model.call(action, request)
-        except SqsError as error:
-            told = {"Code": error.query_code, "Message": error.message}
-            raise ClientError({"Error": told, "ResponseMetadata": {"HTTPStatusCode": error.status}}, action) from None
-        failed = [entry["Code"] for entry in answer.get("Failed", ())]
-        self.step(f"after {action} {[m['Body'] for m in answer.get('Messages', ())] or ''}{failed or ''}")
-        if fault == "lost":
-            raise ReadTimeoutError(endpoint_url=self.url)
-        return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
-
-    def send(self, *bodies: str) -> None:
-        """Send messages whose group is the letters of the body, such as "a" for "a7"."""
-        for body in bodies:
-            group = body.rstrip("0123456789")
-            request = {
-                "QueueUrl": self.url,
-                "MessageBody": body,
-                "MessageGroupId": group,
-                "MessageDeduplicationId": str(len(self.sent)),
-            }
-            answer = self.model.call("SendMessage", request)
-            self.sent.append(Row(answer["MessageId"], group, int(answer["SequenceNumber"]), body))
-
-    def receive_elsewhere(self, limit: int = 10, visibility_timeout_s: int = VISIBILITY_S) -> list[dict[str, Any]]:
-        """A plain consumer, somebody else's, receives."""
-        request = {
-            "QueueUrl": self.url,
-            "MaxNumberOfMessages": limit,
-            "VisibilityTimeout": visibility_timeout_s,
-            "MessageSystemAttributeNames": ["All"],
-        }
-        found: list[dict[str, Any]] = self.model.call("ReceiveMessage", request).get("Messages", [])
-        self.trace.append(f"          elsewhere {[message['Body'] for message in found]}")
-        return found
-
-    def depth(self) -> tuple[int, int]:
-        """How many messages are visible, and how many in flight."""
-        shown = self.model.call("GetQueueAttributes", {"QueueUrl": self.url, "AttributeNames": ["All"]})["Attributes"]
-        return int(shown["ApproximateNumberOfMessages"]), int(shown["ApproximateNumberOfMessagesNotVisible"])
-
-    def deleted(self) -> list[str]:
-        """Bodies of deleted messages, in the order of their deletion."""
-        bodies = {row.message_id: row.body for row in self.sent}
-        return [bodies[event.message_id] for event in self.events if event.kind == "deleted"]
-
-    # What was written
-
-    def journal(self) -> Journal:
-        found = Journal.find(self.store, f"arn:aws:sqs:us-east-1:000000000000:{self.url.rpartition('/')[2]}")
-        assert found is not None
-        return found
-
-    def bodies(self) -> list[str]:
-        """Bodies in the sink by batch, partition and position."""
-        return [row.body for rows in self.rows() for row in rows]
-
-    def rows(self) -> Iterator[list[Row]]:
-        for batch in sorted(self.sink):
-            for partition in sorted(self.sink[batch]):
-                yield self.sink[batch][partition]
-
-    def audit(self, *, allow_forgotten: bool = False) -> None:
-        """Each message once, each group in order and in one partition of a batch, and nothing left behind.
-
-        `allow_forgotten` explains entries of the ledger: a driver that dies after its probe deleted a copy of a
-        committed message leaves the id behind, which a later commit removes, or its age.
-        """
-        counts = Counter(row.message_id for rows in self.rows() for row in rows)
-        wrong = {row.body: counts[row.message_id] for row in self.sent if counts[row.message_id] != 1}
-        assert not wrong, f"not exactly once in the sink: {wrong}"
-        last: dict[str, int] = {}
-        for batch in sorted(self.sink):
-            places = Counter(group for rows in self.sink[batch].values() for group in {row.group for row in rows})
-            assert all(count == 1 for count in places.values()), f"a group in two partitions of batch {batch}"
-            for partition in sorted(self.sink[batch]):
-                for row in self.sink[batch][partition]:
-                    assert row.sequence > last.get(row.group, 0), f"{row.body} out of order in batch {batch}"
-                    last[row.group] = row.sequence
-        assert self.depth() == (0, 0), "messages are left in the queue"
-        ledger = self.journal().ledger()
-        assert not ledger.carried
-        assert allow_forgotten or not ledger.unconfirmed
-
-
-class Query:
-    """One run of a streaming query, from what the checkpoint says: Spark's order of calls.
-
-    `tells_start` is Spark 4.2 and later; before, `latestOffset` has no arguments and a restart asks for
-    `partitions(x, x)`. `reads` says which partitions of a batch are read; None means that not even the plan is
-    asked for.
-    """
-
-    def __init__(
-        self,
-        world: World,
-        *,
-        tells_start: bool = True,
-        available_now: bool = False,
-        reads: Callable[[int, int], range | None] = lambda batch, count: range(count),
-    ) -> None:
-        self.world = world
-        self.driver = Driver(
-            world.options,
-            queue=Queue(world.options, world.clock),
-            store=lambda: world.store,
-            clock=world.clock,
-        )
-        self._tells_start = tells_start
-        self._reads = reads
-        self._initial: Offset | None = None
-        if available_now:
-            self.driver.prepare_available_now()
-
-    def resume(self) -> Query:
-        """Do what Spark does first: run the last batch again, if it was not committed."""
-        offsets = self.world.offsets
-        if offsets and not self._tells_start:
-            assert self.driver.plan(offsets[-1], offsets[-1]) == []
-        if offsets and len(offsets) - 1 not in self.world.committed:
-            self.run(len(offsets) - 1)
-        return self
-
-    def trigger(self) -> bool:
-        """Construct and run the next batch; return False when there is nothing new."""
-        world = self.world
-        start = self.start_of(len(world.offsets))
-        end = self.latest_offset(start)
-        if end == start:
-            return False
-        world.offsets.append(end)
-        batch = len(world.offsets) - 1
-        world.step(f"-- batch {batch} is {end.epoch}/{end.partitions}")
-        if batch:
-            self.driver.commit(world.offsets[batch - 1])
-        self.run(batch)
-        return True
-
-    def latest_offset(self, start: Offset) -> Offset:
-        if self._tells_start:
-            return self.driver.latest_offset(start, self.world.options.max_messages_per_trigger)
-        return self.driver.latest_offset(None)
-
-    def start_of(self, batch: int) -> Offset:
-        if batch:
-            return self.world.offsets[batch - 1]
-        self._initial = self._initial or self.driver.initial_offset()
-        return self._initial
-
-    def plans(self, batch: int) -> list[PartitionPlan]:
-        return self.driver.plan(self.start_of(batch), self.world.offsets[batch])
-
-    def run(self, batch: int) -> None:
-        world = self.world
-        wanted = self._reads(batch, world.offsets[batch].partitions)
-        rows: dict[int, list[Row]] = {}
-        if wanted is not None:
-            plans = self.plans(batch)
-            world.step(f"-- batch {batch} is planned")
-            rows = {index: self.read(plans[index]) for index in wanted if index < len(plans)}
-        world.step(f"-- batch {batch} is read")
-        world.sink.setdefault(batch, rows)
-        world.step(f"-- batch {batch} is in the sink")
-        world.committed.add(batch)
-
-    def read(self, plan: PartitionPlan) -> list[Row]:
-        return read(self.world, plan)
-
-    def drain(self, limit: int = 400) -> Query:
-        """Trigger until there is nothing new and nothing in the queue, and the journal says so too.
-
-        What the probe deletes leaves the ledger with the next commit, so one more message is sent for that.
-        """
-        for _ in range(limit):
-            if not self.trigger() and self.world.depth() == (0, 0):
-                if not self.driver.report()["unconfirmedDeletes"] and self.world.journal().ledger().unconfirmed:
-                    self.world.send("last1")
-                else:
-                    return self
-        raise AssertionError(f"not drained: {self.world.depth()} after {limit} triggers")
-
-
-def read(world: World, plan: PartitionPlan) -> list[Row]:
-    """One attempt of a task, in a process of its own."""
-    plan = pickle.loads(pickle.dumps(plan))
-    queue = Queue(world.options, world.clock)
-    batch = serve(plan, queue, Journal(world.store, plan.journal), world.options, world.clock)
-    columns = [batch.column(name).to_pylist() for name in ("messageId", "messageGroupId", "sequenceNumber", "body")]
-    return [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]
-
-
-@pytest.fixture(autouse=True)
-def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    HandHeartbeat.live = []
-    monkeypatch.setattr("sqs_fifo_spark.driver.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.partition.Heartbeat", HandHeartbeat)
-    # So that a handful of messages is worth several partitions.
-    monkeypatch.setattr("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4)
-
-
-@pytest.fixture
-def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
-    """Make worlds; the one made last is the one whose queue is called."""
-
-    def make(seed: int = 0, **options: str) -> World:
-        world = World(seed, **options)
-        client = SqsClient(world)
-        monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: client)
-        return world
-
-    return make
-
-
-@pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    return make_world()
-
-
-def crash_at(world: World, wanted: str, occurrence: int = 1) -> None:
-    """Kill whoever takes the step that begins with `wanted` for the `occurrence`th time from now."""
-    left = occurrence
-
-    def on_step(event: str) -> None:
-        nonlocal left
-        if event.startswith(wanted):
-            left -= 1
-            if left == 0:
-                world.on_step = lambda event: None
-                raise Crash(event)
-
-    world.on_step = on_step
-
-
-def do_at(world: World, wanted: str, action: Callable[[], object]) -> None:
-    """Do something once, at the step that begins with `wanted`."""
-
-    def on_step(event: str) -> None:
-        if event.startswith(wanted):
-            world.on_step = lambda event: None
-            action()
-
-    world.on_step = on_step
-
+from tests.simulation.hub import Crash
+from tests.simulation.spark import Query, read
+from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row
+from tests.unit.by_hand import HandHeartbeat, World, crash_at, do_at
 
 # What a read shows
 
@@ -522,7 +93,7 @@ def test_two_attempts_of_one_partition_give_the_same_rows(make_world: Callable[.
     world = make_world(maxMessagesPerTrigger="2", numPartitions="1")
     world.send("x1", "a1", "b1", "c1", "d1")
     query = Query(world)
-    world.offsets.append(query.driver.latest_offset(query.start_of(0), 1))
+    query.log(query.driver.latest_offset(query.start_of(0), 1))
     (plan,) = query.plans(0)
     fresh = replace(plan, max_messages=2, handed=())
     winner: list[Row] = []
@@ -551,7 +122,7 @@ def test_nothing_is_deleted_before_commit(world: World) -> None:
     assert query.trigger()
     end = query.driver.latest_offset(world.offsets[0])
     assert world.deleted() == []
-    world.offsets.append(end)
+    query.log(end)
     query.driver.commit(world.offsets[0])
     assert sorted(world.deleted()) == ["a1", "b1"]
 
@@ -664,7 +235,7 @@ def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> 
     """A message whose hold lapsed in mid-epoch and that another partition received is served once, deleted once."""
     world.send(*(f"a{index}" for index in range(9)), "b1")
     query = Query(world)
-    world.offsets.append(query.driver.latest_offset(query.start_of(0)))
+    query.log(query.driver.latest_offset(query.start_of(0)))
     plans = query.plans(0)
     assert len(plans) >= 2
     rows = {plans[0].partition: query.read(plans[0])}
@@ -721,7 +292,7 @@ def test_heartbeat_keeps_what_the_losing_attempt_caught(make_world: Callable[...
     world = make_world(numPartitions="1")
     world.send("x1", "a1", "b1", "c1", "d1")
     query = Query(world)
-    world.offsets.append(query.driver.latest_offset(query.start_of(0), 1))
+    query.log(query.driver.latest_offset(query.start_of(0), 1))
     (plan,) = query.plans(0)
     mine = replace(plan, max_messages=3)
     rows: list[list[Row]] = []
@@ -1105,7 +676,7 @@ def test_limit_given_by_spark_counts(world: World) -> None:
     """The limit of a call to `latest_offset` bounds its epoch."""
     world.send(*(f"{chr(97 + index)}1" for index in range(20)))
     query = Query(world)
-    world.offsets.append(query.driver.latest_offset(query.start_of(0), 3))
+    query.log(query.driver.latest_offset(query.start_of(0), 3))
     query.run(0)
     assert len(world.bodies()) == 3
     query.drain()
@@ -1185,7 +756,7 @@ def test_carried_messages_are_held_by_a_restarted_driver(make_world: Callable[..
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
     assert query.trigger()  # its tasks defer all of them
-    world.offsets.append(query.driver.latest_offset(world.offsets[1]))
+    query.log(query.driver.latest_offset(world.offsets[1]))
     query.driver.commit(world.offsets[1])
     assert world.journal().ledger().carried
     world.die()
@@ -1314,7 +885,7 @@ def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(ma
     world.die()
     world.clock.advance(VISIBILITY_S - 5)
     query = Query(world).resume()
-    world.offsets.append(query.latest_offset(world.offsets[1]))
+    query.log(query.latest_offset(world.offsets[1]))
     query.driver.commit(world.offsets[1])
     query.plans(2)
     world.clock.advance(6)
@@ -1463,154 +1034,3 @@ def test_lost_answers_of_the_journal_lose_and_double_nothing(world: World, lie: 
             break
     assert told
     world.audit()
-
-
-# Chance
-
-
-class Schedule:
-    """One random history from a seed: a query that is killed, paused, lied to and started again."""
-
-    def __init__(self, world: World, seed: int) -> None:
-        self.world = world
-        self.rng = random.Random(seed)
-        self.seed = seed
-        self.numbers: Counter[str] = Counter()
-        self.attempted: list[PartitionPlan] = []
-        self.in_task = False
-        self.is_nested = False
-        self.rate = 0.0
-        world.on_step = self.on_step
-        world.fault = self.fault
-        world.failing_entries = self.failing_entries
-        world.store.lies_about = self.lies_about
-        self.modes = [self.rng.choice(["all"] * 8 + ["some", "none"]) for _ in range(1000)]
-        self.tells_start = self.rng.random() < 0.8
-
-    def chance(self, probability: float) -> bool:
-        return self.rate > 0 and self.rng.random() < probability * self.rate
-
-    def reads(self, batch: int, count: int) -> range | None:
-        # The same for every replay of the batch, as it would be for a function of the batch id.
-        mode = self.modes[batch % len(self.modes)]
-        if mode == "none":
-            return None
-        return range(count) if mode == "all" else range((count + 1) // 2)
-
-    def send(self) -> None:
-        for _ in range(self.rng.randint(1, 6)):
-            group = self.rng.choice("abcd")
-            self.numbers[group] += 1
-            self.world.send(f"{group}{self.numbers[group]}")
-
-    def on_step(self, event: str) -> None:
-        if self.is_nested or event.startswith("-- killed"):
-            return
-        if self.chance(0.006):
-            raise Crash(event)
-        self.is_nested = True
-        try:
-            if self.chance(0.01):
-                self.world.trace.append("          a pause without heartbeats")
-                self.world.clock.advance(self.rng.choice([3, 12, 35]))
-            if self.chance(0.01):
-                self.world.pass_time(self.rng.choice([3, 12, 35]))
-            if self.chance(0.01):
-                self.world.receive_elsewhere(self.rng.randint(1, 10), self.rng.choice([1, 10, 60]))
-            if self.chance(0.01):
-                self.send()
-            if self.attempted and self.chance(0.02):
-                self.attempt_again(self.rng.choice(self.attempted[-4:]))
-        finally:
-            self.is_nested = False
-
-    def attempt_again(self, plan: PartitionPlan) -> None:
-        self.world.trace.append(f"          another attempt of {plan.epoch}/{plan.partition} {{")
-        try:
-            read(self.world, plan)
-        except SqsFifoError as error:
-            self.world.trace.append(f"          {type(error).__name__}")
-        self.world.trace.append("          }")
-
-    def fault(self, action: str) -> str:
-        if self.chance(0.02):
-            return "refused"
-        if action == "DeleteMessageBatch" and self.chance(0.1):
-            self.world.clock.advance(20)
-            return "refused"
-        return "lost" if self.chance(0.02) else ""
-
-    def failing_entries(self, action: str) -> frozenset[int]:
-        return frozenset(index for index in range(10) if self.chance(0.02))
-
-    def lies_about(self, name: str) -> str:
-        if name.startswith("check/"):
-            return ""
-        return self.rng.choice(["refuse", "raise", "deny"]) if self.chance(0.02) else ""
-
-    def query(self) -> Query:
-        query = Query(self.world, tells_start=self.tells_start, reads=self.reads)
-        query.read = self.task  # type: ignore[method-assign]
-        return query
-
-    def task(self, plan: PartitionPlan) -> list[Row]:
-        """A task with its retries, and now and then a second read."""
-        self.attempted.append(plan)
-        for attempt in range(4):
-            try:
-                rows = read(self.world, plan)
-                if self.chance(0.2):
-                    assert read(self.world, plan) == rows, "a second read gave other rows"
-                return rows
-            except Crash:
-                if self.rng.random() < 0.3 or attempt == 3:
-                    raise
-                self.world.trace.append("          a task was killed")
-                # The driver's heartbeat alone survives.
-                del HandHeartbeat.live[1:]
-            except SqsFifoError as error:
-                self.world.trace.append(f"          a task failed: {error}")
-                if attempt == 3:
-                    raise
-        raise AssertionError("not reached")
-
-    def play(self) -> None:
-        world = self.world
-        self.send()
-        for _ in range(self.rng.randint(2, 6)):
-            self.rate = self.rng.choice([0.5, 1.0, 2.0])
-            try:
-                query = self.query().resume()
-                for _ in range(self.rng.randint(1, 8)):
-                    query.trigger()
-                    if self.rng.random() < 0.5:
-                        self.send()
-            except Crash:
-                pass
-            except SqsFifoError as error:
-                world.trace.append(f"          the query failed: {type(error).__name__}: {error}")
-                if isinstance(error, DataLossError):
-                    raise
-            world.die()
-            if self.rng.random() < 0.4:
-                world.clock.advance(self.rng.choice([5, LAPSE_S, 200]))
-        self.rate = 0.0
-        world.trace.append("          -- the faults are over")
-        self.modes = [*self.modes[: len(world.offsets)], *["all"] * 1000]
-        world.clock.advance(61)
-        self.query().resume().drain()
-
-
-@pytest.mark.parametrize("seed", range(300))
-def test_random_history_gives_each_message_once_in_order(make_world: Callable[..., World], seed: int) -> None:
-    """Kills, pauses, lies, foreign consumers, zombies and failing calls in any order: the audit holds."""
-    dice = random.Random(seed)
-    world = make_world(
-        seed, numPartitions=str(dice.randint(1, 3)), maxMessagesPerTrigger=str(dice.choice([3, 7, 10, 50]))
-    )
-    try:
-        Schedule(world, seed).play()
-        world.audit(allow_forgotten=True)
-    except BaseException:
-        print(f"seed {seed}:", *world.trace, sep="\n")
-        raise

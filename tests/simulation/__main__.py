@@ -1,0 +1,44 @@
+"""Play schedules, replay one, or show that planted bugs are caught.
+
+python -m tests.simulation                        10,000 schedules, on all cores
+python -m tests.simulation --first 500000 --schedules 100000
+python -m tests.simulation --seed 4711            one schedule, with its whole trace
+python -m tests.simulation --mutations            every planted bug until it is caught
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from tests.simulation.mutations import MUTATIONS, plant
+from tests.simulation.runs import hunt, hunt_all, play, play_many
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulate the whole protocol.")
+    parser.add_argument("--schedules", type=int, default=10_000, help="how many to play")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play")
+    parser.add_argument("--seed", type=int, help="play only this one, and print its trace")
+    parser.add_argument("--mutation", choices=[mutation.name for mutation in MUTATIONS], help="plant this bug")
+    parser.add_argument("--mutations", action="store_true", help="plant each bug, and play until it is caught")
+    given = parser.parse_args()
+    mutation = next((each for each in MUTATIONS if each.name == given.mutation), None)
+    if given.mutations:
+        return hunt_all(given.first, given.schedules, given.jobs)
+    if given.seed is not None:
+        if mutation is not None:
+            plant(mutation)
+        schedule = play(given.seed)
+        violations = schedule.laws.violations
+        print(*schedule.world.told(), *(violations or ["no violation"]), sep="\n")
+        return 1 if violations else 0
+    if mutation is not None:
+        return hunt(mutation, given.first, given.schedules)
+    return play_many(given.first, given.schedules, given.jobs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

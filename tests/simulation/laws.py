@@ -1,0 +1,137 @@
+"""The laws, audited from the histories of the queue and of the sinks: as things happen, and when all is over."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.local.events import Event
+from sqs_fifo_spark.message import Receipt
+from sqs_fifo_spark.partition import PartitionPlan
+from sqs_fifo_spark.segment import decode
+from tests.simulation.world import Checkpoint, Row, World
+
+
+class Laws:
+    """What was broken, in `violations`. It listens to the queue from the start."""
+
+    def __init__(self, world: World, *, is_calm: bool) -> None:
+        self.violations: list[str] = []
+        self.is_calm = is_calm
+        """Nothing happens that excuses a lost lease."""
+        self.checkpoints: list[Checkpoint] = []
+        self._world = world
+        self._name: dict[str, str] = {}
+        """What was sent, by message id."""
+        self._delivered: set[str] = set()
+        """What stands in a batch that Spark has committed."""
+        self._gone: set[str] = set()
+        """What expired, was moved to a dead-letter queue, or was deleted by somebody else."""
+        self._ours: set[str] = set()
+        """What our side received last."""
+        self._receives: dict[str, int] = {}
+        """How often it was received, while somebody holds it."""
+        self._shown: dict[tuple[int, int], list[Row]] = {}
+        world.model.on_event(self._on_event)
+        world.on_refused = self._refused
+
+    def violate(self, law: str) -> None:
+        self.violations.append(law)
+        self._world.note(f"!! {law}")
+
+    # As it happens
+
+    def sent(self, row: Row) -> None:
+        self._name[row.message_id] = row.body
+
+    def served(self, plan: PartitionPlan, rows: list[Row]) -> None:
+        """One content: all reads of a partition give the same rows in the same order."""
+        first = self._shown.setdefault((plan.epoch, plan.partition), rows)
+        if rows != first:
+            names = [[row.body for row in each] for each in (first, rows)]
+            self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was {names[0]}, now {names[1]}")
+
+    def committed(self, checkpoint: Checkpoint, batch: int) -> None:
+        self._delivered.update(row.message_id for rows in checkpoint.sink[batch].values() for row in rows)
+
+    def _on_event(self, event: Event) -> None:
+        if not event.queue.startswith("q"):
+            return
+        if event.kind in ("lapsed", "deleted", "expired", "moved_to_dlq") or event.visible_at == event.at:
+            self._receives.pop(event.message_id, None)
+        ours = self._world.is_ours
+        name = self._name.get(event.message_id, event.message_id)
+        if event.kind == "received":
+            self._receives[event.message_id] = event.receive_count
+            (self._ours.add if ours else self._ours.discard)(event.message_id)
+        elif event.kind == "deleted" and ours:
+            if event.message_id not in self._delivered:
+                self.violate(f"delete after commit: {name} is deleted, and in no committed batch")
+        elif event.kind == "lapsed" and self.is_calm and event.message_id in self._ours:
+            self.violate(f"leases: our hold on {name} lapsed while the query lived")
+        elif event.kind in ("expired", "moved_to_dlq", "deleted"):
+            self._gone.add(event.message_id)
+
+    def _refused(self, receipt_handle: str) -> None:
+        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works."""
+        epochs: defaultdict[str, list[Receipt]] = defaultdict(list)
+        for name in self._world.store.under("epochs/"):
+            if Journal.partition_of(name) is not None:
+                epochs[name.rpartition("/")[0]] += decode(self._world.store.objects[name], name).receipts
+        for receipts in epochs.values():
+            used = {each.message_id for each in receipts if each.receipt_handle == receipt_handle}
+            for other in receipts:
+                is_current = other.receive_count == self._receives.get(other.message_id)
+                if other.message_id in used and other.receipt_handle != receipt_handle and is_current:
+                    self.violate(f"settle with the newest handle: {self._name[other.message_id]} had a newer one")
+
+    # When all is over
+
+    def audit(self) -> None:
+        """Judge what the sinks hold, and what is left in the queue and in the journal."""
+        self.audit_sinks()
+        if self._world.depth() != (0, 0):
+            self.violate(f"progress: the queue still has {self._world.depth()} visible and in flight")
+        self._audit_journal()
+
+    def audit_sinks(self) -> None:
+        """Judge what the sinks hold: everything that was sent and not taken away, once, and in order."""
+        everywhere: Counter[str] = Counter()
+        for number, checkpoint in enumerate(self.checkpoints):
+            counts = Counter(row.message_id for rows in checkpoint.rows() for row in rows)
+            doubled = sorted(self._name.get(each, each) for each, count in counts.items() if count > 1)
+            if doubled:
+                self.violate(f"exactly once: twice or more in sink {number}: {doubled}")
+            everywhere.update(counts)
+            self._audit_order(number, checkpoint)
+        lost = sorted(self._name[each] for each in self._name.keys() - everywhere.keys() if each not in self._gone)
+        if lost:
+            self.violate(f"no loss: {lost}")
+        foreign = sorted(everywhere.keys() - self._name.keys())
+        if foreign:
+            self.violate(f"exactly once: in a sink, and never sent: {foreign}")
+
+    def _audit_order(self, number: int, checkpoint: Checkpoint) -> None:
+        last: dict[str, Row] = {}
+        for batch in sorted(checkpoint.sink):
+            places: defaultdict[str, set[int]] = defaultdict(set)
+            for partition in sorted(checkpoint.sink[batch]):
+                for row in checkpoint.sink[batch][partition]:
+                    places[row.group].add(partition)
+                    before = last.get(row.group)
+                    if before and row.sequence < before.sequence:
+                        self.violate(f"order: {row.body} comes after {before.body} in sink {number}, batch {batch}")
+                    last[row.group] = row
+            for group, found in places.items():
+                if len(found) > 1:
+                    self.violate(f"order: group {group} stands in partitions {sorted(found)} of batch {batch}")
+
+    def _audit_journal(self) -> None:
+        """The journal holds only what is not settled. An id of a copy that was deleted since may be left."""
+        journal = self._world.journal()
+        ledger = journal.ledger()
+        if ledger.carried:
+            self.violate(f"bounded: the ledger still carries {dict(ledger.carried)}")
+        left = [name for epoch, names in journal.objects().items() if epoch <= ledger.epoch for name in names]
+        if left:
+            self.violate(f"bounded: left of settled epochs: {left}")

@@ -1,0 +1,109 @@
+"""Many schedules: played on all cores until one breaks a law, or played against a planted bug until it is caught."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import multiprocessing
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tests.simulation.mutations import MUTATIONS, Mutation, plant
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Schedule
+
+CHUNK = 50
+SHOWN = 250
+"""How many of a failing schedule's last steps are printed."""
+
+
+def play(seed: int) -> Schedule:
+    """Return the schedule of `seed`, played. Its laws tell what was violated, its world what happened."""
+    from tests.simulation.schedule import Schedule  # not earlier: a bug may have to be planted first
+
+    schedule = Schedule(seed)
+    schedule.play()
+    return schedule
+
+
+def _play_chunk(first: int, count: int) -> tuple[int, int, list[str], list[str]]:
+    """Play until the first violation; return the first seed, how many were played, the violations and the trace."""
+    logging.disable(logging.CRITICAL)
+    for seed in range(first, first + count):
+        schedule = play(seed)
+        if schedule.laws.violations:
+            return first, seed - first + 1, schedule.laws.violations, schedule.world.told()
+    return first, count, [], []
+
+
+def play_many(first: int, count: int, jobs: int) -> int:
+    """Play schedules and report; return the exit code."""
+    began_at = time.monotonic()
+    done, last = 0, first + count
+    for begin, played, violations, trace in _in_order(first, last, jobs):
+        done += played
+        if violations:
+            seed = begin + played - 1
+            print(*trace[-SHOWN:], sep="\n")
+            for violation in violations:
+                print(f"seed {seed}: {violation}")
+            print(f"Replay it with: python -m tests.simulation --seed {seed}")
+            return 1
+        if done % 1_000 == 0 or done == count:
+            print(
+                f"{done:,} of {count:,} schedules in {time.monotonic() - began_at:,.0f} s, 0 violations"
+                + ("" if done == count else f"; to go on from here: --first {first + done} --schedules {count - done}"),
+                flush=True,
+            )
+    return 0
+
+
+def _in_order(first: int, last: int, jobs: int) -> Iterator[tuple[int, int, list[str], list[str]]]:
+    """Play chunks on `jobs` processes and yield their results by seed, without queueing more than is under way."""
+    begins = iter(range(first, last, CHUNK))
+    if jobs == 1:
+        for begin in begins:
+            yield _play_chunk(begin, min(CHUNK, last - begin))
+        return
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        under_way = []
+        for begin in begins:
+            under_way.append(pool.submit(_play_chunk, begin, min(CHUNK, last - begin)))
+            if len(under_way) > 2 * jobs:
+                yield under_way.pop(0).result()
+        for future in under_way:
+            yield future.result()
+
+
+def hunt(mutation: Mutation, first: int, count: int) -> int:
+    """Play with the bug planted until it is caught; the exit code says whether it was."""
+    plant(mutation)
+    logging.disable(logging.CRITICAL)
+    for seed in range(first, first + count):
+        violations = play(seed).laws.violations
+        if violations:
+            print(f"caught after {seed - first + 1:5,} schedules: {mutation.name} (seed {seed}: {violations[0][:80]})")
+            return 0
+    print(f"NOT caught in {count:,} schedules: {mutation.name}")
+    return 1
+
+
+def hunt_all(first: int, count: int, jobs: int) -> int:
+    """Hunt every planted bug, each in a process of its own, for what is imported stays imported."""
+
+    def run(mutation: Mutation) -> int:
+        command = [sys.executable, "-m", "tests.simulation", "--mutation", mutation.name]
+        command += ["--first", str(first), "--schedules", str(count)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        print((done.stdout + done.stderr).strip(), flush=True)
+        return done.returncode
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        missed = sum(code != 0 for code in pool.map(run, MUTATIONS))
+    print(f"{len(MUTATIONS) - missed} of {len(MUTATIONS)} planted bugs caught")
+    return 1 if missed else 0

@@ -1,0 +1,485 @@
+"""One schedule: what a seed makes of a queue, a query that is killed and started again, and everybody around it."""
+
+from __future__ import annotations
+
+import random
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from sqs_fifo_spark.errors import DataLossError, EpochSettledError, JournalCorruptError, SqsFifoError
+from sqs_fifo_spark.local import SqsError
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.partition import PartitionPlan
+from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
+from tests.simulation.laws import Laws
+from tests.simulation.spark import ConcurrentUpdateError, Query, read
+from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
+
+GROUPS = "abcde"
+MAX_FAILURES = 4
+"""Spark's `spark.task.maxFailures`."""
+PAUSES_S = (1, 5, 12, 31, 100)
+LONGEST_DRAIN = 150
+"""Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
+
+CALL_FAULTS = ("refused", "throttled", "lost", "entry", "short", "slow")
+STORE_FAULTS = ("refuse", "raise", "deny", "fails", "slow store")
+# What happens around the calls. Those of the first line do no harm to a lease.
+CHAOS = {
+    "send": 3, "resend": 1, "receive elsewhere": 3, "copy of a task": 4,
+    "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "new checkpoint": 1,
+}  # fmt: skip
+HARMLESS = frozenset({"send", "resend", "receive elsewhere", "copy of a task", "short"})
+
+
+Errors = type[Exception] | tuple[type[Exception], ...]
+
+
+class TaskFailedError(Exception):
+    """A task failed as often as Spark allows, so Spark stops the query."""
+
+
+@dataclass
+class Climate:
+    """How often each thing happens in one schedule. Many things never do, so that the others get room."""
+
+    calls: Mapping[str, float]
+    chaos: Mapping[str, float]
+    steps_between: int
+
+    @classmethod
+    def draw(cls, rng: random.Random, *, is_calm: bool) -> Climate:
+        def rate(kind: str) -> float:
+            return 0.0 if (is_calm and kind not in HARMLESS) or rng.random() < 0.5 else rng.uniform(0.2, 1.0)
+
+        return cls(
+            {kind: 0.06 * rate(kind) for kind in (*CALL_FAULTS, *STORE_FAULTS)},
+            {kind: weight * rate(kind) for kind, weight in CHAOS.items()},
+            rng.choice((8, 20, 50)),
+        )
+
+
+CLEAR = Climate({}, {}, 1 << 30)
+
+
+class Attempt:
+    """One attempt of a task, in a process of its own."""
+
+    def __init__(self, plan: PartitionPlan) -> None:
+        self.plan = plan
+        self.rows: list[Row] | None = None
+        self.error: Exception | None = None
+        self.thread: Thread
+
+
+class SimulatedQuery(Query):
+    """A query whose tasks are processes, with retries; a sink that may be slow, and functions that read twice."""
+
+    def __init__(self, schedule: Schedule, checkpoint: Checkpoint, **arguments: Any) -> None:
+        super().__init__(schedule.world, checkpoint=checkpoint, **arguments)
+        self._schedule = schedule
+
+    def read_all(self, plans: list[PartitionPlan]) -> Mapping[int, list[Row]]:
+        schedule = self._schedule
+        rng = schedule.rng
+        if rng.random() < 0.1 and plans and plans != self.plans(len(self.offsets) - 1)[: len(plans)]:
+            schedule.laws.violate("one content: the same batch is planned in another way")
+        rows: dict[int, list[Row]] = {}
+        for _ in range(rng.choice((1, 1, 1, 2))):
+            rows = self._run_tasks(plans, slots=rng.randint(1, 3))
+        return rows
+
+    def _run_tasks(self, plans: list[PartitionPlan], *, slots: int) -> dict[int, list[Row]]:
+        schedule = self._schedule
+        rows: dict[int, list[Row]] = {}
+        failures: Counter[int] = Counter()
+        pending, running = list(plans), list[Attempt]()
+        while pending or running:
+            while pending and len(running) < slots:
+                running.append(schedule.launch(pending.pop(0)))
+            schedule.hub.wait_until(lambda: any(attempt.thread.is_done for attempt in running))  # noqa: B023
+            over = [attempt for attempt in running if attempt.thread.is_done]
+            running = [attempt for attempt in running if attempt not in over]
+            for attempt in over:
+                index = attempt.plan.partition
+                if attempt.rows is not None:
+                    rows[index] = attempt.rows
+                    continue
+                failures[index] += 1
+                if failures[index] == MAX_FAILURES:
+                    raise TaskFailedError(f"partition {index}: {attempt.error or 'killed'}")
+                pending.append(attempt.plan)
+        return rows
+
+    def latest_offset(self, start: Offset) -> Offset:
+        found = super().latest_offset(start)
+        self._schedule.owned_once.add(self._schedule.hub.current_process)
+        return found
+
+    def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
+        if self._schedule.rng.random() < 0.15:
+            self._schedule.hub.sleep(self._schedule.rng.choice(PAUSES_S))
+        super().to_sink(batch, rows)
+
+    def run(self, batch: int) -> None:
+        super().run(batch)
+        self._schedule.laws.committed(self.checkpoint, batch)
+
+
+class Schedule:
+    """One history from a seed: `play` it, and `laws` tells what was violated, `world.told()` what happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = rng = random.Random(seed)
+        self.is_calm = rng.random() < 0.15
+        self.climate = Climate.draw(rng, is_calm=self.is_calm)
+        self.hub = Hub(rng)
+        self.world = self._make_world(rng)
+        self.laws = Laws(self.world, is_calm=self.is_calm)
+        self.checkpoint = Checkpoint()
+        self.laws.checkpoints.append(self.checkpoint)
+        self.tells_start = rng.random() < 0.7
+        self._modes = [rng.choice(["all"] * 8 + ["some", "none"]) for _ in range(200)]
+        self._numbers: Counter[str] = Counter()
+        self._deduplication_ids: list[tuple[str, str]] = []
+        self._elsewhere: list[dict[str, Any]] = []
+        self._recent: list[PartitionPlan] = []
+        self._plans: dict[Process, PartitionPlan] = {}
+        self._with_rivals: set[Process] = set()
+        self.owned_once: set[Process] = set()
+        self._launched: Counter[tuple[int, int]] = Counter()
+        self._queries = 0
+        self._query: Thread | None = None
+
+    def _make_world(self, rng: random.Random) -> World:
+        attributes = {}
+        if not self.is_calm and rng.random() < 0.1:
+            attributes["MessageRetentionPeriod"] = str(rng.choice((60, 120, 300)))
+        world = World(
+            self.seed,
+            clock=self.hub,
+            attributes=attributes,
+            numPartitions=str(rng.randint(1, 3)),
+            maxMessagesPerTrigger=str(rng.choice((3, 7, 10, 50))),
+        )
+        if not self.is_calm and rng.random() < 0.1:
+            dead = world.create_queue("dead.fifo").rpartition("/")[2]
+            policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:{dead}","maxReceiveCount":"3"}}'
+            world.model.call("SetQueueAttributes", {"QueueUrl": world.url, "Attributes": {"RedrivePolicy": policy}})
+        world.actor = lambda: self.hub.current_name
+        world.on_step = lambda event: self.hub.step()
+        world.poll = self._poll
+        world.fault = self._fault
+        world.failing_entries = lambda action: frozenset(i for i in range(10) if self._happens("entry"))
+        world.receive_share = lambda: rng.random() if self._happens("short") else 1.0
+        world.store.lies_about = self._lie
+        world.store.fails = lambda call: self._happens("fails", 0.2) or self._slows("slow store")
+        return world
+
+    # The faults of calls
+
+    def _happens(self, kind: str, factor: float = 1.0) -> bool:
+        probability = self.climate.calls.get(kind, 0.0)
+        return probability > 0 and self.rng.random() < probability * factor
+
+    def _slows(self, kind: str) -> bool:
+        """Maybe let the process wait for its call; never fail."""
+        if self._happens(kind, 0.3):
+            pause_s = self.rng.choice(PAUSES_S)
+            self.world.note(f"the call takes {pause_s} s")
+            self.hub.sleep(pause_s)
+        return False
+
+    def _fault(self, action: str) -> str:
+        self._slows("slow")
+        return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind)), "")
+
+    def _lie(self, name: str) -> str:
+        self._slows("slow store")
+        if name.startswith("check/"):
+            return ""
+        return next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind)), "")
+
+    def _poll(self, seconds: float) -> None:
+        model, url = self.world.model, self.world.url
+        deadline = self.hub.now() + seconds
+        while self.hub.now() < deadline and not model.has_deliverable(url):
+            next_at = min(deadline, model.next_change_at(url) or deadline)
+            self.hub.wait_until(lambda: model.has_deliverable(url), max(0.0, next_at - self.hub.now()))
+
+    # What happens around
+
+    def _chaos(self) -> None:
+        kinds = [kind for kind, weight in self.climate.chaos.items() if weight]
+        if not kinds:
+            return
+        weights = [self.climate.chaos[kind] for kind in kinds]
+        kind = self.rng.choices(kinds, weights)[0]
+        actions: dict[str, Callable[[], None]] = {
+            "send": self._send,
+            "resend": self._resend,
+            "receive elsewhere": self._receive_elsewhere,
+            "copy of a task": self._copy_a_task,
+            "kill the query": self._kill_query,
+            "kill a task": self._kill_task,
+            "stall": self._stall,
+            "jump": self._jump,
+            "rival": self._start_rival,
+            "new checkpoint": self._start_anew,
+        }
+        actions[kind]()
+
+    def _send(self) -> None:
+        for _ in range(self.rng.randint(1, 5)):
+            group = self.rng.choice(GROUPS)
+            self._numbers[group] += 1
+            body = f"{group}{self._numbers[group]}"
+            self._deduplication_ids.append((body, f"id-{body}"))
+            self.laws.sent(self.world.put(body, f"id-{body}"))
+        self.world.note(f"a producer sent up to {dict(self._numbers)}")
+
+    def _resend(self) -> None:
+        """A producer that got no answer sends again. SQS knows the id for five minutes; then it is a new message."""
+        body, deduplication_id = self.rng.choice(self._deduplication_ids)
+        self.world.note(f"a producer sends {body} again")
+        self.laws.sent(self.world.put(body, deduplication_id))
+
+    def _receive_elsewhere(self) -> None:
+        """Somebody else's consumer receives, and later lets lapse, gives back or deletes what it has."""
+        if self._elsewhere and self.rng.random() < 0.5:
+            handle = {"QueueUrl": self.world.url, "ReceiptHandle": self._elsewhere.pop(0)["ReceiptHandle"]}
+            if self.rng.random() < 0.3:
+                self.world.note("somebody else deletes a message, if it is still held")
+                self._try_elsewhere("DeleteMessage", handle)
+            else:
+                self.world.note("somebody else gives a message back, if it is still held")
+                self._try_elsewhere("ChangeMessageVisibility", {**handle, "VisibilityTimeout": 0})
+        else:
+            self._elsewhere += self.world.receive_elsewhere(self.rng.randint(1, 10), self.rng.choice((1, 10, 60)))
+
+    def _try_elsewhere(self, action: str, request: dict[str, Any]) -> None:
+        try:
+            self.world.model.call(action, request)
+        except SqsError as error:
+            self.world.note(f"refused: {error.query_code}")
+
+    def _copy_a_task(self) -> None:
+        """A speculative copy, a repeat after success, or a leftover of an epoch long settled."""
+        tasks = self._processes("task")
+        if tasks and self.rng.random() < 0.7:
+            self.launch(self._plans[self.rng.choice(tasks)], is_retried=True)
+        elif self._recent:
+            self.launch(self.rng.choice(self._recent[-5:]), is_retried=True)
+
+    def _kill_query(self) -> None:
+        if self._query is not None and not self._query.is_done:
+            self._end_query(self._query.process)
+
+    def _end_query(self, process: Process) -> None:
+        self.world.note(f"kill -9 of {process.name}")
+        self.hub.kill(process)
+        for task in self._processes("task"):
+            if self.rng.random() < 0.5:
+                self.hub.kill(task)
+
+    def _processes(self, kind: str) -> list[Process]:
+        return [process for process in self.hub.alive() if process.name.startswith(kind)]
+
+    def _kill_task(self) -> None:
+        tasks = self._processes("task")
+        if tasks:
+            task = self.rng.choice(tasks)
+            self.world.note(f"kill -9 of {task.name}")
+            self.hub.kill(task)
+
+    def _stall(self) -> None:
+        process = self.rng.choice(self.hub.alive() or [Process("nobody")])
+        pause_s = self.rng.choice(PAUSES_S)
+        self.world.note(f"{process.name} stands still for {pause_s} s")
+        process.stalled_until = self.hub.now() + pause_s
+
+    def _jump(self) -> None:
+        pause_s = self.rng.choice(PAUSES_S)
+        self.world.note(f"everybody stands still for {pause_s} s")
+        self.hub.advance(pause_s)
+
+    def _start_rival(self) -> None:
+        """The cluster takes the driver for dead and starts it again, while it lives."""
+        if len(self._processes("query")) < 2:
+            self.start_query()
+
+    def _start_anew(self) -> None:
+        """A new query, with a checkpoint of its own, on the old journal: the old one is not started again."""
+        if len(self.laws.checkpoints) < 2 and len(self._processes("query")) < 2:
+            self.world.note("a new checkpoint")
+            for process in self._processes("query"):
+                if process not in self.owned_once:
+                    self._end_query(process)  # or it might take the journal over from the new one
+            self.checkpoint = Checkpoint()
+            self.laws.checkpoints.append(self.checkpoint)
+            self.start_query()
+
+    # Processes of ours
+
+    def start_query(self, *, until_drained: bool = False) -> Thread:
+        self._queries += 1
+        process = Process(f"query {self._queries}")
+        rivals = self._processes("query")
+        if rivals:
+            self._with_rivals.update([process, *rivals])
+        checkpoint, triggers = self.checkpoint, self.rng.randint(1, 8)
+        # What an earlier query has sealed counts as read, so a later one that takes it over reads it all.
+        is_first = checkpoint is self.laws.checkpoints[0]
+        reads = self._reads if is_first else lambda batch, count: range(count)
+        available_now = not until_drained and self.rng.random() < 0.15
+
+        def run() -> None:
+            try:
+                query = SimulatedQuery(
+                    self, checkpoint, tells_start=self.tells_start, available_now=available_now, reads=reads
+                ).resume()
+                if until_drained:
+                    self._drain(query)
+                    return
+                for _ in range(triggers):
+                    if not query.trigger() and available_now:
+                        break
+                    self.hub.sleep(self.rng.choice((0, 0, 0, 1, 5)))
+            except Exception as error:
+                self._query_failed(process, error)
+
+        self.world.note(f"{process.name} starts{' with AvailableNow' if available_now else ''}")
+        self._query = self.hub.spawn(process, run)
+        return self._query
+
+    def _drain(self, query: Query) -> None:
+        for _ in range(LONGEST_DRAIN):
+            if not query.trigger() and self.world.depth() == (0, 0):
+                return
+        self.laws.violate(f"progress: {self.world.depth()} are left after {LONGEST_DRAIN} micro-batches")
+
+    def _reads(self, batch: int, count: int) -> range | None:
+        # The same for every replay of the batch, as it would be for a function of the batch id.
+        mode = self._modes[batch] if batch < len(self._modes) else "all"
+        if mode == "none":
+            return None
+        return range(count) if mode == "all" else range((count + 1) // 2)
+
+    def launch(self, plan: PartitionPlan, *, is_retried: bool = False) -> Attempt:
+        """Start an attempt of a task. `is_retried` says that nobody else tries again if it fails."""
+        key = plan.epoch, plan.partition
+        self._launched[key] += 1
+        attempt = Attempt(plan)
+        process = Process(f"task {plan.epoch}/{plan.partition} #{self._launched[key]}")
+
+        def run() -> None:
+            try:
+                rows = read(self.world, plan)
+            except Exception as error:
+                attempt.error = error
+                self._task_failed(process, error)
+                if is_retried:
+                    self.launch(plan)
+            else:
+                self.laws.served(plan, rows)
+                attempt.rows = rows
+
+        self._recent.append(plan)
+        self._plans[process] = plan
+        attempt.thread = self.hub.spawn(process, run)
+        return attempt
+
+    def _task_failed(self, process: Process, error: Exception) -> None:
+        self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
+        if not isinstance(error, EpochSettledError):  # a leftover's proper end
+            self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
+
+    def _query_failed(self, process: Process, error: Exception) -> None:
+        self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
+        # Of two runs that start at once, one may own the journal after the other has committed more than it knows of.
+        never = JournalCorruptError if process in self._with_rivals else (DataLossError, JournalCorruptError)
+        self._judge(process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=never)
+
+    def _judge(self, process: Process, error: Exception, expected: Errors, *, never: Errors) -> None:
+        if not isinstance(error, expected):
+            self.world.note("".join(traceback.format_exception(error)))
+        if not isinstance(error, expected) or isinstance(error, never) or self.laws.is_calm:
+            self.laws.violate(f"spoken errors: {process.name} ended with {type(error).__name__}: {error}")
+
+    # The whole
+
+    def play(self) -> None:
+        """Let it happen, until all is audited or the first law is broken."""
+        with self._in_place():
+            try:
+                self._play()
+            except DeadlockError as error:
+                self.laws.violate(f"progress: they wait for ever: {error}")
+            finally:
+                self.hub.end()
+
+    def _play(self) -> None:
+        hub, rng = self.hub, self.rng
+        hub.chaos = self._chaos
+        hub.next_chaos = lambda: rng.randint(1, 2 * self.climate.steps_between)
+        for _ in range(rng.randint(1, 6)):
+            self._send()
+        for _ in range(1 if self.is_calm else rng.randint(1, 4)):
+            self.start_query()
+            self._run_query()
+            if self.laws.violations:
+                return
+            if self._query is not None:
+                self.laws.is_calm = False
+                self._end_query(self._query.process)
+            if rng.random() < 0.4:
+                self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
+        self.world.note("-- the faults are over")
+        self.climate = CLEAR
+        self._modes = self._modes[: len(self.laws.checkpoints[0].offsets)]  # a batch that runs again runs as before
+        hub.advance(61)  # what others hold
+        for _ in range(2):
+            self.start_query(until_drained=True)
+            self._run_query()
+            hub.run(lambda: bool(self.laws.violations) or len(hub.alive()) <= 0)
+            if self.laws.violations:
+                return
+            # What leftovers of tasks wrote, and the ledger of the last epoch, go with the next commit.
+            self._send()
+        self.start_query(until_drained=True)
+        self._run_query()
+        if not self.laws.violations:
+            self.laws.audit()
+
+    def _run_query(self) -> None:
+        self.hub.run(lambda: bool(self.laws.violations) or self._query is None or self._query.is_done)
+
+    def _let_pass(self, seconds: float) -> None:
+        until = self.hub.now() + seconds
+        timer = self.hub.spawn(Process("time"), lambda: self.hub.sleep(seconds))
+        self.hub.run(lambda: timer.is_done or bool(self.laws.violations) or self.hub.now() >= until)
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Put the simulated parts where the real ones are, and take every random number from the seed."""
+        dice = random.Random(f"{self.seed}/ids")
+        random.seed(self.seed)  # tenacity's pauses
+
+        def new_id() -> uuid.UUID:
+            return uuid.UUID(int=dice.getrandbits(128), version=4)
+
+        with (
+            mock.patch("uuid.uuid4", new_id),
+            mock.patch("sqs_fifo_spark.lease.threading", Threading(self.hub)),
+            mock.patch("sqs_fifo_spark.epoch.threading", Threading(self.hub)),
+            mock.patch("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4),
+            mock.patch("sqs_fifo_spark.aws.sqs_client", return_value=self.world.client),
+        ):
+            yield

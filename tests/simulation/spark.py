@@ -1,0 +1,142 @@
+"""Spark's own order of calls, for one run of a streaming query, and one attempt of a task."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+
+from sqs_fifo_spark.driver import Driver
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.partition import PartitionPlan, serve
+from sqs_fifo_spark.queue import Queue
+from tests.simulation.world import Checkpoint, Row, World
+
+
+class ConcurrentUpdateError(Exception):
+    """Another run of the same query has written this batch to the checkpoint's log first: Spark stops this one."""
+
+
+class Query:
+    """One run of a streaming query, from what the checkpoint says.
+
+    `tells_start` is Spark 4.2 and later; before, `latestOffset` has no arguments and a restart asks for
+    `partitions(x, x)`. `reads` says which partitions of a batch are read; None means that not even the plan is
+    asked for.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        checkpoint: Checkpoint | None = None,
+        tells_start: bool = True,
+        available_now: bool = False,
+        reads: Callable[[int, int], range | None] = lambda batch, count: range(count),
+    ) -> None:
+        self.world = world
+        self.checkpoint = checkpoint or world.checkpoint
+        self.driver = Driver(
+            world.options,
+            queue=Queue(world.options, world.clock),
+            store=lambda: world.store,
+            clock=world.clock,
+        )
+        # Spark looks at the logs when it starts, and goes on from there by itself.
+        self.offsets = list(self.checkpoint.offsets)
+        self._tells_start = tells_start
+        self._reads = reads
+        self._initial: Offset | None = None
+        if available_now:
+            self.driver.prepare_available_now()
+
+    def resume(self) -> Query:
+        """Do what Spark does first: run the last batch again, if it was not committed."""
+        if self.offsets and not self._tells_start:
+            assert self.driver.plan(self.offsets[-1], self.offsets[-1]) == []
+        if self.offsets and len(self.offsets) - 1 not in self.checkpoint.committed:
+            self.run(len(self.offsets) - 1)
+        return self
+
+    def trigger(self) -> bool:
+        """Construct and run the next batch; return False when there is nothing new."""
+        batch = len(self.offsets)
+        start = self.start_of(batch)
+        end = self.latest_offset(start)
+        if end == start:
+            return False
+        self.log(end)
+        if batch:
+            self.driver.commit(self.offsets[batch - 1])
+        self.run(batch)
+        return True
+
+    def latest_offset(self, start: Offset) -> Offset:
+        if self._tells_start:
+            return self.driver.latest_offset(start, self.world.options.max_messages_per_trigger)
+        return self.driver.latest_offset(None)
+
+    def log(self, end: Offset) -> None:
+        """Write the next batch's end to the offset log, which takes each batch once."""
+        batch = len(self.offsets)
+        if len(self.checkpoint.offsets) != batch:
+            raise ConcurrentUpdateError(f"batch {batch} is planned already")
+        self.checkpoint.offsets.append(end)
+        self.offsets.append(end)
+        self.world.step(f"-- batch {batch} is {end.epoch}/{end.partitions}")
+
+    def start_of(self, batch: int) -> Offset:
+        if batch:
+            return self.offsets[batch - 1]
+        self._initial = self._initial or self.driver.initial_offset()
+        return self._initial
+
+    def plans(self, batch: int) -> list[PartitionPlan]:
+        return self.driver.plan(self.start_of(batch), self.offsets[batch])
+
+    def run(self, batch: int) -> None:
+        wanted = self._reads(batch, self.offsets[batch].partitions)
+        rows: Mapping[int, list[Row]] = {}
+        if wanted is not None:
+            plans = self.plans(batch)
+            self.world.step(f"-- batch {batch} is planned")
+            rows = self.read_all([plans[index] for index in wanted if index < len(plans)])
+        self.world.step(f"-- batch {batch} is read")
+        self.to_sink(batch, dict(rows))
+        self.world.step(f"-- batch {batch} is in the sink")
+        if batch in self.checkpoint.committed:
+            raise ConcurrentUpdateError(f"batch {batch} is committed already")
+        self.checkpoint.committed.add(batch)
+
+    def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
+        """Write a batch to a sink that skips a batch id that it has."""
+        self.checkpoint.sink.setdefault(batch, rows)
+
+    def read_all(self, plans: list[PartitionPlan]) -> Mapping[int, list[Row]]:
+        """Return the rows of the partitions that `plans` are for."""
+        return {plan.partition: self.read(plan) for plan in plans}
+
+    def read(self, plan: PartitionPlan) -> list[Row]:
+        return read(self.world, plan)
+
+    def drain(self, limit: int = 400) -> Query:
+        """Trigger until there is nothing new and nothing in the queue, and the journal says so too.
+
+        What the probe deletes leaves the ledger with the next commit, so one more message is sent for that.
+        """
+        for _ in range(limit):
+            if not self.trigger() and self.world.depth() == (0, 0):
+                if not self.driver.report()["unconfirmedDeletes"] and self.world.journal().ledger().unconfirmed:
+                    self.world.send("last1")
+                else:
+                    return self
+        raise AssertionError(f"not drained: {self.world.depth()} after {limit} triggers")
+
+
+def read(world: World, plan: PartitionPlan) -> list[Row]:
+    """One attempt of a task, in a process of its own."""
+    plan = pickle.loads(pickle.dumps(plan))
+    queue = Queue(world.options, world.clock)
+    batch = serve(plan, queue, Journal(world.store, plan.journal), world.options, world.clock)
+    columns = [batch.column(name).to_pylist() for name in ("messageId", "messageGroupId", "sequenceNumber", "body")]
+    return [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]

@@ -1,0 +1,268 @@
+"""What is left when processes die: a queue, a journal's store, checkpoints and their sinks. And what went wrong there.
+
+Every call of queue and store is a step before and after its effect; `World.on_step` is told of each, and may raise.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.local import FifoModel, SqsError
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.options import parse_source_options
+
+VISIBILITY_S = 30
+LAPSE_S = VISIBILITY_S + 1
+BEGAN_AT = 1_700_000_000
+
+ACTIONS = {
+    "change_message_visibility_batch": "ChangeMessageVisibilityBatch",
+    "delete_message_batch": "DeleteMessageBatch",
+    "get_queue_attributes": "GetQueueAttributes",
+    "receive_message": "ReceiveMessage",
+}
+_REFUSALS = {"refused": ("InternalFailure", 500), "throttled": ("ThrottlingException", 400)}
+
+
+Names = list[str]
+
+
+class Row(NamedTuple):
+    message_id: str
+    group: str
+    sequence: int
+    body: str
+
+
+@dataclass
+class Checkpoint:
+    """A query's offset log and commit log, and a sink that honours batch ids. Rows by batch and partition."""
+
+    offsets: list[Offset] = field(default_factory=list)
+    committed: set[int] = field(default_factory=set)
+    sink: dict[int, dict[int, list[Row]]] = field(default_factory=dict)
+
+    def rows(self) -> Iterator[list[Row]]:
+        for batch in sorted(self.sink):
+            for partition in sorted(self.sink[batch]):
+                yield self.sink[batch][partition]
+
+
+class MemoryStore:
+    """A journal's store in memory; each call is a step before and after its effect."""
+
+    location = "memory"
+
+    def __init__(self, step: Callable[[str], None]) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.lies_about: Callable[[str], str] = lambda name: ""
+        """What becomes of a put: "refuse" fails before its effect, "raise" after it, "deny" says it was there."""
+        self.fails: Callable[[str], bool] = lambda call: False
+        """Whether any other call fails."""
+        self._step = step
+
+    def get(self, name: str) -> bytes | None:
+        self._before("get", name)
+        return self.objects.get(name)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        self._before("get", name)
+        data = self.objects.get(name)
+        return None if data is None else data[start : start + length]
+
+    def list(self, prefix: str) -> list[str]:
+        self._before("list", prefix)
+        return sorted(name for name in self.objects if name.startswith(f"{prefix}/"))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self._step(f"before put {name}")
+        lie = self.lies_about(name)
+        if lie == "refuse":
+            raise JournalUnavailableError(f"cannot write '{name}'")
+        is_new = self.objects.setdefault(name, data) is data
+        self._step(f"after put {name}{'' if is_new else ': taken'}")
+        if lie == "raise":
+            raise JournalUnavailableError(f"no answer about '{name}'")
+        return is_new and lie != "deny"
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._before("drop", name)
+            self.objects.pop(name, None)
+
+    def under(self, prefix: str) -> Names:
+        return sorted(name for name in self.objects if name.startswith(prefix))
+
+    def _before(self, call: str, name: str) -> None:
+        self._step(f"before {call} {name}")
+        if self.fails(call):
+            raise JournalUnavailableError(f"cannot {call} '{name}'")
+
+
+class SqsClient:
+    """boto3's client, as far as `Queue` uses it, over the model."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
+        action = ACTIONS[operation]
+        return lambda **request: self._world.call_sqs(action, request)
+
+
+class World:
+    """One queue and all that is durable around it."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        clock: ManualClock | None = None,
+        attributes: dict[str, str] | None = None,
+        **options: str,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.model = FifoModel(self.clock, random.Random(seed))
+        self.url = self.create_queue("q.fifo", **(attributes or {}))
+        self.options = parse_source_options(
+            {
+                "queueUrl": self.url,
+                "journalLocation": "/journal",
+                "visibilityTimeoutSeconds": str(VISIBILITY_S),
+                "waitTimeSeconds": "10",
+                **options,
+            }
+        )
+        self.store = MemoryStore(self.step)
+        self.client = SqsClient(self)
+        self.trace: list[tuple[float, str, str]] = []
+        self.events: list[Any] = []
+        self.model.on_event(self.events.append)
+        self.on_step: Callable[[str], None] = lambda event: None
+        self.actor: Callable[[], str] = lambda: ""
+        """Who takes the step."""
+        self.fault: Callable[[str], str] = lambda action: ""
+        """What becomes of a call: "refused" and "throttled" have no effect, of a "lost" one the answer is."""
+        self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
+        self.receive_share: Callable[[], float] = lambda: 1.0
+        self.on_refused: Callable[[str], None] = lambda receipt_handle: None
+        """Told of each handle with which a delete was refused."""
+        self.poll: Callable[[float], None] = self.clock.advance
+        """Wait for messages, for so many seconds at most."""
+        self.is_ours = False
+        """Whether the call of the model that is under way is the query's, and not somebody else's."""
+        self.sent: list[Row] = []
+        self.checkpoint = Checkpoint()
+
+    # Steps
+
+    def note(self, event: str) -> None:
+        """Write a line of the trace."""
+        self.trace.append((self.clock.now() - BEGAN_AT, self.actor(), event))
+
+    def step(self, event: str) -> None:
+        self.note(event)
+        self.on_step(event)
+
+    def told(self) -> list[str]:
+        """Return the trace, a line for each step: time in seconds, who, what."""
+        return [f"{at:9.2f}  {who:24} {event}" for at, who, event in self.trace]
+
+    # The queue
+
+    def create_queue(self, name: str, **attributes: str) -> str:
+        request = {"QueueName": name, "Attributes": {"FifoQueue": "true", **attributes}}
+        url: str = self.model.call("CreateQueue", request)["QueueUrl"]
+        return url
+
+    def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        self.step(f"before {action}")
+        fault = self.fault(action)
+        if fault in _REFUSALS:
+            self.note(f"{action} is {fault}")
+            code, status = _REFUSALS[fault]
+            raise _client_error(action, code, "", status)
+        try:
+            answer = self._call_model(action, request)
+            if not answer and request.get("WaitTimeSeconds"):
+                self.poll(request["WaitTimeSeconds"])
+                answer = self._call_model(action, request)
+        except SqsError as error:
+            self.note(f"{action}: {error.query_code}: {error.message}")
+            raise _client_error(action, error.query_code, error.message, error.status) from None
+        failed = [entry["Code"] for entry in answer.get("Failed", ())]
+        if action == "DeleteMessageBatch":
+            handles = {entry["Id"]: entry["ReceiptHandle"] for entry in request["Entries"]}
+            for entry in answer.get("Failed", ()):
+                if entry["SenderFault"]:
+                    self.on_refused(handles[entry["Id"]])
+        self.step(f"after {action} {[m['Body'] for m in answer.get('Messages', ())] or ''}{failed or ''}{fault}")
+        if fault == "lost":
+            raise ReadTimeoutError(endpoint_url=self.url)
+        return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
+
+    def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        self.is_ours = True
+        try:
+            return self.model.call(
+                action,
+                request,
+                failing_entries=self.failing_entries(action) if action.endswith("Batch") else frozenset(),
+                receive_share=self.receive_share() if action == "ReceiveMessage" else 1.0,
+            )
+        finally:
+            self.is_ours = False
+
+    def send(self, *bodies: str) -> None:
+        """Send messages whose group is the letters of the body, such as "a" for "a7"."""
+        for body in bodies:
+            self.sent.append(self.put(body, str(len(self.sent))))
+
+    def put(self, body: str, deduplication_id: str) -> Row:
+        """Send one message as a producer does, and return what the queue says it is."""
+        group = body.rstrip("0123456789")
+        request = {
+            "QueueUrl": self.url,
+            "MessageBody": body,
+            "MessageGroupId": group,
+            "MessageDeduplicationId": deduplication_id,
+        }
+        answer = self.model.call("SendMessage", request)
+        return Row(answer["MessageId"], group, int(answer["SequenceNumber"]), body)
+
+    def receive_elsewhere(self, limit: int = 10, visibility_timeout_s: int = VISIBILITY_S) -> list[dict[str, Any]]:
+        """A plain consumer, somebody else's, receives."""
+        request = {
+            "QueueUrl": self.url,
+            "MaxNumberOfMessages": limit,
+            "VisibilityTimeout": visibility_timeout_s,
+            "MessageSystemAttributeNames": ["All"],
+        }
+        found: list[dict[str, Any]] = self.model.call("ReceiveMessage", request).get("Messages", [])
+        self.note(f"somebody else receives {[message['Body'] for message in found]} for {visibility_timeout_s} s")
+        return found
+
+    def depth(self) -> tuple[int, int]:
+        """How many messages are visible, and how many in flight."""
+        shown = self.model.call("GetQueueAttributes", {"QueueUrl": self.url, "AttributeNames": ["All"]})["Attributes"]
+        return int(shown["ApproximateNumberOfMessages"]), int(shown["ApproximateNumberOfMessagesNotVisible"])
+
+    # What was written
+
+    def journal(self) -> Journal:
+        found = Journal.find(self.store, f"arn:aws:sqs:us-east-1:000000000000:{self.url.rpartition('/')[2]}")
+        assert found is not None
+        return found
+
+
+def _client_error(action: str, code: str, message: str, status: int) -> ClientError:
+    return ClientError(
+        {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}, action
+    )

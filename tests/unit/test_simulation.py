@@ -1,0 +1,181 @@
+"""The simulation itself: that it repeats what a seed says, that its laws can be broken, and a first helping of it."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sqs_fifo_spark
+from sqs_fifo_spark.partition import PartitionPlan
+from tests.simulation.hub import DeadlockError, Hub, Process, Threading
+from tests.simulation.laws import Laws
+from tests.simulation.mutations import MUTATIONS, Mutation, planted_source
+from tests.simulation.runs import play
+from tests.simulation.world import Checkpoint, Row, World
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def simulation(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_schedules_break_no_law(first: int) -> None:
+    """Kills, stalls, lies, rivals, copies and strangers in any order: every law holds."""
+    for seed in range(first, first + 20):
+        schedule = play(seed)
+        violations = schedule.laws.violations
+        assert not violations, "\n".join([f"seed {seed}", *schedule.world.told()[-200:], *violations])
+
+
+def test_a_seed_gives_the_same_history_in_every_process() -> None:
+    """What fails on one machine can be replayed on another."""
+    first, second = (simulation("--seed", "17", hash_seed=hash_seed) for hash_seed in ("1", "2"))
+    assert first.returncode == 0, first.stdout[-500:] + first.stderr
+    assert len(first.stdout.splitlines()) > 100
+    assert first.stdout == second.stdout
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_each_planted_bug_has_its_place_in_the_source(mutation: Mutation) -> None:
+    """A planted bug changes code that is there, into code that compiles."""
+    path = Path(sqs_fifo_spark.__file__).with_name(f"{mutation.module}.py")
+    source = path.read_text()
+    planted = planted_source(source, mutation)
+    assert planted != source
+    compile(planted, mutation.name, "exec")
+
+
+def test_a_planted_bug_is_caught_and_its_seed_replays_it() -> None:
+    """The seed that a hunt names shows the violation again, with the steps that led to it."""
+    name = "serve redelivered messages at once"
+    hunt = simulation("--mutation", name, "--schedules", "200")
+    assert hunt.returncode == 0, hunt.stdout + hunt.stderr
+    seed = hunt.stdout.split("(seed ")[1].split(":")[0]
+    again = simulation("--mutation", name, "--seed", seed)
+    assert again.returncode == 1
+    assert "!! exactly once" in again.stdout
+    assert simulation("--seed", seed).returncode == 0
+
+
+def test_a_planted_bug_that_no_longer_fits_is_told() -> None:
+    """A mutation does not outlive the code that it breaks."""
+    with pytest.raises(ValueError, match="is 0 times in 'driver', not once"):
+        planted_source("", Mutation("a bug", "driver", "not there", ""))
+
+
+# The laws
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def laws_of(world: World, *batches: list[list[str]]) -> Laws:
+    """Return the laws after a query that put `batches`, each a list of partitions, into its sink."""
+    laws = Laws(world, is_calm=False)
+    rows = {}
+    for body in ("a1", "a2", "b1"):
+        row = rows[body] = world.put(body, body)
+        laws.sent(row)
+    checkpoint = Checkpoint()
+    for number, partitions in enumerate(batches):
+        checkpoint.sink[number] = {index: [rows[body] for body in bodies] for index, bodies in enumerate(partitions)}
+    laws.checkpoints.append(checkpoint)
+    laws.audit_sinks()
+    return laws
+
+
+@pytest.mark.parametrize(
+    ("batches", "broken"),
+    [
+        ([[["a1", "a2", "b1"]]], None),
+        ([[["a1"], ["b1"]], [["a2"]]], None),
+        ([[["a1", "a2"]]], "no loss: ['b1']"),
+        ([[["a1", "a2", "b1"]], [["b1"]]], "exactly once: twice or more in sink 0: ['b1']"),
+        ([[["a2", "b1"]], [["a1"]]], "order: a1 comes after a2 in sink 0, batch 1"),
+        ([[["a1"], ["a2", "b1"]]], "order: group a stands in partitions [0, 1] of batch 0"),
+    ],
+)
+def test_the_sinks_are_judged(world: World, batches: list[list[list[str]]], broken: str | None) -> None:
+    """What is lost, doubled, out of order or spread over partitions is named."""
+    assert laws_of(world, *batches).violations == ([broken] if broken else [])
+
+
+def test_two_reads_with_other_rows_break_the_law_of_one_content(world: World) -> None:
+    """The second read of a partition is compared with the first."""
+    laws = Laws(world, is_calm=False)
+    plan = PartitionPlan("j", 1, 1, 0, 10, 10)
+    row = Row("id", "a", 1, "a1")
+    laws.served(plan, [row])
+    laws.served(plan, [row])
+    assert not laws.violations
+    laws.served(plan, [])
+    assert laws.violations == ["one content: epoch 1, partition 0 was ['a1'], now []"]
+
+
+# The hub
+
+
+def test_processes_take_turns_and_time_passes_when_all_sleep() -> None:
+    """Two sleepers wake in the order of their times, whoever slept first."""
+    hub = Hub(random.Random(1))
+    told: list[tuple[str, float]] = []
+    began_at = hub.now()
+
+    def sleeper(seconds: float) -> None:
+        hub.sleep(seconds)
+        told.append((hub.current_name, hub.now() - began_at))
+
+    hub.spawn(Process("long"), lambda: sleeper(20))
+    hub.spawn(Process("short"), lambda: sleeper(3))
+    hub.run(lambda: not hub.alive())
+    assert told == [("short", 3), ("long", 20)]
+
+
+def test_a_killed_process_does_nothing_more() -> None:
+    """Nor do its other threads, and what it would do on its way out has no effect."""
+    hub = Hub(random.Random(1))
+    process = Process("victim")
+    effects: list[str] = []
+    threading = Threading(hub)
+
+    def beat() -> None:
+        while True:
+            hub.sleep(1)
+            effects.append("beat")
+
+    def main() -> None:
+        threading.Thread(target=beat, name="its-heart", daemon=True).start()
+        try:
+            hub.sleep(100)
+        finally:
+            hub.step()
+            effects.append("last words")
+
+    hub.spawn(process, main)
+    hub.run(lambda: len(effects) == 3)
+    hub.kill(process)
+    assert effects == ["beat"] * 3
+    assert not hub.alive()
+
+
+def test_who_waits_for_nothing_is_told() -> None:
+    """A deadlock ends the schedule instead of hanging it."""
+    hub = Hub(random.Random(1))
+
+    def wait() -> None:
+        hub.wait_until(lambda: False)
+
+    hub.spawn(Process("patient"), wait)
+    with pytest.raises(DeadlockError, match="patient"):
+        hub.run(lambda: False)
