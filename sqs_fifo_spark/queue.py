@@ -39,6 +39,8 @@ from sqs_fifo_spark.retry import retry_transient
 MAX_ENTRIES = 10
 CALL_BUDGET_S = 30.0
 """How long a call is tried again when its caller has no closer deadline."""
+RECEIVE_TRIES = 3
+"""How often a receive is tried at least: the messages of a lost answer are hidden unless it is asked for again."""
 
 _DENIED = frozenset(
     {
@@ -175,7 +177,8 @@ class Queue:
 
         With `wait_time_s` the call blocks until a message comes or the time is over. Retries carry the same
         attempt id, so that messages whose answer was lost on the wire are handed out again (SQS keeps them for 5
-        minutes). `receive` becomes the number of this receive in each receipt.
+        minutes); so there are some retries also when the budget is used up. `receive` becomes the number of this
+        receive in each receipt.
         """
         attempt_id = str(uuid.uuid4())
 
@@ -198,7 +201,7 @@ class Queue:
                 raise TransientQueueError(str(error)) from None
             return [from_sqs(each, receive=receive, received_at=asked_at) for each in answer.get("Messages", ())]
 
-        return retry_transient(call, clock=self._clock, budget_s=budget_s)
+        return retry_transient(call, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
 
     def delete(self, receipts: Sequence[Receipt], *, budget_s: float = CALL_BUDGET_S) -> list[Outcome]:
         """Delete up to ten messages; return the outcome of each, in order.

@@ -1,7 +1,7 @@
 """Which failures are tried again, how often, and for how long: one policy for every SQS call.
 
 Botocore's own retries are off (`aws`), so that this is the only one. A retry never starts unless its pause
-ends within the budget.
+ends within the budget, or the call is one that must be tried more than once.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
 
 
-def retry_transient(call: Callable[[], T], *, clock: Clock, budget_s: float) -> T:
+def retry_transient(call: Callable[[], T], *, clock: Clock, budget_s: float, min_tries: int = 1) -> T:
     """Return `call()`, tried again after each TransientQueueError with growing, random pauses.
 
-    Raises the last TransientQueueError when the next try would begin more than `budget_s` seconds after the
-    first; any other error at once.
+    Raises the last TransientQueueError after `min_tries` at the earliest, when the next try would begin more than
+    `budget_s` seconds after the first; any other error at once.
     """
     deadline = clock.monotonic() + budget_s
 
     def is_over(state: RetryCallState) -> bool:
-        return clock.monotonic() + state.upcoming_sleep > deadline
+        return state.attempt_number >= min_tries and clock.monotonic() + state.upcoming_sleep > deadline
 
     retrying = Retrying(
         retry=retry_if_exception_type(TransientQueueError),

@@ -215,10 +215,26 @@ def test_a_failure_that_lasts_is_a_transient_error_when_the_budget_is_over(rig: 
 
 def test_no_budget_is_one_try(rig: Rig) -> None:
     """With no time left a call is made once."""
+    rig.send("a1")
+    receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
     rig.server.faults = Faults(throttle=1.0)
+    assert rig.queue.delete(receipts, budget_s=0) == [Outcome.FAILED]
+    assert len(rig.server.requests.recent("DeleteMessageBatch")) == 1
+
+
+def test_a_receive_without_an_answer_is_asked_for_again_though_no_time_is_left(rig: Rig) -> None:
+    """Its messages are hidden already: only another try with its attempt id gets them before they lapse."""
+    rig.send("a1", "a2")
+    # The first answer is lost; the second call is throttled.
+    rig.server.faults = Faults(seed=28, drop_answer=0.5, throttle=0.3, actions=frozenset({"ReceiveMessage"}))
+    received = rig.queue.receive(10, receive=0, budget_s=0)
+    outcomes = [record.outcome for record in rig.server.requests.recent("ReceiveMessage")]
+    assert outcomes == ["dropped", "ThrottlingException", "ok"]
+    assert [message.receipt.receive_count for message in received] == [1, 1]
+    # It ends all the same.
+    rig.server.faults = Faults(drop_answer=1.0)
     with pytest.raises(TransientQueueError):
         rig.queue.receive(10, receive=0, budget_s=0)
-    assert len(rig.server.requests.recent("ReceiveMessage")) == 1
 
 
 def test_void_attempt_id_recovers_with_a_fresh_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
