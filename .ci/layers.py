@@ -17,7 +17,7 @@ PACKAGE = "sqs_fifo_spark"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
     ("options", "message", "offset"),
-    ("retry", "aws", "segment", "schema"),
+    ("retry", "refusal", "aws", "segment", "schema"),
     ("queue", "store"),
     ("journal", "lease"),
     ("partition", "verdict"),

@@ -19,7 +19,7 @@ from typing import Any
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials, RefreshableCredentials
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 10
@@ -77,6 +77,18 @@ def _assumed_role(session: botocore.session.Session, config: ClientConfig) -> De
     return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
+_forget = sqs_client.cache_clear
+
+
+def forget_clients() -> None:
+    """Let the next call build its client anew, with the credentials that the AWS chain gives then.
+
+    A provider that expires renews them by itself; a file of credentials is read once for each client, and Spark's
+    workers live longer than what stands in it.
+    """
+    _forget()
+
+
 class S3Credentials:
     """AWS credentials from the same chain that boto3 uses, in the form in which obstore asks for them."""
 
@@ -91,6 +103,9 @@ class S3Credentials:
 
     def __call__(self) -> dict[str, Any]:
         with without_sdk_logs():
+            if not isinstance(self._credentials, RefreshableCredentials):
+                # A file's content may have been renewed since; what stood in it first is better than nothing.
+                self._credentials = botocore.session.get_session().get_credentials() or self._credentials
             frozen = self._credentials.get_frozen_credentials()
         return {
             "access_key_id": frozen.access_key,

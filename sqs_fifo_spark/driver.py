@@ -187,7 +187,7 @@ class Driver:
         else:
             epoch = self._epoch(journal, end, limit, expected=limit)
         if self._unsettled.pop(end.epoch, None):
-            epoch.discover()
+            epoch.replay()
         carried = load_carried(journal, self._ledger)
         for receipts in carried.values():
             self._lease.hold(receipts, since=self._clock.monotonic() - self._options.heartbeat_s)

@@ -7,6 +7,7 @@ run, to hold their messages; the driver reads the rest when the tasks are over, 
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,6 +20,8 @@ from sqs_fifo_spark.message import Message, Receipt
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.partition import PartitionPlan
 from sqs_fifo_spark.verdict import Verdict, judge
+
+_log = logging.getLogger(__name__)
 
 # Receives of different tasks have equal numbers; on the driver each gets one of its own.
 _receive_numbers = itertools.count()
@@ -68,7 +71,7 @@ class Epoch:
         self._is_closed = False
 
     def discover(self) -> None:
-        """Hold what tasks have sealed since the last look. Runs on the heartbeat's thread, and once before a replay."""
+        """Hold what tasks have sealed since the last look. Runs on the heartbeat's thread, and before a replay."""
         with self._lock:
             if self._is_closed:
                 return
@@ -79,6 +82,20 @@ class Epoch:
                 self._contents.update(found)
                 for receipts in found.values():
                     self._lease.hold(receipts, since=self._held_since())
+
+    def replay(self) -> None:
+        """Hold what an earlier driver's tasks have sealed, and say that it is read again."""
+        self.discover()
+        with self._lock:
+            contents = dict(self._contents)
+        _log.warning(
+            "epoch %d runs again, with the %d messages that it had: its micro-batch was not committed. They stand in "
+            "the journal at '%s'. If the micro-batch fails each time, correct what fails on one of its rows: until it "
+            "is committed, none is skipped or deleted from the queue.",
+            self.offset.epoch,
+            len(judge(self.offset, contents, Ledger(0)).served),
+            self._journal.location,
+        )
 
     def close(self, ledger: Ledger) -> Verdict:
         """Return the verdict on this epoch, whose tasks are over; the same whenever it is asked."""

@@ -1,4 +1,4 @@
-"""The SQS calls that the source makes, on one FIFO queue; botocore's errors become ours here and nowhere else.
+"""The SQS calls that the source makes, on one FIFO queue; botocore's errors become ours here, by `refusal`'s table.
 
 A batch call takes at most ten entries and answers for each of them. `Failed` entries are never dropped: they
 are tried again while there is time, and each receipt ends in exactly one `Outcome`.
@@ -27,13 +27,12 @@ from sqs_fifo_spark.errors import (
     AccessDeniedError,
     NotFifoQueueError,
     OptionError,
-    QueueNotFoundError,
     QueueRequestError,
-    SqsFifoError,
     TransientQueueError,
 )
 from sqs_fifo_spark.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
 from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.refusal import STALE, LostHoldError, VoidAttemptError, error_of
 from sqs_fifo_spark.retry import retry_transient
 
 MAX_ENTRIES = 10
@@ -42,41 +41,6 @@ CALL_BUDGET_S = 30.0
 RECEIVE_TRIES = 3
 """How often a receive is tried at least: the messages of a lost answer are hidden unless it is asked for again."""
 
-_DENIED = frozenset(
-    {
-        "AccessDenied",
-        "AccessDeniedException",
-        "AuthFailure",
-        "ExpiredToken",
-        "ExpiredTokenException",
-        "IncompleteSignature",
-        "InvalidAccessKeyId",
-        "InvalidClientTokenId",
-        "InvalidSecurity",
-        "KmsAccessDenied",
-        "KMS.AccessDeniedException",
-        "KmsOptInRequired",
-        "MissingAuthenticationToken",
-        "OptInRequired",
-        "SignatureDoesNotMatch",
-        "UnauthorizedOperation",
-        "UnrecognizedClientException",
-    }
-)
-_MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
-_TRANSIENT = frozenset(
-    {
-        "InternalError",
-        "InternalFailure",
-        "OverLimit",
-        "RequestLimitExceeded",
-        "RequestTimeout",
-        "RequestTimeoutException",
-        "ServiceUnavailable",
-        "TooManyRequestsException",
-        "Unavailable",
-    }
-)
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
 _NO_HANDLE = "sqs-fifo-spark-permission-check"
 
@@ -151,7 +115,7 @@ class Queue:
             except QueueRequestError:
                 continue  # refused for the handle, so allowed
             for failed in answer.get("Failed", ()):
-                error = _error(operation, self._url, failed["Code"], failed.get("Message", ""))
+                error = error_of(operation, self._url, failed["Code"], failed.get("Message", ""))
                 if isinstance(error, AccessDeniedError):
                     raise error
 
@@ -196,7 +160,7 @@ class Queue:
                     MessageSystemAttributeNames=list(SYSTEM_ATTRIBUTES),
                     MessageAttributeNames=["All"],
                 )
-            except _VoidAttemptError as error:
+            except VoidAttemptError as error:
                 attempt_id = str(uuid.uuid4())
                 raise TransientQueueError(str(error)) from None
             return [from_sqs(each, receive=receive, received_at=asked_at) for each in answer.get("Messages", ())]
@@ -237,8 +201,8 @@ class Queue:
                 outcomes[int(done["Id"])] = Outcome.DONE
             again = []
             for failed in answer.get("Failed", ()):
-                error = _error(operation, self._url, failed["Code"], failed.get("Message", ""), sender_fault=failed)
-                if isinstance(error, _LostHoldError):
+                error = error_of(operation, self._url, failed["Code"], failed.get("Message", ""), sender_fault=failed)
+                if isinstance(error, LostHoldError):
                     outcomes[int(failed["Id"])] = Outcome.GONE
                 elif isinstance(error, TransientQueueError):
                     again.append(int(failed["Id"]))
@@ -258,16 +222,28 @@ class Queue:
     def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
         return retry_transient(lambda: self._call(operation, **arguments), clock=self._clock, budget_s=budget_s)
 
+    def _ask(self, operation: str, wait_time_s: int, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        def ask() -> Mapping[str, Any]:
+            client = aws.sqs_client(self._config, wait_time_s)
+            answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
+            return answer
+
+        try:
+            return ask()
+        except botocore.exceptions.ClientError as error:
+            if error.response.get("Error", {}).get("Code") not in STALE:
+                raise
+            aws.forget_clients()  # they may have been renewed
+            return ask()
+
     def _call(self, operation: str, wait_time_s: int = 0, **arguments: Any) -> Mapping[str, Any]:
         with aws.without_sdk_logs():
             try:
-                client = aws.sqs_client(self._config, wait_time_s)
-                answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
-                return answer
+                return self._ask(operation, wait_time_s, arguments)
             except botocore.exceptions.ClientError as error:
                 told = error.response.get("Error", {})
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-                raise _error(
+                raise error_of(
                     operation,
                     self._url,
                     str(told.get("Code", "")),
@@ -304,48 +280,6 @@ class Queue:
                 raise QueueRequestError(
                     f"{operation} on '{self._url}' could not be made ({type(error).__name__})."
                 ) from None
-
-
-class _LostHoldError(QueueRequestError):
-    """The entry's handle does not hold its message any more."""
-
-
-class _VoidAttemptError(QueueRequestError):
-    """The attempt id of a receive is void: one of its messages was deleted or released since."""
-
-
-def _error(
-    operation: str,
-    queue_url: str,
-    code: str,
-    message: str,
-    *,
-    status: int = 400,
-    sender_fault: Mapping[str, Any] | None = None,
-) -> SqsFifoError:
-    """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
-    said = f"{operation} on '{queue_url}': {code}"
-    server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
-    if code.rpartition(".")[2] in _TRANSIENT or "Throttl" in code or server_fault:
-        return TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
-    if code in _DENIED or status == 403:
-        return AccessDeniedError(
-            f"AWS denied {said}. Grant the permission, or correct the credentials; 'sqs:ReceiveMessage', "
-            "'sqs:DeleteMessage', 'sqs:ChangeMessageVisibility' and 'sqs:GetQueueAttributes' are needed."
-        )
-    if code in _MISSING:
-        return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
-    text = message.lower()
-    if "receiverequestattemptid is not valid anymore" in text:
-        return _VoidAttemptError(f"{said}: the attempt id is void")
-    if (
-        code in ("ReceiptHandleIsInvalid", "MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight")
-        or "receipt handle has expired" in text
-        or "not available for visibility timeout change" in text
-        or "total visibilitytimeout" in text
-    ):
-        return _LostHoldError(said)
-    return QueueRequestError(f"SQS refused {said}. The request cannot succeed as it is; nothing was deleted.")
 
 
 def _max_receive_count(redrive_policy: str) -> int | None:

@@ -212,6 +212,11 @@ def access_denied(action: str, resource: str) -> SqsError:
     )
 
 
+def expired_token() -> SqsError:
+    """The error for a request signed with temporary credentials whose time is over."""
+    return SqsError("ExpiredToken", "The security token included in the request is expired", status=403)
+
+
 def internal_failure() -> SqsError:
     """HTTP 500: the request may be repeated."""
     return SqsError(

@@ -26,7 +26,8 @@ class Faults:
     is closed without an answer. `fail_entry`: per entry of a batch, InternalError without effect.
     `short_answer`: a receive returns fewer messages than it could, perhaps none. `delay_s`: seconds
     that every request waits first. `actions`: the only actions to which all this happens (None: all).
-    `deny`: actions that always answer AccessDenied.
+    `deny`: actions that always answer AccessDenied. `expired_keys`: access keys with which every request
+    answers ExpiredToken.
 
     Raises ValueError for a value out of range or an action that there is not.
     """
@@ -41,6 +42,7 @@ class Faults:
     delay_s: float = 0.0
     actions: frozenset[str] | None = None
     deny: frozenset[str] = field(default_factory=frozenset)
+    expired_keys: frozenset[str] = field(default_factory=frozenset)
 
     def __post_init__(self) -> None:
         for name in PROBABILITIES:
@@ -62,7 +64,7 @@ class Faults:
         """
         converted: dict[str, Any] = {}
         for name, value in fields.items():
-            if name in ("actions", "deny"):
+            if name in ("actions", "deny", "expired_keys"):
                 converted[name] = None if value is None and name == "actions" else _names(name, value)
             elif name in (*PROBABILITIES, "delay_s", "seed"):
                 if isinstance(value, bool) or not isinstance(value, int if name == "seed" else (int, float)):
@@ -80,7 +82,8 @@ class Faults:
 
 def _names(field_name: str, value: object) -> frozenset[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError(f"fault '{field_name}' is {value!r}; it must be a list of action names")
+        kind = "access keys" if field_name == "expired_keys" else "action names"
+        raise ValueError(f"fault '{field_name}' is {value!r}; it must be a list of {kind}")
     return frozenset(str(item) for item in value)
 
 
@@ -111,10 +114,12 @@ class Injector:
         self._seen: Counter[str] = Counter()
         self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
 
-    def decide(self, action: str, resource: str) -> Verdict:
+    def decide(self, action: str, resource: str, access_key: str = "") -> Verdict:
         """The verdict on the next request for `action`; `resource` is named when it is denied."""
         faults = self.faults
         self._seen[action] += 1
+        if access_key in faults.expired_keys:
+            return Verdict(error=errors.expired_token())
         if action in faults.deny:
             return Verdict(error=errors.access_denied(action, resource))
         if faults.actions is not None and action not in faults.actions:

@@ -1,7 +1,7 @@
 """An HTTP server over `FifoModel` that an unmodified AWS SDK takes for SQS.
 
-Speaks AWS JSON 1.0. Signatures are not checked. Every request is handled on one event loop, on a thread of
-the server's own, so the model is never entered twice at a time.
+Speaks AWS JSON 1.0. Signatures are not checked; only `Faults.expired_keys` looks at the access key. Every request is
+handled on one event loop, on a thread of the server's own, so the model is never entered twice at a time.
 """
 
 from __future__ import annotations
@@ -218,7 +218,8 @@ class LocalQueueServer:
         return await self._act(http, action, request)
 
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
-        verdict = self._injector.decide(action, str(request.get("QueueUrl", "*")).rpartition("/")[2])
+        resource = str(request.get("QueueUrl", "*")).rpartition("/")[2]
+        verdict = self._injector.decide(action, resource, _access_key(http.headers.get("Authorization", "")))
         batch = request.get("Entries")
         entries = len(batch) if isinstance(batch, list) else 1
         try:
@@ -307,6 +308,11 @@ class LocalQueueServer:
 
     def _record(self, action: str, entries: int, outcome: str) -> None:
         self.requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
+
+
+def _access_key(authorization: str) -> str:
+    """The access key that a Signature Version 4 header names, or ""."""
+    return authorization.partition("Credential=")[2].partition("/")[0]
 
 
 def _make_request(

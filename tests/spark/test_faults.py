@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import json
+import os
+import re
+import signal
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
-from sqs_fifo_spark.local import Faults, LocalQueueServer
-from tests.spark.support import Rig, assert_each_once, assert_in_order
+from sqs_fifo_spark.local import Event, Faults, LocalQueueServer
+from tests.helpers import wait_until
+from tests.spark.support import (
+    LONG_S,
+    Gate,
+    Rig,
+    assert_each_once,
+    assert_in_order,
+    failure,
+    require_alive,
+    start_app,
+)
+from tests.spark.table import read_table, write_once
 
+VISIBILITY_S = 4
 FAULTY = Faults(seed=7, throttle=0.1, server_error=0.05, drop_answer=0.05, fail_entry=0.05)
+
+
+def watch(rig: Rig) -> list[Event]:
+    """Return the list to which all that happens to messages is added."""
+    events: list[Event] = []
+    rig.server.run(lambda model: model.on_event(events.append))
+    return events
+
+
+def ledger(rig: Rig) -> dict[str, Any]:
+    """Return the content of the journal's newest ledger."""
+    newest = max((rig.journal / "ledger").glob("*.json"))
+    content: dict[str, Any] = json.loads(newest.read_text())
+    return content
 
 
 @pytest.fixture
@@ -44,8 +76,7 @@ def test_a_faulty_queue_drains_once_and_in_order_with_at_most_twice_the_requests
     requests: dict[str, int] = {}
     for name, faults in (("sound", Faults()), ("faulty", FAULTY)):
         rig = make_rig(name)
-        events: Counter[str] = Counter()
-        rig.server.run(lambda model, events=events: model.on_event(lambda event: events.update([event.kind])))  # type: ignore[misc]
+        events = watch(rig)
         sent = rig.send(20_000, groups=500)
         rig.server.faults = faults
         with rig.to_parquet(rig.source()) as query:
@@ -57,6 +88,175 @@ def test_a_faulty_queue_drains_once_and_in_order_with_at_most_twice_the_requests
         rows = rig.rows()
         assert_each_once((row.message_id for row in rows), sent)
         assert_in_order(rows)
-        assert events["received"] == len(sent)
-        assert bool(events["replayed"]) is (name == "faulty")
+        kinds = Counter(each.kind for each in events)
+        assert kinds["received"] == len(sent)
+        assert bool(kinds["replayed"]) is (name == "faulty")
     assert requests["faulty"] <= 2 * requests["sound"]
+
+
+def test_copies_of_what_the_sink_had_before_the_driver_died_are_deleted_and_not_emitted(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """Killed between the sink's commit and Spark's commit log, and down for longer than the visibility timeout.
+
+    Somebody else receives the copies meanwhile. The replayed micro-batch has the same rows, its deletes are refused
+    because the handles are old, and when the copies come they are deleted by what the ledger remembers.
+    """
+    sent = rig.send(300, groups=30)
+    events = watch(rig)
+    options = {"visibilityTimeoutSeconds": VISIBILITY_S, "maxMessagesPerTrigger": 100}
+    arguments = (tmp_path, 1, *(f"{name}={value}" for name, value in rig.options(**options).items()))
+    killed = start_app("killed_after_sink.py", *arguments, log=tmp_path / "log.txt")
+    try:
+        status = killed.wait(2 * LONG_S)
+    finally:
+        killed.kill()
+    assert status == -signal.SIGKILL, (tmp_path / "log.txt").read_text(errors="replace")[-4000:]
+    checkpoint = tmp_path / "checkpoint"
+    assert (tmp_path / "table" / "batch-1" / "_SUCCESS").exists()
+    assert (checkpoint / "offsets" / "1").exists()
+    assert not (checkpoint / "commits" / "1").exists()
+    in_sink = {row.message_id for row in read_table(tmp_path / "table") if row.batch_id == 1}
+
+    def copies() -> set[str]:
+        counts = Counter(each.message_id for each in events if each.kind == "received")
+        return {message_id for message_id in in_sink if counts[message_id] > 1}
+
+    wait_until(lambda: rig.depth()[1] == 0, LONG_S, "all that the dead driver held has lapsed")
+    taken = rig.call("ReceiveMessage", QueueUrl=rig.url, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"]
+    assert {each["MessageId"] for each in taken} <= in_sink
+    assert copies()
+    source = rig.source(**options)
+    with rig.to_function(source, lambda frame, batch_id: write_once(tmp_path / "table", frame, batch_id)) as query:
+        rig.drain(query)
+        # What the last commits deleted leaves the ledger with one more.
+        sent |= rig.send(1, groups=1)
+        rig.drain(query)
+        wait_until(lambda: not rig.journal_epochs(), LONG_S, "the journal holds no epoch")
+        assert ledger(rig)["unconfirmed"] == {}
+    assert copies() == in_sink
+    deleted = [each for each in events if each.kind == "deleted"]
+    assert_each_once((each.message_id for each in deleted), sent)
+    assert all(each.receive_count > 1 for each in deleted if each.message_id in in_sink)
+    rows = read_table(tmp_path / "table")
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+
+
+def test_a_file_sink_that_skips_a_replayed_batch_gets_its_copies_deleted(rig: Rig) -> None:
+    """The sink's own log has the micro-batch and Spark's commit log has not, so Spark never asks for its rows again."""
+    sent = rig.send(200, groups=20)
+    events = watch(rig)
+    options = {"visibilityTimeoutSeconds": VISIBILITY_S}
+    # One micro-batch and no other: what follows its commit log comes an hour later.
+    with rig.to_parquet(rig.source(**options), processingTime="1 hour") as query:
+        commits = rig.home / "checkpoint" / "commits"
+        wait_until((commits / "0").exists, LONG_S, "the first micro-batch is over")
+        require_alive(query)
+    assert not (rig.home / "checkpoint" / "offsets" / "1").exists()
+    for name in ("0", ".0.crc"):
+        (commits / name).unlink()
+    in_sink = {row.message_id for row in rig.rows()}
+    assert in_sink
+    wait_until(lambda: rig.depth()[1] == 0, LONG_S, "all that the dead driver held has lapsed")
+    with rig.to_parquet(rig.source(**options)) as query:
+        rig.drain(query)
+        sent |= rig.send(1, groups=1)
+        rig.drain(query)
+        wait_until(lambda: not rig.journal_epochs(), LONG_S, "the journal holds no epoch")
+        assert ledger(rig)["unconfirmed"] == {}
+    counts = Counter(each.message_id for each in events if each.kind == "received")
+    assert all(counts[message_id] > 1 for message_id in in_sink)
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+
+
+def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_group(rig: Rig, tmp_path: Path) -> None:
+    """The query goes on, the copies that SQS hands out are deleted, and the sink has everything once."""
+    groups = 6
+    sent = rig.send(60, groups=groups)
+    events = watch(rig)
+    gate = Gate(tmp_path / "gate")
+    options = rig.options(visibilityTimeoutSeconds=VISIBILITY_S)
+    log = tmp_path / "log.txt"
+    process = start_app("to_parquet.py", tmp_path, *(f"{key}={value}" for key, value in options.items()), log=log)
+
+    def losses() -> Counter[str]:
+        return Counter(re.findall(r"lost the lease on messages of group '(group-\d)'", log.read_text(errors="replace")))
+
+    try:
+
+        def is_in_mid_batch() -> bool:
+            assert process.poll() is None, log.read_text(errors="replace")[-4000:]
+            return gate.waiting > 0
+
+        wait_until(is_in_mid_batch, 2 * LONG_S, "a task is in mid-batch")
+        rig.server.faults = Faults(server_error=1.0, actions=frozenset({"ChangeMessageVisibilityBatch"}))
+        wait_until(lambda: len(losses()) == groups, LONG_S, "the lost leases are told")
+        for _ in range(2):
+            # Two more timeouts; somebody else receives the copies.
+            taken = rig.call("ReceiveMessage", QueueUrl=rig.url, MaxNumberOfMessages=10, VisibilityTimeout=VISIBILITY_S)
+            assert taken["Messages"]
+            wait_until(lambda: rig.depth()[1] == 0, LONG_S, "they have lapsed again")
+        refused = [each for each in rig.server.requests.recent("ChangeMessageVisibilityBatch") if each.outcome != "ok"]
+        assert len(refused) > 3
+        rig.server.faults = Faults()
+        gate.open()
+
+        def is_empty() -> bool:
+            assert process.poll() is None, log.read_text(errors="replace")[-4000:]
+            return rig.depth() == (0, 0)
+
+        wait_until(is_empty, LONG_S, "the queue is empty")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert losses() == {f"group-{number}": 1 for number in range(groups)}
+    received = Counter(each.message_id for each in events if each.kind == "received")
+    assert set(received) == set(sent)
+    assert min(received.values()) > 1
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+
+
+def test_a_row_that_makes_every_micro_batch_fail_is_named_by_its_epoch_and_costs_nothing(rig: Rig) -> None:
+    """Three starts fail on the same rows, and nothing is deleted; with the function corrected all goes on."""
+    sent = rig.send(60, groups=12)
+    source = rig.source(maxMessagesPerTrigger=20)
+    gate = rig.home / "corrected"
+    seen: dict[int, list[list[str]]] = defaultdict(list)
+
+    def parse(frame: DataFrame, batch_id: int) -> None:
+        rows = frame.collect()
+        seen[batch_id].append([row.messageId for row in rows])
+        if not gate.exists() and any(row.body == "body 30" for row in rows):
+            raise ValueError("this row cannot be parsed")
+        write_once(rig.home / "table", frame, batch_id)
+
+    raised = []
+    for start in range(3):
+        with rig.to_function(source, parse) as query:
+            text = failure(query)
+            with pytest.raises(StreamingQueryException) as told:
+                query.awaitTermination()
+            raised.append((text, str(told.value)))
+        poisoned = max(seen)
+        assert len(seen[poisoned]) == start + 1, "it failed somewhere else"
+        left = sum(rig.depth())
+    epochs = sorted(int(path.name) for path in (rig.journal / "epochs").iterdir())
+    # Spark's own words, in both forms of its error.
+    for texts in raised:
+        for text in texts:
+            assert "this row cannot be parsed" in text
+            assert re.search(rf'Current Available Offsets: .+"epoch": {epochs[-1]}, ', text), text
+    assert seen[poisoned][0] == seen[poisoned][1] == seen[poisoned][2]
+    assert left == len(sent) - sum(len(runs[0]) for batch_id, runs in seen.items() if batch_id < poisoned)
+    gate.touch()
+    with rig.to_function(source, parse) as query:
+        rig.drain(query)
+    assert seen[poisoned][3] == seen[poisoned][0]
+    rows = read_table(rig.home / "table")
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)

@@ -16,7 +16,8 @@ import pytest
 
 from sqs_fifo_spark import aws
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.queue import Queue
 
@@ -95,6 +96,46 @@ def test_the_journal_s_credentials_are_in_no_log(
     with caplog.at_level(logging.DEBUG):
         assert find() == SECRET
     assert any(secret in caplog.text for secret in (SECRET, TOKEN, WEB_TOKEN)) is is_shown
+
+
+@pytest.fixture
+def credentials_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Write the file of credentials with another access key; the AWS chain has nothing else."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+    def write(key: str) -> None:
+        (tmp_path / "credentials").write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=any\n")
+
+    write("old")
+    return write
+
+
+def test_credentials_renewed_in_their_file_are_taken_by_a_process_that_has_used_the_old_ones(
+    credentials_file: Callable[[str], None],
+) -> None:
+    """Spark keeps its workers for query after query; the SDK reads the file once. Until then the refusal is told."""
+    with LocalQueueServer(queues=["bids.fifo"]) as server:
+        options = parse_source_options({"queueUrl": server.queue_url("bids.fifo"), "journalLocation": "/journal"})
+        queue = Queue(options, SYSTEM_CLOCK)
+        queue.describe()
+        server.faults = Faults(expired_keys=frozenset({"old"}))
+        with pytest.raises(
+            AccessDeniedError, match=r"AWS does not take the credentials \(get_queue_attributes .+Renew"
+        ):
+            queue.describe()
+        credentials_file("new")
+        queue.describe()
+        assert queue.receive(10, receive=0) == []
+
+
+def test_the_journal_s_credentials_are_read_anew_from_their_file(credentials_file: Callable[[str], None]) -> None:
+    """Each time that the store asks for them, which is when the last ones count as old."""
+    credentials = aws.S3Credentials()
+    assert credentials()["access_key_id"] == "old"
+    credentials_file("new")
+    assert credentials()["access_key_id"] == "new"
 
 
 def test_a_role_is_assumed_for_the_queue_with_its_external_id_and_logged_nowhere(

@@ -48,8 +48,12 @@ class Caller:
         self.server = server
         self.url = server.queue_url("q.fifo")
 
-    def call(self, action: str, **request: Any) -> tuple[int, Any]:
-        headers = {"X-Amz-Target": f"AmazonSQS.{action}", "Content-Type": "application/x-amz-json-1.0"}
+    def call(self, action: str, *, access_key: str = "any", **request: Any) -> tuple[int, Any]:
+        headers = {
+            "X-Amz-Target": f"AmazonSQS.{action}",
+            "Content-Type": "application/x-amz-json-1.0",
+            "Authorization": f"AWS4-HMAC-SHA256 Credential={access_key}/20250101/us-east-1/sqs/aws4_request",
+        }
         return post(self.server.endpoint_url, "/", {"QueueUrl": self.url, **request}, headers)
 
     def send_batch(self, *bodies: str) -> Any:
@@ -250,12 +254,24 @@ def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> No
     assert caller.call("ReceiveMessage")[0] == 200
 
 
+def test_expired_access_key_is_refused_and_another_is_not(caller: Caller) -> None:
+    """ExpiredToken, HTTP 403, as long as requests are signed with that key; nothing takes effect."""
+    caller.send_batch("a")
+    caller.server.faults = Faults(expired_keys=frozenset({"old"}))
+    status, content = caller.call("ReceiveMessage", access_key="old")
+    assert (status, content["__type"]) == (403, "com.amazonaws.sqs#ExpiredToken")
+    status, content = caller.call("ReceiveMessage", access_key="new")
+    assert (status, len(content["Messages"])) == (200, 1)
+
+
 def test_faults_are_changed_over_http(caller: Caller) -> None:
     """POST /_local/faults changes the fields it names, and refuses what it does not know."""
     endpoint = caller.server.endpoint_url
     status, shown = post(endpoint, "/_local/faults", {"throttle": 1, "deny": ["SendMessage"]})
     assert (status, shown["throttle"], shown["deny"]) == (200, 1, ["SendMessage"])
-    post(endpoint, "/_local/faults", {"deny": []})
+    status, shown = post(endpoint, "/_local/faults", {"deny": [], "expired_keys": ["old"]})
+    assert (status, shown["deny"], shown["expired_keys"]) == (200, [], ["old"])
+    post(endpoint, "/_local/faults", {"expired_keys": []})
     assert caller.server.faults == Faults(throttle=1)
     status, refusal = post(endpoint, "/_local/faults", {"nonsense": 1})
     assert status == 400

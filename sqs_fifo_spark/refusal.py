@@ -1,0 +1,102 @@
+"""What SQS's error codes mean to us: the one table from AWS's words to our errors. Pure: no call, no SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    QueueNotFoundError,
+    QueueRequestError,
+    SqsFifoError,
+    TransientQueueError,
+)
+
+_DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthFailure",
+        "IncompleteSignature",
+        "InvalidSecurity",
+        "KmsAccessDenied",
+        "KMS.AccessDeniedException",
+        "KmsOptInRequired",
+        "MissingAuthenticationToken",
+        "OptInRequired",
+        "SignatureDoesNotMatch",
+        "UnauthorizedOperation",
+    }
+)
+STALE = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidAccessKeyId",
+        "InvalidClientTokenId",
+        "UnrecognizedClientException",
+    }
+)
+"""The credentials themselves are refused, not what they may do."""
+_MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
+_TRANSIENT = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "OverLimit",
+        "RequestLimitExceeded",
+        "RequestTimeout",
+        "RequestTimeoutException",
+        "ServiceUnavailable",
+        "TooManyRequestsException",
+        "Unavailable",
+    }
+)
+
+
+class LostHoldError(QueueRequestError):
+    """The entry's handle does not hold its message any more."""
+
+
+class VoidAttemptError(QueueRequestError):
+    """The attempt id of a receive is void: one of its messages was deleted or released since."""
+
+
+def error_of(
+    operation: str,
+    queue_url: str,
+    code: str,
+    message: str,
+    *,
+    status: int = 400,
+    sender_fault: Mapping[str, Any] | None = None,
+) -> SqsFifoError:
+    """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
+    said = f"{operation} on '{queue_url}': {code}"
+    server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
+    if code.rpartition(".")[2] in _TRANSIENT or "Throttl" in code or server_fault:
+        return TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
+    if code in STALE:
+        return AccessDeniedError(
+            f"AWS does not take the credentials ({said}). Renew them where driver and executors find them, and start "
+            "the query again; those of a role or an instance profile are renewed by themselves."
+        )
+    if code in _DENIED or status == 403:
+        return AccessDeniedError(
+            f"AWS denied {said}. Grant the permission, or correct the credentials; 'sqs:ReceiveMessage', "
+            "'sqs:DeleteMessage', 'sqs:ChangeMessageVisibility' and 'sqs:GetQueueAttributes' are needed."
+        )
+    if code in _MISSING:
+        return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
+    text = message.lower()
+    if "receiverequestattemptid is not valid anymore" in text:
+        return VoidAttemptError(f"{said}: the attempt id is void")
+    if (
+        code in ("ReceiptHandleIsInvalid", "MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight")
+        or "receipt handle has expired" in text
+        or "not available for visibility timeout change" in text
+        or "total visibilitytimeout" in text
+    ):
+        return LostHoldError(said)
+    return QueueRequestError(f"SQS refused {said}. The request cannot succeed as it is; nothing was deleted.")
