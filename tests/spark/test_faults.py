@@ -47,6 +47,16 @@ def ledger(rig: Rig) -> dict[str, Any]:
     return content
 
 
+def own_line(text: str) -> str:
+    """Return what our error says, of all that Spark puts around it."""
+    return str(re.findall(r"sqs_fifo_spark\.errors\.(\w+: .+)", text)[-1])
+
+
+def write_again(rig: Rig) -> Callable[[DataFrame, int], None]:
+    """Return a function for `foreachBatch` that only writes."""
+    return lambda frame, batch_id: write_once(rig.home / "table", frame, batch_id)
+
+
 @pytest.fixture
 def make_rig(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Rig]]:
     """Make rigs with a server and a directory of their own. All queries end with the test."""
@@ -126,12 +136,11 @@ def test_copies_of_what_the_sink_had_before_the_driver_died_are_deleted_and_not_
     taken = rig.call("ReceiveMessage", QueueUrl=rig.url, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"]
     assert {each["MessageId"] for each in taken} <= in_sink
     assert copies()
-    source = rig.source(**options)
-    with rig.to_function(source, lambda frame, batch_id: write_once(tmp_path / "table", frame, batch_id)) as query:
-        rig.drain(query)
+    with rig.to_function(rig.source(**options), write_again(rig)) as query:
+        rig.drain(query, timeout_s=2 * LONG_S)
         # What the last commits deleted leaves the ledger with one more.
         sent |= rig.send(1, groups=1)
-        rig.drain(query)
+        rig.drain(query, timeout_s=2 * LONG_S)
         wait_until(lambda: not rig.journal_epochs(), LONG_S, "the journal holds no epoch")
         assert ledger(rig)["unconfirmed"] == {}
     assert copies() == in_sink
@@ -160,9 +169,9 @@ def test_a_file_sink_that_skips_a_replayed_batch_gets_its_copies_deleted(rig: Ri
     assert in_sink
     wait_until(lambda: rig.depth()[1] == 0, LONG_S, "all that the dead driver held has lapsed")
     with rig.to_parquet(rig.source(**options)) as query:
-        rig.drain(query)
+        rig.drain(query, timeout_s=2 * LONG_S)
         sent |= rig.send(1, groups=1)
-        rig.drain(query)
+        rig.drain(query, timeout_s=2 * LONG_S)
         wait_until(lambda: not rig.journal_epochs(), LONG_S, "the journal holds no epoch")
         assert ledger(rig)["unconfirmed"] == {}
     counts = Counter(each.message_id for each in events if each.kind == "received")
@@ -255,8 +264,133 @@ def test_a_row_that_makes_every_micro_batch_fail_is_named_by_its_epoch_and_costs
     assert left == len(sent) - sum(len(runs[0]) for batch_id, runs in seen.items() if batch_id < poisoned)
     gate.touch()
     with rig.to_function(source, parse) as query:
-        rig.drain(query)
+        rig.drain(query, timeout_s=2 * LONG_S)
     assert seen[poisoned][3] == seen[poisoned][0]
+    rows = read_table(rig.home / "table")
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+
+
+@pytest.mark.parametrize("action", ["ReceiveMessage", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+def test_a_permission_lost_in_mid_run_stops_the_query_with_one_line_and_costs_nothing(rig: Rig, action: str) -> None:
+    """In a task, in the driver's commit, in the heartbeat. Granted again, the query that is started again goes on."""
+    sent = rig.send(100, groups=10)
+    options = {"visibilityTimeoutSeconds": VISIBILITY_S, "maxMessagesPerTrigger": 50}
+
+    def refusals() -> int:
+        return sum(each.outcome == "AccessDenied" for each in rig.server.requests.recent(action))
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        write_once(rig.home / "table", frame, batch_id)
+        if batch_id == 0:
+            rig.server.faults = Faults(deny=frozenset({action}))
+            if action == "ChangeMessageVisibilityBatch":
+                wait_until(lambda: refusals() >= 2, LONG_S, "the heartbeat is refused")
+
+    with rig.to_function(rig.source(**options), write) as query:
+        line = own_line(failure(query))
+    operation = {"ReceiveMessage": "receive_message", "DeleteMessageBatch": "delete_message_batch"}
+    assert re.fullmatch(
+        rf"AccessDeniedError: AWS denied {operation.get(action, 'change_message_visibility_batch')} on "
+        rf"'{re.escape(rig.url)}': AccessDenied\. Grant the permission, or correct the credentials; .+ are needed\.",
+        line,
+    )
+    rig.server.faults = Faults()
+    with rig.to_function(rig.source(**options), write_again(rig)) as query:
+        rig.drain(query, timeout_s=2 * LONG_S)
+    rows = read_table(rig.home / "table")
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
+
+
+def test_credentials_that_expire_in_mid_run_are_taken_anew_from_their_file(rig: Rig, tmp_path: Path) -> None:
+    """The query does not stop: driver and worker, each refused once, find what was written there meanwhile."""
+    credentials = tmp_path / "credentials"
+
+    def write(key: str) -> None:
+        made = tmp_path / "made"
+        made.write_text(f"[default]\naws_access_key_id={key}\naws_secret_access_key=any\n")
+        made.replace(credentials)
+
+    write("old")
+    Gate(tmp_path / "gate").open()
+    sent = rig.send(100, groups=10)
+    log = tmp_path / "log.txt"
+    options = (f"{name}={value}" for name, value in rig.options().items())
+    chain = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_SHARED_CREDENTIALS_FILE": str(credentials)}
+    process = start_app("to_parquet.py", tmp_path, *options, log=log, **chain)
+
+    def is_empty() -> bool:
+        assert process.poll() is None, log.read_text(errors="replace")[-4000:]
+        return rig.depth() == (0, 0)
+
+    try:
+        wait_until(is_empty, 2 * LONG_S, "the queue is empty")
+        write("new")
+        rig.server.faults = Faults(expired_keys=frozenset({"old"}))
+        sent |= rig.send(100, groups=10)
+        wait_until(is_empty, 2 * LONG_S, "the queue is empty again")
+        wait_until(lambda: rig.server.waiting, LONG_S, "the query polls")
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    refused = [each for each in rig.server.requests.recent() if each.outcome == "ExpiredToken"]
+    assert len(refused) >= 2
+    assert_each_once((row.message_id for row in rig.rows()), sent)
+
+
+def test_a_queue_deleted_in_mid_run_stops_the_query_and_one_of_its_name_goes_on(rig: Rig) -> None:
+    """One line. Started again it serves what it had received, and then what the new queue holds; nothing twice."""
+    old = rig.send(100, groups=10)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        if batch_id == 1:
+            frame.count()
+            rig.call("DeleteQueue", QueueUrl=rig.url)
+            raise RuntimeError("stopped with an epoch in its hands")
+        write_once(rig.home / "table", frame, batch_id)
+
+    source = rig.source(maxMessagesPerTrigger=50)
+    with rig.to_function(source, write) as query:
+        failure(query)
+    sealed = rig.journal_epochs()
+    assert sealed
+    with rig.to_function(source, write_again(rig)) as query:
+        line = own_line(failure(query))
+    assert re.fullmatch(
+        rf"QueueNotFoundError: the queue '{re.escape(rig.url)}' does not exist \(get_queue_attributes: .+\)\. .+", line
+    )
+    assert rig.journal_epochs() == sealed
+    rig.create_queue("test.fifo")
+    new = rig.send(50, groups=10)
+    with rig.to_function(source, write_again(rig)) as query:
+        rig.drain(query, timeout_s=2 * LONG_S)
+    rows = read_table(rig.home / "table")
+    in_sink = {row.message_id for row in rows}
+    assert {row.message_id for row in rows if row.batch_id == 1} <= old.keys()
+    assert_each_once((row.message_id for row in rows), {each: rig.sent[each] for each in in_sink})
+    assert new.keys() <= in_sink
+    assert len(in_sink & old.keys()) > 50
+
+
+def test_a_queue_that_breaks_all_connections_and_then_answers_slowly_stops_nothing(rig: Rig) -> None:
+    """The query waits, and goes on by itself; renewals, deletes and receives are late and nothing else."""
+    sent = rig.send(150, groups=15)
+
+    def write(frame: DataFrame, batch_id: int) -> None:
+        write_once(rig.home / "table", frame, batch_id)
+        if batch_id == 0:
+            rig.server.faults = Faults(reset=1.0)
+
+    with rig.to_function(rig.source(maxMessagesPerTrigger=50), write) as query:
+
+        def resets() -> int:
+            require_alive(query)
+            return sum(each.outcome == "reset" for each in rig.server.requests.recent())
+
+        wait_until(lambda: resets() >= 10, LONG_S, "the connections break")
+        rig.server.faults = Faults(seed=3, delay_s=0.2, reset=0.2)
+        rig.drain(query, timeout_s=2 * LONG_S)
     rows = read_table(rig.home / "table")
     assert_each_once((row.message_id for row in rows), sent)
     assert_in_order(rows)
