@@ -20,7 +20,7 @@ def write_once(table: Path, frame: DataFrame, batch_id: int) -> None:
     path = table / f"batch-{batch_id}"
     rows = frame.select(*COLUMNS)
     if not (path / "_SUCCESS").exists():
-        rows.write.parquet(str(path))
+        rows.write.mode("overwrite").parquet(str(path))  # an attempt that failed may have left files
         return
     written = sorted(row.message_id for row in _rows(path, batch_id))
     if sorted(row.messageId for row in rows.collect()) != written:
