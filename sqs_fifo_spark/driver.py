@@ -221,6 +221,7 @@ class Driver:
             if self._ledger.epoch < number < epoch:
                 partitions = journal.partitions_of(self._unsettled[number])
                 self._settle(journal, Offset(journal.id, number, partitions))
+                del self._unsettled[number]
 
     def _settle(self, journal: Journal, end: Offset) -> None:
         verdict = self._close(journal, end)

@@ -69,6 +69,7 @@ class Epoch:
         self._lock = threading.Lock()
         self._contents: dict[str, tuple[Receipt, ...]] = {}
         self._is_closed = False
+        self._taken_over: dict[str, tuple[Receipt, ...]] = {}
 
     def discover(self) -> None:
         """Hold what tasks have sealed since the last look. Runs on the heartbeat's thread, and before a replay."""
@@ -103,7 +104,8 @@ class Epoch:
             with self._lock:
                 self._is_closed = True
             self._contents.update(self._load(frozenset(self._contents), self._map))
-            self.verdict = judge(self.offset, {**self._contents, **load_carried(self._journal, ledger)}, ledger)
+            self._taken_over = load_carried(self._journal, ledger)
+            self.verdict = judge(self.offset, {**self._contents, **self._taken_over}, ledger)
             for receipts in self._contents.values():
                 self._lease.hold(receipts, since=self._held_since())
         return self.verdict
@@ -116,7 +118,8 @@ class Epoch:
     def let_go(self) -> None:
         """Renew nothing of this closed epoch any more, but for what the next one takes over."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
-        for receipts in self._contents.values():
+        # An older handle of a message that SQS handed out again is in what this epoch took over, and nowhere else.
+        for receipts in (*self._contents.values(), *self._taken_over.values()):
             self._lease.drop(receipt for receipt in receipts if receipt.receipt_handle not in carried)
         unread = {message.receipt.receipt_handle for message in self.unread()}
         self._lease.drop(

@@ -90,6 +90,8 @@ class Lease:
                 group = self._lost.pop(receipt.receipt_handle, None)
                 if group is not None:
                     self._lost_groups[group] -= 1
+                    if not self._lost_groups[group]:
+                        del self._lost_groups[group]  # or it grows with every group that ever lost anything
 
     def renew(self) -> None:
         """Renew everything that is due, in calls for ten handles of the same receives.

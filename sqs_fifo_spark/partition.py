@@ -107,16 +107,15 @@ def _receive_and_seal(
     try:
         received = _receive(plan, decided, queue, lease, options, clock)
         heartbeat.check()
-        catch = _Catch()
-        catch.add(decided, decided=True)
-        catch.add(received, decided=False)
-        segment = Segment(origin, tuple(message.receipt for message in catch.messages), to_arrow(catch.messages))
+        own = len(decided)
+        segment = _segment(origin, decided, received)
+        del decided, received  # the segment has the bodies, too; sealing makes more copies of them
         try:
             sealed = journal.seal(segment)
             if sealed.origin.writer != origin.writer:
-                _keep_spare(received, origin, journal)
+                _keep_spare(segment, own, journal)
         except EpochSettledError:
-            _release(received, queue)
+            _release(segment.receipts[own:], queue)
             raise
     finally:
         heartbeat.stop()
@@ -144,9 +143,10 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
                 f"'{name}', from which epoch {plan.epoch} takes over messages, is gone. Unless the epoch is committed, "
                 "and this task is a leftover, somebody has removed it: start the query again."
             )
-        newest = {message.receipt.message_id: message for message in from_arrow(source.receipts, source.rows)}
-        for message_id in message_ids:
-            take(newest[message_id], name)
+        places = {receipt.message_id: place for place, receipt in enumerate(source.receipts)}
+        wanted = [places[message_id] for message_id in message_ids]
+        for message in from_arrow([source.receipts[place] for place in wanted], source.rows.take(wanted)):
+            take(message, name)
     return messages
 
 
@@ -186,24 +186,30 @@ def _receive(
     return [message for message in received if message.receipt.message_group_id not in lapsed]
 
 
-def _keep_spare(received: list[Message], origin: Origin, journal: Journal) -> None:
-    """Give what this attempt received, though another attempt's segment won, to the next epoch."""
-    if not received:
+def _segment(origin: Origin, decided: list[Message], received: list[Message]) -> Segment:
+    """Return this attempt's segment: what is decided in front, then what it received itself."""
+    catch = _Catch()
+    catch.add(decided, decided=True)
+    catch.add(received, decided=False)
+    return Segment(origin, tuple(message.receipt for message in catch.messages), to_arrow(catch.messages))
+
+
+def _keep_spare(lost: Segment, first: int, journal: Journal) -> None:
+    """Give what this attempt received, from row `first` on, to the next epoch, as another attempt's segment won."""
+    receipts = tuple(replace(receipt, deferred=True) for receipt in lost.receipts[first:])
+    if not receipts:
         return
-    deferred = [replace(message, receipt=replace(message.receipt, deferred=True)) for message in received]
-    segment = Segment(origin, tuple(message.receipt for message in deferred), to_arrow(deferred))
     try:
-        journal.put_spare(segment)
+        journal.put_spare(Segment(lost.origin, receipts, lost.rows.slice(first)))
     except JournalUnavailableError as error:
         _log.warning(
             "%d messages that a second attempt received come again after their visibility timeout: %s",
-            len(received),
+            len(receipts),
             error,
         )
 
 
-def _release(messages: Iterable[Message], queue: Queue) -> None:
-    receipts: list[Receipt] = [message.receipt for message in messages]
+def _release(receipts: Iterable[Receipt], queue: Queue) -> None:
     over_all(lambda entries: queue.extend(entries, 0, budget_s=1.0), receipts)
 
 

@@ -80,15 +80,16 @@ def encode(segment: Segment) -> bytes:
     metadata = {name: str(getattr(segment.origin, name)) for name in _METADATA}
     receipts = pa.RecordBatch.from_pydict(columns, schema=_RECEIPT_SCHEMA.with_metadata(metadata))
     first, second = _to_ipc(receipts, None), _to_ipc(segment.rows, "zstd")
-    header = _HEADER.pack(_MAGIC, len(first), zlib.crc32(first), len(second), zlib.crc32(second))
+    header = _HEADER.pack(_MAGIC, first.size, zlib.crc32(first), second.size, zlib.crc32(second))
     return b"".join((header, _CRC.pack(zlib.crc32(header)), first, second))
 
 
 def decode(data: bytes, name: str) -> Segment:
     """Return the segment whose bytes are `data`. Raises JournalCorruptError, naming the object `name`."""
     receipts_end, receipts_crc, end, rows_crc = _lengths(data, name)
-    origin, receipts = _receipts(data[HEADER_LENGTH:receipts_end], receipts_crc, name)
-    rows = _from_ipc(data[receipts_end:end], rows_crc, name)
+    sections = memoryview(data)  # slices of it are no copies
+    origin, receipts = _receipts(sections[HEADER_LENGTH:receipts_end], receipts_crc, name)
+    rows = _from_ipc(sections[receipts_end:end], rows_crc, name)
     if rows.schema != ARROW_SCHEMA or rows.num_rows != len(receipts):
         raise _corrupt(name, "its rows do not fit its receipts")
     return Segment(origin, receipts, rows)
@@ -119,7 +120,7 @@ def _lengths(data: bytes, name: str) -> tuple[int, int, int, int]:
     return HEADER_LENGTH + receipts, receipts_crc, HEADER_LENGTH + receipts + rows, rows_crc
 
 
-def _receipts(data: bytes, crc: int, name: str) -> tuple[Origin, tuple[Receipt, ...]]:
+def _receipts(data: bytes | memoryview, crc: int, name: str) -> tuple[Origin, tuple[Receipt, ...]]:
     batch = _from_ipc(data, crc, name)
     metadata = {key.decode(): value.decode() for key, value in (batch.schema.metadata or {}).items()}
     if batch.schema.remove_metadata() != _RECEIPT_SCHEMA or not set(_METADATA) <= metadata.keys():
@@ -144,15 +145,15 @@ def _receipts(data: bytes, crc: int, name: str) -> tuple[Origin, tuple[Receipt, 
     return origin, tuple(receipts)
 
 
-def _to_ipc(batch: pa.RecordBatch, compression: str | None) -> bytes:
+def _to_ipc(batch: pa.RecordBatch, compression: str | None) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return sink.getvalue()
 
 
-def _from_ipc(data: bytes, crc: int, name: str) -> pa.RecordBatch:
+def _from_ipc(data: bytes | memoryview, crc: int, name: str) -> pa.RecordBatch:
     if zlib.crc32(data) != crc:
         raise _corrupt(name, "a checksum does not match")
     try:
