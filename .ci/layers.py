@@ -17,7 +17,7 @@ PACKAGE = "sqs_fifo_spark"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
     ("options", "message", "offset"),
-    ("retry", "refusal", "aws", "segment", "schema"),
+    ("retry", "refusal", "aws", "segment", "ledger", "schema"),
     ("queue", "store"),
     ("journal", "lease"),
     ("partition", "verdict"),

@@ -20,8 +20,9 @@ from sqs_fifo_spark.available_now import WAIT_S, AvailableNow
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.epoch import Epoch, load_carried
 from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
-from sqs_fifo_spark.journal import Journal, Ledger, Unconfirmed
+from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Heartbeat, Lease
+from sqs_fifo_spark.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.message import Message, Receipt
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.opening import lose_data, open_journal, require_same_journal

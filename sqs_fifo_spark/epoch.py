@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.journal import Journal, Ledger
+from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Lease
+from sqs_fifo_spark.ledger import Ledger
 from sqs_fifo_spark.message import Message, Receipt
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.partition import PartitionPlan

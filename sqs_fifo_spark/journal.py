@@ -13,12 +13,9 @@ but for those that the ledger still refers to. All names have 20 digits, so that
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable
 
 from sqs_fifo_spark.errors import (
     EpochSettledError,
@@ -27,6 +24,7 @@ from sqs_fifo_spark.errors import (
     JournalMismatchError,
     JournalUnavailableError,
 )
+from sqs_fifo_spark.ledger import Ledger, damaged, decode_ledger, encode_ledger, parse_json, to_json
 from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.segment import Origin, Segment, decode, decode_receipts, encode
 from sqs_fifo_spark.store import Store
@@ -36,30 +34,7 @@ _IDENTITY = "journal.json"
 _SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-000000")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
 _NUMBERED = re.compile(r"[a-z]+/(\d{20})\.json")
-
-
-@dataclass(frozen=True)
-class Unconfirmed:
-    """A committed message whose delete SQS has not confirmed.
-
-    `receipt` is None once SQS has refused its handle: the message will come again, with another one.
-    """
-
-    committed_at: float
-    receipt: Receipt | None
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """The record that `epoch` is committed, with all that is unfinished of it and of earlier ones.
-
-    `unconfirmed` maps message ids. `carried` maps names of objects to ids of messages in them that were deferred
-    and that the next epoch serves.
-    """
-
-    epoch: int
-    unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
-    carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+_IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class Journal:
@@ -81,7 +56,7 @@ class Journal:
         data = store.get(_IDENTITY)
         if data is None:
             return None
-        identity = _parse_json(data, _IDENTITY)
+        identity = parse_json(data, _IDENTITY)
         if identity.get("format") != FORMAT:
             raise JournalMismatchError(
                 f"the journal at '{store.location}' has format {identity.get('format')!r}; this version reads "
@@ -92,9 +67,10 @@ class Journal:
                 f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
                 f"'{queue_arn}'. Each query needs a journalLocation of its own."
             )
-        if not isinstance(identity.get("journal"), str):
-            raise _damaged(_IDENTITY)
-        return cls(store, identity["journal"])
+        journal_id = identity.get("journal")
+        if not isinstance(journal_id, str) or not _IDENTIFIER.fullmatch(journal_id):
+            raise damaged(_IDENTITY)
+        return cls(store, journal_id)
 
     @classmethod
     def join(cls, store: Store, journal_id: str) -> Journal:
@@ -104,7 +80,7 @@ class Journal:
         it receives where the driver never finds it.
         """
         data = store.get(_IDENTITY)
-        if data is None or _parse_json(data, _IDENTITY).get("journal") != journal_id:
+        if data is None or parse_json(data, _IDENTITY).get("journal") != journal_id:
             raise JournalUnavailableError(
                 f"this executor does not find the driver's journal at '{store.location}', so it receives nothing. "
                 "journalLocation must be one place that driver and all executors share."
@@ -115,7 +91,7 @@ class Journal:
     def create(cls, store: Store, queue_arn: str) -> Journal:
         """Return the journal in `store`, made now if there is none. Runs on the driver."""
         identity = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn}
-        store.put_if_absent(_IDENTITY, _to_json(identity))
+        store.put_if_absent(_IDENTITY, to_json(identity))
         journal = cls.find(store, queue_arn)
         if journal is None:
             raise JournalUnavailableError(f"the journal at '{store.location}' vanished while it was made.")
@@ -142,7 +118,7 @@ class Journal:
             claims = self._store.list("drivers")
             number = 1 + max((_number(name) for name in claims), default=0)
             writer = uuid.uuid4().hex
-            if self._put_own(_claim_name(number), _to_json({"driver": writer}), writer):
+            if self._put_own(_claim_name(number), to_json({"driver": writer}), writer):
                 for claim in claims:
                     self._store.delete([claim])  # lowest first, so that none that is left seems to be the last
                 return number
@@ -280,16 +256,7 @@ class Journal:
         data = self._store.get(name) if epoch else None
         if data is None:
             return Ledger(epoch)
-        content = _parse_json(data, name)
-        try:
-            unconfirmed = {
-                message_id: Unconfirmed(entry["committedAt"], Receipt(**entry["receipt"]) if entry["receipt"] else None)
-                for message_id, entry in content["unconfirmed"].items()
-            }
-            carried = {source: tuple(ids) for source, ids in content["carried"].items()}
-        except (KeyError, TypeError, AttributeError):
-            raise _damaged(name) from None
-        return Ledger(epoch, unconfirmed, carried)
+        return decode_ledger(data, epoch, name)
 
     def commit(self, ledger: Ledger) -> Ledger:
         """Record that `ledger.epoch` is committed, drop the ledgers before it, and return what stands now.
@@ -298,19 +265,8 @@ class Journal:
         first: then its record stands.
         """
         writer = uuid.uuid4().hex
-        content = {
-            "writer": writer,
-            "unconfirmed": {
-                message_id: {
-                    "committedAt": entry.committed_at,
-                    "receipt": vars(entry.receipt) if entry.receipt else None,
-                }
-                for message_id, entry in ledger.unconfirmed.items()
-            },
-            "carried": ledger.carried,
-        }
         name = f"ledger/{ledger.epoch:020d}.json"
-        is_ours = self._put_own(name, _to_json(content), writer)
+        is_ours = self._put_own(name, encode_ledger(ledger, writer), writer)
         self._store.delete([old for old in self._store.list("ledger") if _number(old) < ledger.epoch])
         return ledger if is_ours else self.ledger()
 
@@ -341,24 +297,3 @@ def _spare_name(origin: Origin) -> str:
 def _number(name: str) -> int:
     match = _NUMBERED.fullmatch(name)
     return int(match[1]) if match else 0
-
-
-def _to_json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content).encode()
-
-
-def _parse_json(data: bytes, name: str) -> dict[str, Any]:
-    try:
-        content = json.loads(data)
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise _damaged(name)
-    return content
-
-
-def _damaged(name: str) -> JournalCorruptError:
-    return JournalCorruptError(
-        f"'{name}' in the journal is damaged or not of this format, so the query stops. What is not committed is "
-        "still in the queue. Restore the object."
-    )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqs_fifo_spark.errors import DataLossError
+
+MOST_PARTITIONS = 1_000
+"""No epoch has more; a checkpoint that says so would have the driver make as many plans."""
+_MOST_EPOCHS = 10**18
+_JOURNAL_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -28,10 +34,13 @@ class Offset:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Offset:
         """Return the offset that Spark handed back. Raises DataLossError for a checkpoint not written by us."""
-        try:
-            return cls(str(value["journal"]), int(value["epoch"]), int(value["partitions"]))
-        except (KeyError, TypeError, ValueError):
-            raise DataLossError(
-                "the checkpoint holds an offset that this source did not write. Use the checkpoint of this query, or "
-                "a new checkpoint location."
-            ) from None
+        found = [value.get(name) for name in ("journal", "epoch", "partitions")] if isinstance(value, Mapping) else []
+        match found:
+            case [str(journal), int(epoch), int(partitions)] if (
+                _JOURNAL_ID.fullmatch(journal) and 0 <= epoch <= _MOST_EPOCHS and 0 <= partitions <= MOST_PARTITIONS
+            ):
+                return cls(journal, epoch, partitions)
+        raise DataLossError(
+            "the checkpoint holds an offset that this source did not write. Use the checkpoint of this query, or "
+            "a new checkpoint location."
+        )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 
@@ -152,11 +152,8 @@ def _url(option: Option, value: str) -> str:
 def _queue_url(option: Option, value: str) -> str:
     path = urlsplit(_url(option, _without_query(option, value))).path.rstrip("/")
     if path.count("/") < 2:
-        raise _refuse(
-            option,
-            value,
-            "it must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo.",
-        )
+        example = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+        raise _refuse(option, value, f"it must be a queue's URL, such as {example}.")
     if not path.endswith(".fifo"):
         raise NotFifoQueueError(
             f"option '{option.name}' is {value!r}, a standard queue: the name of a FIFO queue ends in '.fifo'. "
@@ -177,6 +174,9 @@ def _journal_location(option: Option, value: str) -> str:
             value,
             "a path must be absolute, because driver and executors do not share a working directory.",
         )
+    path = unquote(urlsplit(value).path) if scheme else value
+    if not path.isprintable() or {".", ".."} & set(path.split("/")):
+        raise _refuse(option, value, "it must not hold '.' or '..', which behind a link lead elsewhere. Write it out.")
     if scheme == "file" and (urlsplit(value).netloc or not urlsplit(value).path.startswith("/")):
         raise _refuse(option, value, "a file:// location must hold an absolute path, as in file:///data/journal.")
     if scheme not in ("", "file") and not urlsplit(value).netloc:
@@ -274,11 +274,7 @@ OPTIONS = (
         1000,
     ),
     Option(
-        "deleteAfter",
-        "delete_after",
-        _delete_after,
-        "commit",
-        "When a message is deleted: after Spark's `commit`.",
+        "deleteAfter", "delete_after", _delete_after, "commit", "When a message is deleted: after Spark's `commit`."
     ),
     Option(
         "failOnDataLoss",
@@ -307,7 +303,10 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
             raise OptionError(f"unknown option {key!r}. {_suggest(key)}")
         if text is None or not str(text).strip():
             raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")
-        values[option.field] = option.parse(option, str(text).strip())
+        value = str(text).strip()
+        if not value.isprintable():  # no path, URL or header takes it, and it would break the lines of logs
+            raise _refuse(option, value, "it must not hold line breaks or other control characters.")
+        values[option.field] = option.parse(option, value)
     for required in ("queue_url", "journal_location"):
         if required not in values:
             option = _BY_FIELD[required]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.errors import EpochSettledError, JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Heartbeat, Lease
 from sqs_fifo_spark.message import Message, Receipt, from_arrow, to_arrow
@@ -144,6 +144,11 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
                 "and this task is a leftover, somebody has removed it: start the query again."
             )
         places = {receipt.message_id: place for place, receipt in enumerate(source.receipts)}
+        if not places.keys() >= set(message_ids):
+            raise JournalCorruptError(
+                f"'{name}' in the journal is not what the driver saw there: it lacks messages that epoch {plan.epoch} "
+                "takes over. What is not committed is still in the queue. Restore the object."
+            )
         wanted = [places[message_id] for message_id in message_ids]
         for message in from_arrow([source.receipts[place] for place in wanted], source.rows.take(wanted)):
             take(message, name)

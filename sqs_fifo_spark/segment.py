@@ -5,15 +5,19 @@
     messages   Arrow IPC, compressed: the rows with the source's columns, in the same order
 
 Receipts stand in front, so that the driver reads them without the bodies. Everything read is checked against its
-CRC before Arrow parses it: damage is JournalCorruptError.
+CRC before Arrow parses it, and what Arrow has parsed is validated before it is touched: damage, and whatever somebody
+else has written there, is JournalCorruptError.
 """
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -40,6 +44,9 @@ _RECEIPT_SCHEMA = pa.schema(
     ]
 )
 _METADATA = ("journal", "epoch", "partitions", "partition", "writer")
+_LONGEST_SECTION = 1 << 40
+"""Bytes; a header that tells of more is damaged. No store holds an object of that size."""
+_SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,11 @@ def decode(data: bytes, name: str) -> Segment:
     rows = _from_ipc(sections[receipts_end:end], rows_crc, name)
     if rows.schema != ARROW_SCHEMA or rows.num_rows != len(receipts):
         raise _corrupt(name, "its rows do not fit its receipts")
+    ids = pa.array([receipt.message_id for receipt in receipts], pa.string())
+    if not rows.column("messageId").equals(ids):
+        raise _corrupt(name, "its rows are not those of its receipts")
+    if rows.column("body").null_count:
+        raise _corrupt(name, "a row has no body")
     return Segment(origin, receipts, rows)
 
 
@@ -117,32 +129,44 @@ def _lengths(data: bytes, name: str) -> tuple[int, int, int, int]:
     if crc != zlib.crc32(data[: _HEADER.size]):
         raise _corrupt(name, "its header is damaged")
     _, receipts, receipts_crc, rows, rows_crc = _HEADER.unpack_from(data)
+    if max(receipts, rows) > _LONGEST_SECTION:
+        raise _corrupt(name, "its header tells of an impossible length")
     return HEADER_LENGTH + receipts, receipts_crc, HEADER_LENGTH + receipts + rows, rows_crc
 
 
 def _receipts(data: bytes | memoryview, crc: int, name: str) -> tuple[Origin, tuple[Receipt, ...]]:
     batch = _from_ipc(data, crc, name)
-    metadata = {key.decode(): value.decode() for key, value in (batch.schema.metadata or {}).items()}
-    if batch.schema.remove_metadata() != _RECEIPT_SCHEMA or not set(_METADATA) <= metadata.keys():
+    if batch.schema.remove_metadata() != _RECEIPT_SCHEMA or any(column.null_count for column in batch.columns):
         raise _corrupt(name, "its receipts have another schema")
+    try:
+        origin = _origin(batch.schema.metadata or {})
+        receipts = _parsed(batch)
+    except (KeyError, ValueError):
+        raise _corrupt(name, "its receipts do not parse") from None
+    return origin, receipts
+
+
+def _origin(metadata: Mapping[bytes, bytes]) -> Origin:
+    """Return the origin in a segment's metadata. Raises KeyError or ValueError if there is none."""
+    journal, epoch, partitions, partition, writer = (metadata[name.encode()].decode() for name in _METADATA)
+    origin = Origin(journal, int(epoch), int(partitions), int(partition), writer)
+    if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions):
+        raise ValueError(metadata)
+    return origin
+
+
+def _parsed(batch: pa.RecordBatch) -> tuple[Receipt, ...]:
+    """Return the receipts in `batch`. Raises ValueError for values that cannot stand in one."""
     columns: list[Sequence[object]] = [column.to_pylist() for column in batch.columns]
     names = [column.name for column in fields(Receipt)]
-    try:
-        origin = Origin(
-            metadata["journal"],
-            int(metadata["epoch"]),
-            int(metadata["partitions"]),
-            int(metadata["partition"]),
-            metadata["writer"],
-        )
-        receipts = []
-        for values in zip(*columns, strict=True):
-            row = dict(zip(names, values, strict=True))
-            row["sequence_number"] = int(str(row["sequence_number"]))
-            receipts.append(Receipt(**row))
-    except ValueError:
-        raise _corrupt(name, "its receipts do not parse") from None
-    return origin, tuple(receipts)
+    receipts = []
+    for values in zip(*columns, strict=True):
+        row: dict[str, Any] = dict(zip(names, values, strict=True))
+        if not _SEQUENCE_NUMBER.fullmatch(row["sequence_number"]) or not math.isfinite(row["received_at"]):
+            raise ValueError(row)
+        row["sequence_number"] = int(row["sequence_number"])
+        receipts.append(Receipt(**row))
+    return tuple(receipts)
 
 
 def _to_ipc(batch: pa.RecordBatch, compression: str | None) -> pa.Buffer:
@@ -158,9 +182,12 @@ def _from_ipc(data: bytes | memoryview, crc: int, name: str) -> pa.RecordBatch:
         raise _corrupt(name, "a checksum does not match")
     try:
         with pa.ipc.open_stream(data) as reader:
-            return reader.read_next_batch()
-    except (pa.ArrowException, StopIteration):
-        raise _corrupt(name, "Arrow cannot read it") from None
+            batch = reader.read_next_batch()
+        # Arrow trusts offsets and lengths inside a batch, and would read whatever they point to.
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError, StopIteration) as error:
+        raise _corrupt(name, f"Arrow cannot read it ({type(error).__name__})") from None
+    return batch
 
 
 def _corrupt(name: str, reason: str) -> JournalCorruptError:

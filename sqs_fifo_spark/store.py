@@ -90,7 +90,8 @@ class FileStore:
             try:
                 with (self._root / name).open("rb") as file:
                     file.seek(start)
-                    return file.read(length)
+                    # Python reserves what it is asked for; a damaged header may ask for anything.
+                    return file.read(max(0, min(length, os.fstat(file.fileno()).st_size - start)))
             except FileNotFoundError:
                 return None
 

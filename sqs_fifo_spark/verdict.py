@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from sqs_fifo_spark.journal import Journal, Ledger
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.ledger import Ledger
 from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.offset import Offset
 

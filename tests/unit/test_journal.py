@@ -16,7 +16,8 @@ from sqs_fifo_spark.errors import (
     JournalUnavailableError,
     SqsFifoError,
 )
-from sqs_fifo_spark.journal import Journal, Ledger, Unconfirmed
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.segment import Origin, Segment
 from sqs_fifo_spark.store import FileStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqs_fifo_spark.journal import Ledger, Unconfirmed
+from sqs_fifo_spark.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.verdict import judge

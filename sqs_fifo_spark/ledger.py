@@ -1,0 +1,130 @@
+"""The JSON objects of a journal, above all its ledger: what is committed, and what of it is not finished.
+
+Whatever stands in the store is checked in full before it is used: names of objects, because they are going to be
+read, and kinds of values, because a wrong one would fail much later and far from its cause.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from sqs_fifo_spark.errors import JournalCorruptError
+from sqs_fifo_spark.message import Receipt
+
+_SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-000000|spare-[0-9A-Za-z_-]+)")
+_KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+
+
+@dataclass(frozen=True)
+class Unconfirmed:
+    """A committed message whose delete SQS has not confirmed.
+
+    `receipt` is None once SQS has refused its handle: the message will come again, with another one.
+    """
+
+    committed_at: float
+    receipt: Receipt | None
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The record that `epoch` is committed, with all that is unfinished of it and of earlier ones.
+
+    `unconfirmed` maps message ids. `carried` maps names of objects to ids of messages in them that were deferred
+    and that the next epoch serves.
+    """
+
+    epoch: int
+    unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
+    carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def encode_ledger(ledger: Ledger, writer: str) -> bytes:
+    """Return the ledger's bytes; `writer` tells them from another driver's."""
+    return to_json(
+        {
+            "writer": writer,
+            "unconfirmed": {
+                message_id: {
+                    "committedAt": entry.committed_at,
+                    "receipt": vars(entry.receipt) if entry.receipt else None,
+                }
+                for message_id, entry in ledger.unconfirmed.items()
+            },
+            "carried": ledger.carried,
+        }
+    )
+
+
+def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
+    """Return the ledger of `epoch` whose bytes are `data`. Raises JournalCorruptError, naming the object `name`."""
+    content = parse_json(data, name)
+    try:
+        unconfirmed = {
+            message_id: Unconfirmed(_time(entry["committedAt"]), _receipt(entry["receipt"]))
+            for message_id, entry in content["unconfirmed"].items()
+        }
+        carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
+        raise damaged(name) from None
+    return Ledger(epoch, unconfirmed, carried)
+
+
+def to_json(content: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a JSON object of the journal."""
+    return json.dumps(content).encode()
+
+
+def parse_json(data: bytes, name: str) -> dict[str, Any]:
+    """Return what `to_json` wrote. Raises JournalCorruptError, naming the object `name`."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise damaged(name)
+    return content
+
+
+def damaged(name: str) -> JournalCorruptError:
+    """Return the error about the JSON object `name`."""
+    return JournalCorruptError(
+        f"'{name}' in the journal is damaged or not of this format, so the query stops. What is not committed is "
+        "still in the queue. Restore the object."
+    )
+
+
+def _time(value: Any) -> float:
+    if not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(value)
+    return float(value)
+
+
+def _receipt(value: Any) -> Receipt | None:
+    """Return the receipt that `vars` made `value` of. Raises TypeError or ValueError for anything else."""
+    if value is None:
+        return None
+    receipt = Receipt(**value)
+    for each in fields(Receipt):
+        if not isinstance(getattr(receipt, each.name), _KINDS[str(each.type)]):
+            raise ValueError(each.name)
+    _time(receipt.received_at)
+    return receipt
+
+
+def _source(name: str) -> str:
+    """Return `name` if an object of ours can have it: it is going to be read."""
+    if not _SOURCE_NAME.fullmatch(name):
+        raise ValueError(name)
+    return name
+
+
+def _ids(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(value)
+    return tuple(value)

@@ -1,0 +1,536 @@
+"""What somebody else has written into the journal, or the checkpoint, is told; it is never believed and breaks nothing.
+
+A plain fuzz with fixed seeds. That Arrow does not bring the process down is shown by the test's own survival.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import random
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+import sqs_fifo_spark
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.errors import DataLossError, JournalCorruptError, JournalMismatchError, OptionError, SqsFifoError
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.message import ARROW_SCHEMA, Message, from_sqs, to_arrow
+from sqs_fifo_spark.offset import MOST_PARTITIONS, Offset
+from sqs_fifo_spark.options import OPTIONS, parse_source_options
+from sqs_fifo_spark.partition import PartitionPlan, serve
+from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.segment import HEADER_LENGTH, Origin, Segment, decode, decode_receipts, encode
+from sqs_fifo_spark.store import FileStore
+
+ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
+NAME = "epochs/00000000000000000007/0003-000000"
+LEDGER = "ledger/00000000000000000007.json"
+HEADER = struct.Struct("<8sQIQI")
+
+
+def message(number: int) -> Message:
+    return from_sqs(
+        {
+            "MessageId": f"id-{number}",
+            "ReceiptHandle": f"handle-{number}",
+            "Body": f"body {number} " * 3,
+            "Attributes": {
+                "MessageGroupId": "a",
+                "SequenceNumber": str(number),
+                "SentTimestamp": "1700000000123",
+                "ApproximateReceiveCount": "1",
+            },
+            "MessageAttributes": {"price": {"DataType": "Number", "StringValue": "1"}},
+        },
+        receive=0,
+        received_at=1_700_000_002.25,
+    )
+
+
+MESSAGES = [message(number) for number in range(1, 4)]
+ROWS = to_arrow(MESSAGES)
+
+
+def bytes_of(journal: str = "j", rows: pa.RecordBatch = ROWS) -> bytes:
+    origin = Origin(journal=journal, epoch=7, partitions=4, partition=3, writer="w")
+    return encode(Segment(origin, tuple(each.receipt for each in MESSAGES), rows))
+
+
+WHOLE = bytes_of()
+
+
+def sections(data: bytes) -> tuple[bytes, bytes]:
+    _, first, _, second, _ = HEADER.unpack_from(data)
+    return data[HEADER_LENGTH : HEADER_LENGTH + first], data[HEADER_LENGTH + first : HEADER_LENGTH + first + second]
+
+
+def signed(receipts: bytes, rows: bytes, lengths: tuple[int, int] | None = None) -> bytes:
+    """Return a segment of these sections whose checksums are right."""
+    first, second = lengths or (len(receipts), len(rows))
+    header = HEADER.pack(b"SQSFIFO1", first, zlib.crc32(receipts), second, zlib.crc32(rows))
+    return header + struct.pack("<I", zlib.crc32(header)) + receipts + rows
+
+
+def ipc(batches: list[pa.RecordBatch], schema: pa.Schema | None = None, compression: str | None = None) -> bytes:
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(sink, schema or batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return cast(bytes, sink.getvalue().to_pybytes())
+
+
+def is_told(data: bytes) -> bool:
+    """Whether the segment is refused, as a whole or its receipts alone; what is not refused is sound."""
+    told = False
+    try:
+        found = decode(data, NAME)
+        found.rows.validate(full=True)
+        assert found.rows.num_rows == len(found.receipts)
+        assert all(isinstance(body, str) for body in found.rows.column("body").to_pylist())
+    except JournalCorruptError:
+        told = True
+    try:
+        decode_receipts(lambda start, length: data[start : start + length], NAME)
+    except JournalCorruptError:
+        assert told, "its receipts are refused, but not the whole"
+    return told
+
+
+# Segments
+
+
+def test_a_segment_cut_anywhere_is_refused() -> None:
+    """At every byte, the empty object among them."""
+    assert all(is_told(WHOLE[:length]) for length in range(len(WHOLE)))
+    assert not is_told(WHOLE)
+
+
+def test_a_segment_with_any_bit_turned_is_refused() -> None:
+    """One of the eight bits of every byte."""
+    dice = random.Random(1)
+    for place in range(len(WHOLE)):
+        data = bytearray(WHOLE)
+        data[place] ^= 1 << dice.randrange(8)
+        assert is_told(bytes(data)), place
+
+
+@pytest.mark.parametrize("section", [0, 1])
+@pytest.mark.parametrize("compression", ["zstd", None])
+def test_damage_under_right_checksums_is_refused_or_harmless(section: int, compression: str | None) -> None:
+    """Somebody else's bytes: lengths and offsets that point anywhere, and text that is none."""
+    dice = random.Random(section)
+    original = [sections(WHOLE)[0], ipc([ROWS], compression=compression)]
+    told = 0
+    for _ in range(600):
+        data = bytearray(original[section])
+        for _ in range(dice.choice([1, 1, 3, 20])):
+            place = dice.randrange(len(data))
+            word = dice.choice([b"\x00", b"\xff", b"\x7f", bytes([dice.randrange(256)]), dice.randbytes(8)])
+            data[place : place + len(word)] = word
+        changed = [*original]
+        changed[section] = bytes(data)
+        told += is_told(signed(changed[0], changed[1]))
+    assert told > 50
+
+
+@pytest.mark.parametrize("length", [-1, 1 << 33, 1 << 62])
+@pytest.mark.parametrize("compression", ["zstd", None])
+def test_a_length_inside_arrow_is_not_believed(length: int, compression: str | None) -> None:
+    """In the place of every aligned word in turn: refused, before memory is used for it."""
+    rows = ipc([ROWS], compression=compression)
+    before = peak_memory()
+    for place in range(0, len(rows) - 8, 8):
+        is_told(signed(sections(WHOLE)[0], rows[:place] + struct.pack("<q", length) + rows[place + 8 :]))
+    assert peak_memory() - before < 256 << 20
+
+
+@pytest.mark.parametrize("lengths", [(1 << 41, 8), (8, 1 << 41), (1 << 63, 8), ((1 << 64) - 1,) * 2, (1 << 39, 8)])
+def test_a_length_in_the_header_is_not_believed(lengths: tuple[int, int], tmp_path: Path) -> None:
+    """Nor is memory used for it, when the driver reads the receipts alone."""
+    store = FileStore(tmp_path)
+    data = signed(*sections(WHOLE), lengths)
+    assert is_told(data)
+    store.put_if_absent(NAME, data)
+    with pytest.raises(JournalCorruptError):
+        Journal(store, "j").receipts(NAME)
+
+
+def test_other_peoples_arrow_is_refused() -> None:
+    """Another schema, rows of other messages, no batch, a file instead of a stream, a missing value."""
+    receipts, rows = sections(WHOLE)
+    other = pa.RecordBatch.from_pydict({"x": [1, 2, 3]})
+    nothing = pa.RecordBatch.from_pylist([{}] * 3, schema=ARROW_SCHEMA)
+    no_body = ROWS.set_column(1, ARROW_SCHEMA.field("body"), pa.nulls(3, pa.string()))
+    swapped = ROWS.take([1, 0, 2])
+    for foreign in (other, nothing, no_body, swapped, ROWS.slice(1), ROWS.slice(0, 0)):
+        assert is_told(signed(receipts, ipc([foreign])))
+    for bare in (ipc([], ARROW_SCHEMA), b"", b"ARROW1\x00\x00" + rows, json.dumps({"body": "x"}).encode()):
+        assert is_told(signed(receipts, bare))
+        assert is_told(signed(bare, rows))
+    batch = pa.ipc.open_stream(receipts).read_next_batch()
+    assert not is_told(signed(ipc([batch]), rows))
+    changes: dict[str, list[Any]] = {
+        "message_id": [None, "id-2", "id-3"],
+        "sequence_number": ["-1", "2", "3"],
+        "receipt_handle": [None] * 3,
+        "received_at": [float("nan"), 1.0, 2.0],
+        "deferred": [None, False, False],
+    }
+    changes["sequence_number "] = ["1_0", "2", "3"]
+    for name, values in changes.items():
+        index = batch.schema.get_field_index(name.strip())
+        field = batch.schema.field(index)
+        assert is_told(signed(ipc([batch.set_column(index, field, pa.array(values, field.type))]), rows)), name
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"epoch": "x"},
+        {"epoch": "-7"},
+        {"partition": "-1"},
+        {"partition": "4"},
+        {"partitions": ""},
+        {"journal": b"\xff"},
+        {"writer": None},
+    ],
+)
+def test_an_origin_that_cannot_be_is_refused(changed: dict[str, Any]) -> None:
+    """Numbers that no epoch has, text that is none, or no origin at all."""
+    receipts, rows = sections(WHOLE)
+    batch = pa.ipc.open_stream(receipts).read_next_batch()
+    metadata = {
+        key.decode(): value
+        for key, value in {**batch.schema.metadata, **{k.encode(): v for k, v in changed.items()}}.items()
+        if value is not None
+    }
+    assert is_told(signed(ipc([batch.replace_schema_metadata(metadata)]), rows))
+
+
+def test_a_segment_of_another_place_is_refused(tmp_path: Path) -> None:
+    """A sound segment, of another journal or under another name."""
+    store = FileStore(tmp_path)
+    store.put_if_absent(NAME, bytes_of("other"))
+    moved = NAME.replace("0003-", "0002-")
+    store.put_if_absent(moved, WHOLE)
+    for name in (NAME, moved):
+        for read in (Journal(store, "j").read, Journal(store, "j").receipts):
+            with pytest.raises(JournalCorruptError, match="belongs to another journal, epoch or partition"):
+                cast(Callable[[str], object], read)(name)
+
+
+def test_a_source_without_the_messages_that_it_should_have_is_refused(tmp_path: Path) -> None:
+    """What the driver saw there is gone: the task says so, and receives nothing."""
+    options = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
+    store = FileStore(tmp_path)
+    journal = Journal.create(store, ARN)
+    store.put_if_absent(NAME, bytes_of(journal.id))
+    plan = PartitionPlan(journal.id, 8, 1, 0, 10, 1 << 20, carried=((NAME, ("id-1", "id-9")),))
+    clock = ManualClock()
+    with pytest.raises(JournalCorruptError, match="is not what the driver saw there"):
+        serve(plan, Queue(options, clock), journal, options, clock)
+
+
+# JSON
+
+
+IDENTITY = {"format": 1, "journal": "j", "queueArn": ARN}
+RECEIPT = vars(MESSAGES[0].receipt)
+SOUND = {"writer": "w", "unconfirmed": {"id-1": {"committedAt": 1.0, "receipt": RECEIPT}}, "carried": {NAME: ["id-1"]}}
+NO_JSON = [b"", b"{", b"\xff\xfe", b"[]", b'"text"', b"null", b"7", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 10_000]
+
+
+class OneObject:
+    """A store whose only object is called `name`."""
+
+    location = "memory"
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self._objects = {name: data}
+
+    def get(self, name: str) -> bytes | None:
+        return self._objects.get(name)
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        data = self.get(name)
+        return None if data is None else data[start : start + length]
+
+    def list(self, prefix: str) -> list[str]:
+        return [name for name in self._objects if name.startswith(f"{prefix}/")]
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._objects.setdefault(name, data) is data
+
+    def delete(self, names: Any) -> None:
+        for name in names:
+            self._objects.pop(name, None)
+
+
+def changed_json(sound: Any, values: list[Any]) -> Iterator[Any]:
+    """Yield `sound` with each of its parts in turn missing, or replaced by each of `values`."""
+    yield from values
+    if isinstance(sound, dict):
+        for key, part in sound.items():
+            yield {name: each for name, each in sound.items() if name != key}
+            for changed in changed_json(part, values):
+                yield {**sound, key: changed}
+    elif isinstance(sound, list):
+        for changed in changed_json(sound[0], values):
+            yield [changed]
+
+
+ODD: list[Any] = [None, True, -1, 10**400, 1.5, float("nan"), "", "text", [], [1], [None], {}, {"x": 1}, [[]], {"": {}}]
+
+
+def test_a_ledger_is_believed_only_whole() -> None:
+    """Cut at every byte, no JSON, nested without end, and each part in turn missing or of another kind."""
+    text = json.dumps(SOUND).encode()
+    assert Journal(OneObject(LEDGER, text), "j").ledger().carried == {NAME: ("id-1",)}
+    for data in [*NO_JSON, *(text[:length] for length in range(len(text)))]:
+        with pytest.raises(JournalCorruptError):
+            Journal(OneObject(LEDGER, data), "j").ledger()
+    told = 0
+    for changed in changed_json(SOUND, ODD):
+        try:
+            found = Journal(OneObject(LEDGER, json.dumps(changed).encode()), "j").ledger()
+        except JournalCorruptError:
+            told += 1
+        else:
+            assert_sound(found)
+    assert told > 100
+
+
+def assert_sound(ledger: Ledger) -> None:
+    """All that the rest of the package relies on."""
+    for message_id, entry in ledger.unconfirmed.items():
+        assert isinstance(message_id, str)
+        assert max(0.0, 1.0 - entry.committed_at) >= 0
+        if entry.receipt is not None:
+            assert isinstance(entry.receipt.receipt_handle, str)
+            assert max(entry.receipt.sequence_number, entry.receipt.receive_count, entry.receipt.received_at)
+            assert entry.receipt.received_at - 1.0 < float("inf")
+    for name, ids in ledger.carried.items():
+        assert name.startswith("epochs/")
+        assert all(isinstance(each, str) for each in ids)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../etc/passwd",
+        "/etc/passwd",
+        "epochs/00000000000000000007/../../journal.json",
+        "epochs/00000000000000000007/..",
+        "epochs/00000000000000000007/",
+        "epochs/7/0003-000000",
+        "epochs/00000000000000000007/spare-../x",
+        "epochs/00000000000000000007/spare-a\x00",
+        "epochs/00000000000000000007/spare-a\n",
+        "journal.json",
+        "",
+    ],
+)
+def test_a_ledger_that_points_elsewhere_is_refused(name: str) -> None:
+    """A name that no object of ours has is not even looked at."""
+    data = json.dumps({**SOUND, "carried": {name: ["id-1"]}}).encode()
+    with pytest.raises(JournalCorruptError, match=LEDGER):
+        Journal(OneObject(LEDGER, data), "j").ledger()
+
+
+def test_every_ledger_that_we_write_is_believed() -> None:
+    """What is checked is what is written."""
+    store = OneObject("x", b"")
+    ledger = Ledger(
+        7,
+        {"id-1": Unconfirmed(1.5, MESSAGES[0].receipt), "id-2": Unconfirmed(2, None)},
+        {NAME: ("id-3",), "epochs/00000000000000000006/spare-0123456789abcdef": ("id-4",)},
+    )
+    assert Journal(store, "j").commit(ledger) == ledger
+    assert Journal(store, "j").ledger() == ledger
+
+
+def test_an_identity_is_believed_only_whole() -> None:
+    """Damaged, of another kind, or an id that is none: the journal is not opened."""
+    text = json.dumps(IDENTITY).encode()
+    found = Journal.find(OneObject("journal.json", text), ARN)
+    assert found is not None
+    assert found.id == "j"
+    forged = [{**IDENTITY, "journal": value} for value in ("../../x", "a\nb", "", "x" * 1_000, None, 7, ["j"])]
+    data = [*NO_JSON, *(text[:length] for length in range(len(text))), *(json.dumps(each).encode() for each in forged)]
+    harmless = [{**IDENTITY, "journal": "text"}, {**IDENTITY, "format": True}]  # True is 1 for Python
+    data += [json.dumps(each).encode() for each in changed_json(IDENTITY, ODD) if each not in harmless]
+    for each in data:
+        with pytest.raises((JournalCorruptError, JournalMismatchError)):
+            Journal.find(OneObject("journal.json", each), ARN)
+        with pytest.raises(SqsFifoError):
+            Journal.join(OneObject("journal.json", each), "another")
+
+
+def test_claims_that_are_none_do_not_keep_from_owning(tmp_path: Path) -> None:
+    """Whatever lies among them; what a claim says inside does not matter."""
+    store = FileStore(tmp_path)
+    for name in (
+        "x",
+        "7.json",
+        "00000000000000000003.json",
+        "00000000000000000003.json.bak",
+        "-0000000000000000001.json",
+    ):
+        store.put_if_absent(f"drivers/{name}", b"\x00")
+    journal = Journal(store, "j")
+    assert journal.claim() == 4
+    journal.require_claim(4)
+
+
+def test_names_that_are_none_are_no_epochs(tmp_path: Path) -> None:
+    """A list shows whatever lies there."""
+    store = FileStore(tmp_path)
+    for name in ("epochs/x/0000-000000", "epochs/7/0000-000000", "epochs/00000000000000000007/a/b", "epochs/note"):
+        store.put_if_absent(name, b"")
+    assert Journal(store, "j").objects() == {}
+
+
+# The checkpoint
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"journal": "../../x"},
+        {"journal": ""},
+        {"journal": "x" * 65},
+        {"journal": None},
+        {"journal": "a\n"},
+        {"epoch": -1},
+        {"epoch": 10**30},
+        {"epoch": 1.5},
+        {"epoch": "7"},
+        {"partitions": -1},
+        {"partitions": 10**9},
+        {"partitions": 1e9},
+        {"partitions": MOST_PARTITIONS + 1},
+        {"partitions": None},
+    ],
+)
+def test_a_forged_offset_is_refused(changed: dict[str, Any]) -> None:
+    """No path is made of it, and no thousand million plans."""
+    sound = {"journal": "0123456789abcdef", "epoch": 7, "partitions": 4}
+    assert Offset.from_json(sound).to_json() == sound
+    with pytest.raises(DataLossError, match="an offset that this source did not write"):
+        Offset.from_json({**sound, **changed})
+
+
+def test_an_offset_of_another_kind_is_refused() -> None:
+    """Another source's, or none."""
+    values: list[Any] = [7, None, [], "x", {}, {"topic": {"0": 1}}]
+    for value in values:
+        with pytest.raises(DataLossError):
+            Offset.from_json(value)
+
+
+def test_an_offset_takes_all_partitions_that_the_options_allow() -> None:
+    """Else a query could not be started again."""
+    (option,) = (option for option in OPTIONS if option.name == "numPartitions")
+    assert option.high == MOST_PARTITIONS
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "journal",
+        "./journal",
+        "../journal",
+        "~/journal",
+        "/data/../etc",
+        "/data/./journal",
+        "/data/..",
+        "/data/jour\x00nal",
+        "/data/jour\nnal",
+        "file:///data/../etc",
+        "file:///data/%2e%2e/etc",
+        "file:///data/jour%00nal",
+        "file://host/data",
+        "file://localhost/data",
+        "file:/data",
+        "file://data",
+        "s3://bucket/a/../b",
+        "s3://bucket/a/%2E%2E/b",
+        "s3://bucket/a\x00b",
+        "s3:///a",
+        "s3://",
+        "http://host/journal",
+    ],
+)
+def test_a_location_that_may_lead_elsewhere_is_refused(location: str) -> None:
+    """Before anything is opened, in one line that shows no control character."""
+    with pytest.raises(OptionError, match="journalLocation") as told:
+        parse_source_options({"queueUrl": "https://h/1/q.fifo", "journalLocation": location})
+    assert str(told.value).isprintable()
+
+
+def test_a_tilde_inside_a_path_is_a_name_like_any_other(tmp_path: Path) -> None:
+    """Nothing is expanded: neither a home, nor a variable, nor a pattern."""
+    for name in ("~root", "$HOME", "*", "a b;ls"):
+        given = str(tmp_path / name)
+        options = parse_source_options({"queueUrl": "https://h/1/q.fifo", "journalLocation": given})
+        assert options.journal_location == given
+        FileStore(Path(given)).put_if_absent("a/x", b"1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["~root", "$HOME", "*", "a b;ls"])
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=[option.name for option in OPTIONS])
+@pytest.mark.parametrize("value", ["a\x00b", "a\nb", "a\r\nX-Header: b", "a\x1b[31m"])
+def test_no_option_takes_a_control_character(option: Any, value: str) -> None:
+    """It cannot end a path early, begin another header, or write a line of its own into a log."""
+    given = {"queueUrl": "https://h/1/q.fifo", "journalLocation": "/j", option.name: value}
+    with pytest.raises(SqsFifoError) as told:
+        parse_source_options(given)
+    assert str(told.value).isprintable()
+
+
+# The code
+
+
+def test_nothing_that_is_read_is_ever_run() -> None:
+    """No module of the source unpickles, evaluates, or starts anything; Spark alone pickles between its processes."""
+    package = Path(sqs_fifo_spark.__file__).parent
+    modules = [path for path in package.glob("*.py") if path.name != "__main__.py"]
+    assert len(modules) > 20
+    imported, called = set(), set()
+    for path in modules:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").partition(".")[0])
+            elif isinstance(node, ast.Call):
+                called.add(ast.unparse(node.func))
+    assert not imported & {"pickle", "cloudpickle", "marshal", "shelve", "subprocess", "ctypes", "yaml", "importlib"}
+    assert not called & {
+        "eval",
+        "exec",
+        "compile",
+        "__import__",
+        "os.system",
+        "os.popen",
+        "os.execv",
+        "os.path.expanduser",
+    }
+
+
+def peak_memory() -> int:
+    """Return the most memory that this process ever used, in bytes."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
