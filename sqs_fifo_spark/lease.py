@@ -158,10 +158,11 @@ class Lease:
 
 
 class Heartbeat:
-    """A thread that renews one lease until it is stopped.
+    """Renews one lease until it is stopped, on a thread of its own.
 
-    `discover`, if given, is called before each renewal: it may hold more receipts. A failure is recorded for
-    `check` to raise until a later heartbeat works, and the thread goes on: the batch under way needs its lease.
+    `discover`, if given, is called as often, and may hold more receipts. It has a second thread, so that a journal
+    that stalls costs no lease. A failure is recorded for `check`, and the threads go on: the batch under way needs its
+    lease.
     """
 
     def __init__(
@@ -172,45 +173,64 @@ class Heartbeat:
         self._every_s = every_s
         self._discover = discover
         self._stopped = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="sqs-fifo-heartbeat", daemon=True)
+        # Held while renewing: two threads that find the same renewals due would pay for them twice.
+        self._renewing = threading.Lock()
+        # By thread; each sets and removes its own, `check` all. Only whole items are read or written.
+        self._failures: dict[str, Exception] = {}
+        steps = {"sqs-fifo-heartbeat": self._renew}
+        if discover is not None:
+            steps["sqs-fifo-discovery"] = self._beat
+        self._threads = [
+            threading.Thread(target=self._run, args=(name, step), name=name, daemon=True)
+            for name, step in steps.items()
+        ]
 
     def start(self) -> None:
         """Begin renewing; once begun, this does nothing."""
-        if self._thread.ident is None:
-            self._thread.start()
+        for thread in self._threads:
+            if thread.ident is None:
+                thread.start()
 
     def stop(self) -> None:
         """End the renewing; a call under way is waited for."""
         self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
 
     def check(self) -> None:
-        """Raise what the last heartbeat failed with, if it did."""
-        failure = self._failure  # the thread may take it back meanwhile
-        if failure is not None:
-            raise failure
+        """Do nothing after a heartbeat that worked. After one that failed, try once more, and raise what that meets.
 
-    def _run(self) -> None:
+        So what has passed meanwhile stops nobody.
+        """
+        if self._failures:
+            self._beat()
+            self._failures.clear()
+
+    def _run(self, name: str, step: Callable[[], None]) -> None:
         pause_s = self._pause_s()
         while not self._clock.wait(self._stopped, pause_s):
-            failures = [error for error in (self._try(self._discover), self._try(self._lease.renew)) if error]
-            if failures and self._failure is None:
-                _log.warning(
-                    "a heartbeat failed; the query stops unless one works before its next micro-batch: %s", failures[0]
-                )
-            self._failure = failures[0] if failures else None
-            pause_s = self._every_s / 4 if failures else self._pause_s()
-
-    @staticmethod
-    def _try(step: Callable[[], None] | None) -> Exception | None:
-        try:
-            if step is not None:
+            try:
                 step()
-        except Exception as error:
-            return error
-        return None
+            except Exception as error:
+                if not self._failures:
+                    _log.warning(
+                        "a heartbeat failed; the query stops unless one works before its next micro-batch: %s", error
+                    )
+                self._failures[name] = error
+                pause_s = self._every_s / 4
+            else:
+                self._failures.pop(name, None)
+                pause_s = self._pause_s()
+
+    def _beat(self) -> None:
+        if self._discover is not None:
+            self._discover()
+        self._renew()  # what was discovered may be due
+
+    def _renew(self) -> None:
+        with self._renewing:
+            self._lease.renew()
 
     def _pause_s(self) -> float:
         due = self._lease.next_renewal()

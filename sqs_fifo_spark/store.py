@@ -13,13 +13,15 @@ whose answer was lost: the caller recognises its own content.
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -28,9 +30,24 @@ import obstore.exceptions
 import obstore.store
 
 from sqs_fifo_spark.aws import S3Credentials
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
 
+T = TypeVar("T")
+
 RETRY_BUDGET = timedelta(seconds=30)
+_PAUSES_S = (0.05, 0.2, 0.5)
+_PASSING = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EIO,
+        errno.ENOENT,  # of a put: somebody has removed the folder, which was empty, in between
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)
+"""Errors of network file systems, above all, that are over when the call is made again."""
 
 
 class Store(Protocol):
@@ -74,29 +91,25 @@ class FileStore:
     it returns. Hard links give put-if-absent: linking to a taken name fails, also on NFS.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self.location = str(root)
         self._root = root
+        self._clock = clock
 
     def get(self, name: str) -> bytes | None:
-        with self._errors("read", name):
-            try:
-                return (self._root / name).read_bytes()
-            except FileNotFoundError:
-                return None
+        return self._call("read", name, lambda: _or_none((self._root / name).read_bytes))
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
-        with self._errors("read", name):
-            try:
-                with (self._root / name).open("rb") as file:
-                    file.seek(start)
-                    # Python reserves what it is asked for; a damaged header may ask for anything.
-                    return file.read(max(0, min(length, os.fstat(file.fileno()).st_size - start)))
-            except FileNotFoundError:
-                return None
+        def read() -> bytes:
+            with (self._root / name).open("rb") as file:
+                file.seek(start)
+                # Python reserves what it is asked for; a damaged header may ask for anything.
+                return file.read(max(0, min(length, os.fstat(file.fileno()).st_size - start)))
+
+        return self._call("read", name, lambda: _or_none(read))
 
     def list(self, prefix: str) -> list[str]:
-        with self._errors("list", prefix):
+        def walk() -> list[str]:
             return sorted(
                 str(Path(folder, file).relative_to(self._root))
                 for folder, _, files in os.walk(self._root / prefix, onerror=_raise_unless_missing)
@@ -104,34 +117,37 @@ class FileStore:
                 if not file.startswith(".")
             )
 
+        return self._call("list", prefix, walk)
+
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        path = self._root / name
-        with self._errors("write", name):
-            self._make_folder(path.parent)
-            draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            try:
-                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                try:
-                    os.link(draft, path)
-                except FileExistsError:
-                    return False
-            finally:
-                draft.unlink(missing_ok=True)
-            _sync_folder(path.parent)
-            return True
+        return self._call("write", name, lambda: self._put(self._root / name, data))
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
         for name in names:
-            with self._errors("delete", name):
-                (self._root / name).unlink(missing_ok=True)
-                folders.add((self._root / name).parent)
+            path = self._root / name
+            self._call("delete", name, functools.partial(path.unlink, missing_ok=True))
+            folders.add(path.parent)
         for folder in folders - {self._root}:
             self._remove_if_empty(folder)
+
+    def _put(self, path: Path, data: bytes) -> bool:
+        self._make_folder(path.parent)
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                return False
+        finally:
+            _remove_draft(draft)
+        _sync_folder(path.parent)
+        return True
 
     def _make_folder(self, folder: Path) -> None:
         missing = []
@@ -154,15 +170,32 @@ class FileStore:
             # Somebody is writing there, or was faster: the folder is empty some other time, or stays.
             return
 
-    @contextmanager
-    def _errors(self, action: str, name: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise JournalUnavailableError(
-                f"cannot {action} '{name}' in the journal at '{self.location}': {error.strerror or error!r}. "
-                "The location must be writable by driver and executors, have room, and support hard links."
-            ) from None
+    def _call(self, action: str, name: str, call: Callable[[], T]) -> T:
+        """Return `call()`, tried again after an error that may pass by itself: a put then writes a draft of its own."""
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                return call()
+            except OSError as error:
+                if pause_s is None or error.errno not in _PASSING:
+                    raise JournalUnavailableError(
+                        f"cannot {action} '{name}' in the journal at '{self.location}': {error.strerror or error!r}. "
+                        "The location must be writable by driver and executors, have room, and support hard links."
+                    ) from None
+                self._clock.sleep(pause_s)
+        raise AssertionError("the last try returns or raises")
+
+
+def _or_none(read: Callable[[], bytes]) -> bytes | None:
+    try:
+        return read()
+    except FileNotFoundError:
+        return None
+
+
+def _remove_draft(draft: Path) -> None:
+    """Remove what nobody sees. If that fails too, the draft goes with its folder, and the first error is told."""
+    with suppress(OSError):
+        draft.unlink(missing_ok=True)
 
 
 def _raise_unless_missing(error: OSError) -> None:
