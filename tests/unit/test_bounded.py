@@ -1,0 +1,103 @@
+"""What the driver keeps in memory depends on the micro-batch under way, not on what came before it."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.test_protocol import LAPSE_S, HandHeartbeat, Query, SqsClient, World
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    HandHeartbeat.live = []
+    monkeypatch.setattr("sqs_fifo_spark.driver.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.partition.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4)
+    made = World(numPartitions="2", maxMessagesPerTrigger="12")
+    client = SqsClient(made)
+    monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: client)
+    return made
+
+
+def held_by(root: object) -> dict[str, int]:
+    """Return the number of items of each container that is reachable from `root` through our own objects."""
+    sizes: dict[str, int] = {}
+    seen = set()
+    waiting: deque[tuple[str, Any]] = deque([("", root)])
+    while waiting:
+        path, value = waiting.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, (dict, list, tuple, set, frozenset, deque)):
+            sizes[path] = max(len(value), sizes.get(path, 0))
+            items = value.values() if isinstance(value, dict) else value
+            waiting.extend((f"{path}[]", item) for item in items)
+        elif type(value).__module__.startswith("sqs_fifo_spark."):
+            waiting.extend((f"{path}.{name}", part) for name, part in vars(value).items() if name != "_clock")
+    return sizes
+
+
+def some_unread(world: World) -> Query:
+    """A query that does not read the first partition of every third batch."""
+    return Query(world, reads=lambda batch, count: range(batch % 3 == 1 and count > 1, count))
+
+
+def rounds(world: World, query: Query, count: int) -> Iterator[None]:
+    """Let new groups come, some received before, some lost while they are carried, until all is in the sink."""
+    for _ in range(count):
+        first = len(world.sent)
+        world.send(*(f"group{first}x{letter}{number}" for letter in "abcdefgh" for number in range(3)))
+        world.receive_elsewhere(7)
+        world.clock.advance(LAPSE_S)
+        query.trigger()
+        world.clock.advance(LAPSE_S)  # what the next batch takes over and does not read comes to it again
+        query.trigger()
+        world.clock.advance(LAPSE_S)  # nobody beats: all holds are over
+        for heartbeat in HandHeartbeat.live:
+            heartbeat.beat()
+        query.drain()
+        yield
+
+
+def test_nothing_in_the_driver_grows_with_time(world: World) -> None:
+    """After forty rounds of new groups, lost leases and copies it holds what it held after four."""
+    query = some_unread(world)
+    sizes = [held_by(query.driver) for _ in rounds(world, query, 40)]
+    assert query.driver.report()["lostLeases"] > 50
+    world.audit()
+    early: dict[str, int] = {}
+    for each in sizes[:4]:
+        early = {path: max(size, early.get(path, 0)) for path, size in {**early, **each}.items()}
+    grown = {path: (early.get(path, 0), size) for path, size in sizes[-1].items() if size > early.get(path, 0) + 2}
+    assert not grown
+
+
+def test_a_drained_driver_holds_nothing(world: World) -> None:
+    """No lease, no loss, no ledger: an idle query is as it was at its start."""
+    query = some_unread(world)
+    for _ in rounds(world, query, 3):
+        lease = query.driver._lease
+        assert (lease._holds, lease._lost, dict(lease._lost_groups)) == ({}, {}, {})
+        assert not query.driver._ledger.unconfirmed
+        assert not query.driver._ledger.carried
+
+
+def test_a_plan_is_not_larger_for_a_longer_queue(world: World) -> None:
+    """What Spark sends to its executors follows from the limits, too."""
+    lengths = []
+    for count in (20, 400):
+        world.send(*(f"g{len(world.sent) + index}x1" for index in range(count)))
+        query = Query(world).resume()
+        assert query.trigger()
+        plans = query.driver._open.plans if query.driver._open else None
+        assert plans
+        lengths.append(sum(sys.getsizeof(repr(plan)) for plan in plans))
+        query.drain()
+        world.die()
+    assert lengths[1] < 2 * lengths[0]
