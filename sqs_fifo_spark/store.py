@@ -178,7 +178,7 @@ class FileStore:
             except OSError as error:
                 if pause_s is None or error.errno not in _PASSING:
                     raise JournalUnavailableError(
-                        f"cannot {action} '{name}' in the journal at '{self.location}': {error.strerror or error!r}. "
+                        f"cannot {action} '{name}' in the journal at '{self.location}': {error.strerror or repr(error)}. "
                         "The location must be writable by driver and executors, have room, and support hard links."
                     ) from None
                 self._clock.sleep(pause_s)

@@ -1,0 +1,531 @@
+"""Faults of the journal's store: the query goes on, or stops with one clear line and nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import itertools
+import logging
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, cast
+
+import boto3
+import pytest
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
+from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.lease import Heartbeat, Lease
+from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.partition import PartitionPlan, serve
+from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.segment import Origin, Segment
+from sqs_fifo_spark.store import FileStore, Store, open_store
+from tests.helpers import wait_until
+from tests.unit.test_hostile_journal import MESSAGES, ROWS
+from tests.unit.test_protocol import LAPSE_S, HandHeartbeat, Query, SqsClient, World
+
+ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
+_numbers = itertools.count(1)
+
+
+def segment(journal: Journal, writer: str = "w") -> Segment:
+    return Segment(Origin(journal.id, 1, 1, 0, writer), tuple(each.receipt for each in MESSAGES), ROWS)
+
+
+def line(store: Store, call: Callable[[], object]) -> str:
+    """Return what the failing `call` says, which is one line that names the location."""
+    with pytest.raises(JournalUnavailableError) as told:
+        call()
+    assert "\n" not in str(told.value)
+    assert store.location in str(told.value)
+    return str(told.value)
+
+
+@contextmanager
+def small_disk(place: Path, size: str = "256k") -> Iterator[Path]:
+    """A file system of its own at `place`, which must be mounted: a test without that permission is skipped."""
+    place.mkdir(exist_ok=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("needs the permission to mount a small file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+# A directory
+
+
+def test_a_really_full_disk_is_told_and_goes_on_once_there_is_room(tmp_path: Path) -> None:
+    """No object, no draft; everything that was there is served, deleting works, and so does the next put."""
+    with small_disk(tmp_path / "disk") as disk:
+        store = FileStore(disk / "journal")
+        assert store.put_if_absent("epochs/1/first", b"x" * 100_000)
+        said = line(store, lambda: store.put_if_absent("epochs/1/second", b"y" * 500_000))
+        assert "No space left on device. The location must be writable" in said
+        assert store.list("epochs") == ["epochs/1/first"]
+        assert len(list((disk / "journal" / "epochs" / "1").iterdir())) == 1, "a draft takes the room"
+        assert store.get("epochs/1/first") == b"x" * 100_000
+        store.delete(["epochs/1/first"])
+        assert store.put_if_absent("epochs/1/second", b"y" * 200_000)
+
+
+def test_a_disk_that_turns_read_only_is_told(tmp_path: Path) -> None:
+    """What is there is still served; a write and a delete say why they fail."""
+    with small_disk(tmp_path / "disk") as disk:
+        store = FileStore(disk)
+        store.put_if_absent("a/x", b"1")
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        for call in (lambda: store.put_if_absent("a/y", b"2"), lambda: store.delete(["a/x"])):
+            assert "Read-only file system" in line(store, call)
+        assert store.get("a/x") == b"1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to be root, to become somebody else")
+def test_a_lost_permission_is_told(tmp_path: Path) -> None:
+    """As another user, who may not even look: an object that cannot be read is not taken for one that is not there."""
+    store = FileStore(tmp_path / "journal")
+    store.put_if_absent("a/x", b"1")
+    # Nobody can reach into the directory that pytest made, so in a copy of its own below a public one.
+    os.chmod(tmp_path, 0o755)
+    for parent in tmp_path.parents[:2]:
+        os.chmod(parent, 0o755)
+    os.seteuid(65534)
+    try:
+        calls: Iterable[Callable[[], object]] = (
+            lambda: store.put_if_absent("a/y", b"2"),
+            lambda: store.get("a/x"),
+            lambda: store.get_range("a/x", 0, 1),
+            lambda: store.list("a"),
+            lambda: store.delete(["a/x"]),
+        )
+        said = [line(store, call) for call in calls]
+    finally:
+        os.seteuid(0)
+    assert all("Permission denied" in each for each in said)
+    assert store.get("a/x") == b"1"
+
+
+class _Failing:
+    """Fails the next calls of one function of `os` with `code`, before or after their effect."""
+
+    def __init__(self, function: Callable[..., Any], code: int, times: int, *, after: bool = False) -> None:
+        self._function = function
+        self._code = code
+        self.left = times
+        self._after = after
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if not self.left:
+            return self._function(*arguments, **named)
+        self.left -= 1
+        if self._after:
+            self._function(*arguments, **named)
+        raise OSError(self._code, os.strerror(self._code))
+
+
+@pytest.mark.parametrize("call", ["open", "fsync", "link"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EBUSY, errno.EAGAIN])
+def test_what_passes_by_itself_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
+) -> None:
+    """A put that failed twice is written a third time, whole, from its beginning."""
+    clock = ManualClock()
+    store = FileStore(tmp_path, clock)
+    failing = _Failing(getattr(os, call), code, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, failing)
+        assert store.put_if_absent("a/x", b"body")
+    assert failing.left == 0
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["x"]
+    assert store.get("a/x") == b"body"
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EMLINK])
+def test_what_does_not_pass_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A task that waits on a full disk holds its core for nothing."""
+    clock = ManualClock()
+    store = FileStore(tmp_path, clock)
+    before = clock.monotonic()
+    monkeypatch.setattr(os, "link", _Failing(os.link, code, 1))
+    assert os.strerror(code) in line(store, lambda: store.put_if_absent("a/x", b"body"))
+    assert clock.monotonic() == before
+
+
+def test_what_does_not_pass_in_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is really broken, within a second."""
+    clock = ManualClock()
+    store = FileStore(tmp_path, clock)
+    before = clock.monotonic()
+    monkeypatch.setattr(os, "fsync", _Failing(os.fsync, errno.EIO, 1_000))
+    assert os.strerror(errno.EIO) in line(store, lambda: store.put_if_absent("a/x", b"body"))
+    assert 0 < clock.monotonic() - before < 1
+
+
+def test_a_seal_whose_answer_was_lost_is_recognised_as_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link was made and its answer lost, as on NFS: the second try finds the name taken, by itself."""
+    journal = Journal.create(FileStore(tmp_path, ManualClock()), ARN)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", _Failing(os.link, errno.EIO, 1, after=True))
+        sealed = journal.seal(segment(journal))
+    assert sealed.origin.writer == "w"
+    assert sealed.rows.equals(ROWS)
+
+
+def test_a_folder_removed_between_two_steps_of_a_put_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty folder of an epoch may be removed while something is written to it."""
+    store = FileStore(tmp_path, ManualClock())
+    real = os.open
+
+    def remove_first(path: Any, *arguments: Any) -> int:
+        monkeypatch.setattr(os, "open", real)
+        (tmp_path / "a").rmdir()
+        return real(path, *arguments)
+
+    store.put_if_absent("a/x", b"1")
+    store.delete(["a/x"])
+    (tmp_path / "a").mkdir()
+    monkeypatch.setattr(os, "open", remove_first)
+    assert store.put_if_absent("a/y", b"2")
+    assert store.get("a/y") == b"2"
+
+
+def test_a_journal_removed_while_the_query_runs_stops_it(tmp_path: Path) -> None:
+    """The driver misses its own claim, and says what becomes of the messages."""
+    store = FileStore(tmp_path / "journal")
+    journal = Journal.create(store, ARN)
+    number = journal.claim()
+    subprocess.run(["rm", "-r", tmp_path / "journal"], check=True)
+    said = line(store, lambda: journal.require_claim(number))
+    assert said == (
+        f"the journal at '{tmp_path / 'journal'}' was removed while the query ran, so this query stops. What it had "
+        "received and not committed comes again from the queue."
+    )
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
+def test_what_is_made_in_an_existing_directory_is_the_owners_alone(tmp_path: Path, umask: int) -> None:
+    """A journal directory that is there keeps its mode, which is its maker's choice; nobody reads what is inside."""
+    place = tmp_path / "journal"
+    place.mkdir()
+    place.chmod(0o755)
+    previous = os.umask(umask)
+    try:
+        journal = Journal.create(FileStore(place), ARN)
+        journal.claim()
+        journal.seal(segment(journal))
+    finally:
+        os.umask(previous)
+    modes = {path.is_dir(): set[int]() for path in place.rglob("*")}
+    for path in place.rglob("*"):
+        modes[path.is_dir()].add(path.stat().st_mode & 0o7777)
+    assert modes == {True: {0o700}, False: {0o600}}
+    assert place.stat().st_mode & 0o7777 == 0o755
+
+
+# Leases while the store is slow
+
+
+def test_a_seal_that_takes_longer_than_the_visibility_timeout_keeps_its_messages(tmp_path: Path) -> None:
+    """The task's heartbeat renews while it writes: nobody else is given what it received."""
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        url = server.queue_url("q.fifo")
+        options = parse_source_options(
+            {
+                "queueUrl": url,
+                "journalLocation": str(tmp_path),
+                "visibilityTimeoutSeconds": "2",
+                "heartbeatSeconds": "0.3",
+            }
+        )
+        sent = {"QueueUrl": url, "MessageBody": "x", "MessageGroupId": "a", "MessageDeduplicationId": "1"}
+        server.run(lambda model: model.call("SendMessage", sent))
+        sealing, go_on = threading.Event(), threading.Event()
+
+        class SlowStore(FileStore):
+            def put_if_absent(self, name: str, data: bytes) -> bool:
+                if name.startswith("epochs/"):
+                    sealing.set()
+                    assert go_on.wait(60)
+                return super().put_if_absent(name, data)
+
+        journal = Journal.create(SlowStore(tmp_path), ARN)
+        plan = PartitionPlan(journal.id, 1, 1, 0, 10, 1 << 20)
+        rows: list[Any] = []
+        task = threading.Thread(
+            target=lambda: rows.append(serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK))
+        )
+        task.start()
+        try:
+            assert sealing.wait(60)
+            began = SYSTEM_CLOCK.monotonic()
+
+            def renewed() -> bool:
+                elsewhere = {"QueueUrl": url, "VisibilityTimeout": 0}
+                assert not server.run(lambda model: model.call("ReceiveMessage", elsewhere)).get("Messages")
+                return SYSTEM_CLOCK.monotonic() - began > 4.5
+
+            wait_until(renewed, 60, "more than two visibility timeouts")
+        finally:
+            go_on.set()
+            task.join()
+        assert rows[0].num_rows == 1
+        assert server.requests.counts()["ChangeMessageVisibilityBatch"] >= 2
+
+
+class _ImpatientClock(SystemClock):
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        return event.wait(0.01)
+
+
+class _CountingLease:
+    def __init__(self) -> None:
+        self.renewals = 0
+
+    def next_renewal(self) -> float | None:
+        return None
+
+    def renew(self) -> None:
+        self.renewals += 1
+
+
+def test_a_journal_that_stalls_does_not_keep_from_renewing() -> None:
+    """The driver's heartbeat goes on while its look into the journal hangs."""
+    lease, stalled, go_on = _CountingLease(), threading.Event(), threading.Event()
+
+    def discover() -> None:
+        stalled.set()
+        go_on.wait(60)
+
+    heartbeat = Heartbeat(cast(Lease, lease), _ImpatientClock(), every_s=10, discover=discover)
+    heartbeat.start()
+    try:
+        assert stalled.wait(10)
+        before = lease.renewals
+        wait_until(lambda: lease.renewals > before + 5, 10, "renewals during the stall")
+    finally:
+        go_on.set()
+        heartbeat.stop()
+
+
+def test_one_failed_look_into_the_journal_stops_no_query(caplog: pytest.LogCaptureFixture) -> None:
+    """What the heartbeat met is tried once more before the query stops for it; here it has passed."""
+    lease, has_failed = _CountingLease(), threading.Event()
+
+    class OneBeat(SystemClock):
+        def wait(self, event: threading.Event, timeout_s: float) -> bool:
+            return event.wait(60 if has_failed.is_set() else 0.01)
+
+    def discover() -> None:
+        if not has_failed.is_set():
+            has_failed.set()
+            raise JournalUnavailableError("cannot list")
+
+    heartbeat = Heartbeat(cast(Lease, lease), OneBeat(), every_s=10, discover=discover)
+    heartbeat.start()
+    try:
+        wait_until(lambda: "a heartbeat failed" in caplog.text, 10, "the failure is told")
+        heartbeat.check()
+    finally:
+        heartbeat.stop()
+
+
+# The whole protocol
+
+
+@pytest.fixture
+def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[[], World]:
+    monkeypatch.setattr("sqs_fifo_spark.driver.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.partition.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4)
+
+    def make() -> World:
+        HandHeartbeat.live = []
+        world = World(numPartitions="2", maxMessagesPerTrigger="6")
+        client = SqsClient(world)
+        monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: client)
+        return world
+
+    return make
+
+
+@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
+@pytest.mark.parametrize("kind", ["get", "list", "put", "drop"])
+def test_a_store_that_fails_at_any_single_call_loses_and_doubles_nothing(
+    make_world: Callable[[], World], kind: str, elapsed_s: float
+) -> None:
+    """The query stops with the store's line and nothing uncommitted deleted; started again it drains, each once."""
+    stopped = 0
+    for at in itertools.count(1):
+        world = make_world()
+        world.send("a1", "a2", "b1", "a3", "c1", "b2", "d1", "d2")
+        left = at
+
+        def fail(event: str, world: World = world) -> None:
+            nonlocal left
+            if event.startswith(f"before {kind} "):
+                left -= 1
+                if left == 0:
+                    raise JournalUnavailableError("cannot do it")
+
+        world.on_step = fail
+        try:
+            Query(world).drain()
+        except JournalUnavailableError:
+            stopped += 1
+            committed = {row.body for batch in world.committed for rows in world.sink[batch].values() for row in rows}
+            assert set(world.deleted()) <= committed
+        world.on_step = lambda event: None
+        if left > 0:
+            break
+        world.die()
+        world.clock.advance(elapsed_s)
+        Query(world).resume().drain()
+        world.audit()
+    assert stopped > 3
+
+
+# S3
+
+
+class _FaultyS3:
+    """Stands before moto's S3 and does to each request what `faults` says next; afterwards it passes all on."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self.faults: list[str] = []
+        self.seen: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                fault = outer.faults.pop(0) if outer.faults else ""
+                outer.seen.append(f"{self.command} {fault}".strip())
+                if fault.isdigit():
+                    self._answer(int(fault), b"<Error><Code>Fault</Code></Error>", {})
+                    return
+                connection = http.client.HTTPConnection(*target)
+                try:
+                    connection.request(self.command, self.path, body, dict(self.headers))
+                    answer = connection.getresponse()
+                    data = answer.read()
+                finally:
+                    connection.close()
+                if fault == "lost":
+                    self.close_connection = True
+                    self.connection.close()
+                    return
+                self._answer(answer.status, data, dict(answer.getheaders()))
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one
+
+            def _answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+                self.send_response(status)
+                skipped = ("content-length", "transfer-encoding", "connection", "date", "server")
+                for name, value in headers.items():
+                    if name.lower() not in skipped:
+                        self.send_header(name, value)
+                length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(data))
+                self.send_header("Content-Length", length)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(data)
+
+            def log_message(self, *arguments: Any) -> None:
+                return
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request: Any, client_address: Any) -> None:
+                return  # a connection that was closed on purpose
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def moto_s3() -> Iterator[tuple[str, int]]:
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}")
+    client.create_bucket(Bucket="faulty")
+    client.close()
+    yield host, port
+    server.stop()
+
+
+@pytest.fixture
+def s3(moto_s3: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[_FaultyS3]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    faulty = _FaultyS3(moto_s3)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", faulty.url)
+    monkeypatch.setattr("sqs_fifo_spark.store.RETRY_BUDGET", timedelta(seconds=3))
+    yield faulty
+    faulty.close()
+
+
+@pytest.mark.parametrize("status", ["500", "503"])
+def test_an_s3_that_fails_twice_is_asked_a_third_time(s3: _FaultyS3, status: str) -> None:
+    """Within the same call, whatever it is."""
+    store = open_store(f"s3://faulty/{next(_numbers)}")
+    calls: list[tuple[Callable[[], object], object]] = [
+        (lambda: store.put_if_absent("a/x", b"1"), True),
+        (lambda: store.get("a/x"), b"1"),
+        (lambda: store.get_range("a/x", 0, 1), b"1"),
+        (lambda: store.list("a"), ["a/x"]),
+        (lambda: store.delete(["a/x"]), None),
+    ]
+    for call, expected in calls:
+        s3.faults = [status, status]
+        assert call() == expected
+        assert not s3.faults
+    assert store.get("a/x") is None
+
+
+def test_an_s3_that_keeps_failing_is_one_line(s3: _FaultyS3) -> None:
+    """When the time to try is over."""
+    store = open_store(f"s3://faulty/{next(_numbers)}")
+    s3.faults = ["503"] * 1_000
+    said = line(store, lambda: store.put_if_absent("a/x", b"1"))
+    assert said.startswith(f"cannot write 'a/x' in the journal at '{store.location}'")
+    s3.faults = []
+    assert store.get("a/x") is None
+
+
+def test_an_s3_put_whose_answer_is_lost_has_one_content(s3: _FaultyS3) -> None:
+    """Recognised as one's own, or an error, after which the next attempt serves what stands there."""
+    journal = Journal.create(open_store(f"s3://faulty/{next(_numbers)}"), ARN)
+    s3.faults = ["lost"]
+    try:
+        sealed = journal.seal(segment(journal))
+        assert sealed.origin.writer == "w"
+    except JournalUnavailableError:
+        assert "PUT lost" in s3.seen
+    again = journal.seal(replace(segment(journal), origin=Origin(journal.id, 1, 1, 0, "later")))
+    assert again.origin.writer == "w"
+    assert again.rows.equals(ROWS)
