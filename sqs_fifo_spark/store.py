@@ -177,8 +177,9 @@ class FileStore:
                 return call()
             except OSError as error:
                 if pause_s is None or error.errno not in _PASSING:
+                    reason = error.strerror or repr(error)
                     raise JournalUnavailableError(
-                        f"cannot {action} '{name}' in the journal at '{self.location}': {error.strerror or repr(error)}. "
+                        f"cannot {action} '{name}' in the journal at '{self.location}': {reason}. "
                         "The location must be writable by driver and executors, have room, and support hard links."
                     ) from None
                 self._clock.sleep(pause_s)

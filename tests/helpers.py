@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
@@ -31,3 +36,15 @@ def depth(sqs: Any, queue_url: str) -> tuple[int, int]:
     answer = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=names)
     visible, in_flight = (int(answer["Attributes"][name]) for name in names)
     return visible, in_flight
+
+
+@contextmanager
+def small_disk(place: Path, size: str = "256k") -> Iterator[Path]:
+    """A file system of its own at `place`, which must be mounted: a test without that permission is skipped."""
+    place.mkdir(exist_ok=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("needs the permission to mount a small file system")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)

@@ -10,7 +10,6 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,7 +29,7 @@ from sqs_fifo_spark.partition import PartitionPlan, serve
 from sqs_fifo_spark.queue import Queue
 from sqs_fifo_spark.segment import Origin, Segment
 from sqs_fifo_spark.store import FileStore, Store, open_store
-from tests.helpers import wait_until
+from tests.helpers import small_disk, wait_until
 from tests.unit.test_hostile_journal import MESSAGES, ROWS
 from tests.unit.test_protocol import LAPSE_S, HandHeartbeat, Query, SqsClient, World
 
@@ -49,18 +48,6 @@ def line(store: Store, call: Callable[[], object]) -> str:
     assert "\n" not in str(told.value)
     assert store.location in str(told.value)
     return str(told.value)
-
-
-@contextmanager
-def small_disk(place: Path, size: str = "256k") -> Iterator[Path]:
-    """A file system of its own at `place`, which must be mounted: a test without that permission is skipped."""
-    place.mkdir(exist_ok=True)
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], capture_output=True).returncode:
-        pytest.skip("needs the permission to mount a small file system")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", place], check=True)
 
 
 # A directory
