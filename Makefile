@@ -12,7 +12,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-.PHONY: demo test test-min simulate mutations lint bench clean java
+.PHONY: demo test test-min simulate mutations lint bench memory clean java
 
 demo: java $(READY)  ## play an auction through a local queue and Spark, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
@@ -41,6 +41,9 @@ ifneq ($(wildcard sqs_fifo_spark/local/bench.py),)
 bench: $(READY)  ## how fast the local queue is on this machine
 	$(BIN)/python -m sqs_fifo_spark.local.bench
 endif
+
+memory: java $(READY)  ## how much memory a query's Python processes take, beside their limits
+	$(BIN)/python -m tests.memory
 
 clean:  ## remove the environments and what tests and builds leave behind
 	rm -rf .venv .venv-min build dist *.egg-info artifacts spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

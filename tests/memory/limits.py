@@ -1,0 +1,50 @@
+"""How much memory our Python processes may take: a formula over the options, and nothing over the backlog.
+
+The constants are measured ones with a reserve of about a half; `make memory` prints both side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+ENTRIES = 10
+"""A receive that begins below `maxBytesPerTrigger` still brings up to ten messages."""
+
+READER_FIXED = 12 * MIB
+"""Connections, thread stacks, what libraries load at their first use."""
+READER_PER_MESSAGE = 3 << 10
+"""Receipt, hold and delete of one message of the micro-batch, or one that is carried or stands in the ledger."""
+READER_COPIES = 6
+"""Of what the probe brought: the answer, its parsed form, and the plans on their way to Spark."""
+
+WORKER_FIXED = 32 * MIB
+WORKER_PER_MESSAGE = 4 << 10
+"""The columns that are not the body, as Python objects and as Arrow, with receipt and hold."""
+WORKER_COPIES = 6
+"""Of bodies and attributes: as received, as Arrow, compressed, and as the segment that is written."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a micro-batch is limited to, and the largest message of the queue, in bytes."""
+
+    messages: int
+    bytes: int
+    partitions: int
+    largest: int
+    remembered: int = 0
+    """Messages that are carried over, or whose delete is not confirmed."""
+
+
+def reader_limit(idle: int, load: Load) -> int:
+    """Return the most bytes for the process beside the driver; `idle` is what it takes with a nearly empty queue."""
+    of_messages = READER_PER_MESSAGE * (load.messages + load.remembered)
+    return idle + READER_FIXED + of_messages + READER_COPIES * ENTRIES * load.largest
+
+
+def worker_limit(idle: int, load: Load) -> int:
+    """Return the most bytes for an executor's Python worker, which reads one partition at a time."""
+    messages = -(-load.messages // load.partitions)
+    of_bodies = min(load.bytes // load.partitions, messages * load.largest) + ENTRIES * load.largest
+    return idle + WORKER_FIXED + WORKER_PER_MESSAGE * messages + WORKER_COPIES * of_bodies
