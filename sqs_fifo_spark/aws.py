@@ -129,14 +129,17 @@ class _InOurCalls(logging.Filter):
 
 _FILTER = _InOurCalls()
 _CHATTY = ("botocore", "boto3", "urllib3", "s3transfer")
+_muted: set[str] = set()
+"""Loggers that have the filter. Two threads may add one twice, which is adding it once."""
 
 
 @contextmanager
 def without_sdk_logs() -> Iterator[None]:
     """Keep message bodies and credentials out of all logs, at any level, during the calls made inside."""
-    names = [name for name in tuple(logging.root.manager.loggerDict) if name.partition(".")[0] in _CHATTY]
-    for name in names:
-        logging.getLogger(name).addFilter(_FILTER)  # adding it twice is adding it once
+    for name in logging.root.manager.loggerDict.keys() - _muted:
+        if name.startswith(_CHATTY):
+            logging.getLogger(name).addFilter(_FILTER)
+        _muted.add(name)
     _FILTER.active.depth = getattr(_FILTER.active, "depth", 0) + 1
     try:
         yield

@@ -38,7 +38,9 @@ class PartitionPlan:
     """What one task is to read, made by the driver; the same for every attempt.
 
     `handed` are messages that the driver's probe received, and `carried` names messages that an earlier epoch
-    deferred: both are decided, and served before anything that the task receives itself.
+    deferred: both are decided, and served before anything that the task receives itself. `decided_groups` are the
+    groups of all that is decided for any partition, or left for a later epoch: SQS locks them, unless it has lost
+    what we hold of them, and then what a task receives of them waits for its turn.
     """
 
     journal: str
@@ -49,6 +51,7 @@ class PartitionPlan:
     max_bytes: int
     handed: tuple[Message, ...] = ()
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    decided_groups: frozenset[str] = frozenset()
 
 
 def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
@@ -69,32 +72,6 @@ def serve(plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOp
     return (sealed or _receive_and_seal(plan, queue, journal, options, clock)).served()
 
 
-class _Catch:
-    """The messages of one attempt in the order in which they are served, with the deferred ones marked.
-
-    A message is deferred when it was received before, by whomever; when it does not follow what its group has
-    here; and when something of its group before it is deferred.
-    """
-
-    def __init__(self) -> None:
-        self.messages: list[Message] = []
-        self._last_of_group: dict[str, int] = {}
-        self._deferred_groups: set[str] = set()
-
-    def add(self, messages: Iterable[Message], *, decided: bool) -> None:
-        """Take messages by sequence number. `decided` says that the driver has found them nobody else's."""
-        for message in sorted(messages, key=lambda message: message.receipt.sequence_number):
-            receipt = message.receipt
-            group = receipt.message_group_id
-            follows = receipt.sequence_number > self._last_of_group.get(group, -1)
-            if not follows or group in self._deferred_groups or (receipt.receive_count > 1 and not decided):
-                self._deferred_groups.add(group)
-                message = replace(message, receipt=replace(receipt, deferred=True))
-            else:
-                self._last_of_group[group] = receipt.sequence_number
-            self.messages.append(message)
-
-
 def _receive_and_seal(
     plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
 ) -> Segment:
@@ -108,7 +85,7 @@ def _receive_and_seal(
         received = _receive(plan, decided, queue, lease, options, clock)
         heartbeat.check()
         own = len(decided)
-        segment = _segment(origin, decided, received)
+        segment = _segment(origin, plan, decided, received)
         del decided, received  # the segment has the bodies, too; sealing makes more copies of them
         try:
             sealed = journal.seal(segment)
@@ -191,12 +168,25 @@ def _receive(
     return [message for message in received if message.receipt.message_group_id not in lapsed]
 
 
-def _segment(origin: Origin, decided: list[Message], received: list[Message]) -> Segment:
-    """Return this attempt's segment: what is decided in front, then what it received itself."""
-    catch = _Catch()
-    catch.add(decided, decided=True)
-    catch.add(received, decided=False)
-    return Segment(origin, tuple(message.receipt for message in catch.messages), to_arrow(catch.messages))
+def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], received: list[Message]) -> Segment:
+    """Return this attempt's segment: what is decided in front, then what it received itself, each by sequence number.
+
+    What it received is deferred if somebody received it before, whoever that was, if its group is among the plan's
+    decided ones, and if something of its group before it is deferred.
+    """
+    messages = sorted(decided, key=_sequence_number)
+    deferred_groups = set(plan.decided_groups)
+    for message in sorted(received, key=_sequence_number):
+        receipt = message.receipt
+        if receipt.receive_count > 1 or receipt.message_group_id in deferred_groups:
+            deferred_groups.add(receipt.message_group_id)
+            message = replace(message, receipt=replace(receipt, deferred=True))
+        messages.append(message)
+    return Segment(origin, tuple(message.receipt for message in messages), to_arrow(messages))
+
+
+def _sequence_number(message: Message) -> int:
+    return message.receipt.sequence_number
 
 
 def _keep_spare(lost: Segment, first: int, journal: Journal) -> None:

@@ -61,6 +61,10 @@ def plan_partitions(
     for receipt, name in left[:cut]:
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[cut:]}
+    decided_groups = frozenset(
+        receipt.message_group_id
+        for receipt in (*(message.receipt for message in handed), *(receipt for receipt, _ in left))
+    )
     messages: list[list[Message]] = [[] for _ in range(count)]
     for message in handed:
         if message.receipt.message_group_id not in groups_left:
@@ -78,6 +82,7 @@ def plan_partitions(
             max_bytes=max(1, max_bytes // count),
             handed=tuple(messages[index]),
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
+            decided_groups=decided_groups,
         )
         for index in range(count)
     ]

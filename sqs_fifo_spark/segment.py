@@ -171,7 +171,8 @@ def _parsed(batch: pa.RecordBatch) -> tuple[Receipt, ...]:
 
 def _to_ipc(batch: pa.RecordBatch, compression: str | None) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
+    # Threads would only help with many large columns; a worker has one core of its executor anyway.
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
@@ -181,7 +182,7 @@ def _from_ipc(data: bytes | memoryview, crc: int, name: str) -> pa.RecordBatch:
     if zlib.crc32(data) != crc:
         raise _corrupt(name, "a checksum does not match")
     try:
-        with pa.ipc.open_stream(data) as reader:
+        with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
             batch = reader.read_next_batch()
         # Arrow trusts offsets and lengths inside a batch, and would read whatever they point to.
         batch.validate(full=True)

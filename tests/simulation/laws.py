@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections import Counter, defaultdict
 
 from sqs_fifo_spark.journal import Journal
@@ -10,6 +12,8 @@ from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.partition import PartitionPlan
 from sqs_fifo_spark.segment import decode
 from tests.simulation.world import Checkpoint, Row, World
+
+_TASK = re.compile(r"task (\d+)/")
 
 
 class Laws:
@@ -31,6 +35,8 @@ class Laws:
         """What our side received last."""
         self._receives: dict[str, int] = {}
         """How often it was received, while somebody holds it."""
+        self._first_epoch: dict[str, int] = {}
+        """The epoch whose task received it first."""
         self._shown: dict[tuple[int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
@@ -63,6 +69,9 @@ class Laws:
         name = self._name.get(event.message_id, event.message_id)
         if event.kind == "received":
             self._receives[event.message_id] = event.receive_count
+            task = _TASK.match(self._world.actor())
+            if ours and task:
+                self._first_epoch.setdefault(event.message_id, int(task[1]))
             (self._ours.add if ours else self._ours.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
             if event.message_id not in self._delivered:
@@ -114,17 +123,30 @@ class Laws:
     def _audit_order(self, number: int, checkpoint: Checkpoint) -> None:
         last: dict[str, Row] = {}
         for batch in sorted(checkpoint.sink):
-            places: defaultdict[str, set[int]] = defaultdict(set)
+            places: defaultdict[str, dict[Row, int]] = defaultdict(dict)
             for partition in sorted(checkpoint.sink[batch]):
                 for row in checkpoint.sink[batch][partition]:
-                    places[row.group].add(partition)
                     before = last.get(row.group)
-                    if before and row.sequence < before.sequence:
-                        self.violate(f"order: {row.body} comes after {before.body} in sink {number}, batch {batch}")
-                    last[row.group] = row
-            for group, found in places.items():
-                if len(found) > 1:
-                    self.violate(f"order: group {group} stands in partitions {sorted(found)} of batch {batch}")
+                    is_same_partition = places[row.group].get(before, partition) == partition if before else True
+                    if before and row.sequence < before.sequence and is_same_partition:
+                        self._disorder(row, before, f"{row.body} comes after {before.body} in sink {number}, {batch=}")
+                    last[row.group] = max(before or row, row, key=lambda row: row.sequence)
+                    places[row.group][row] = partition
+            for found in places.values():
+                rows = sorted(found, key=lambda row: row.sequence)
+                for earlier, later in itertools.pairwise(rows):
+                    if found[earlier] != found[later]:
+                        self._disorder(earlier, later, f"{earlier.body} and {later.body} in two partitions, {batch=}")
+
+    def _disorder(self, earlier: Row, later: Row, what: str) -> None:
+        """A violation, unless SQS let go of `earlier` while the epoch of both was receiving.
+
+        If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
+        out what follows; within one epoch no task can know of what another one has.
+        """
+        epochs = {self._first_epoch.get(row.message_id) for row in (earlier, later)}
+        if earlier.message_id not in self._gone or len(epochs) > 1 or None in epochs:
+            self.violate(f"order: {what}")
 
     def _audit_journal(self) -> None:
         """The journal holds only what is not settled. An id of a copy that was deleted since may be left."""

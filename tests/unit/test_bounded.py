@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.unit.test_protocol import LAPSE_S, HandHeartbeat, Query, SqsClient, World
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S
+from tests.unit.by_hand import HandHeartbeat, World
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    HandHeartbeat.live = []
-    monkeypatch.setattr("sqs_fifo_spark.driver.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.partition.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4)
-    made = World(numPartitions="2", maxMessagesPerTrigger="12")
-    client = SqsClient(made)
-    monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: client)
-    return made
+def world(make_world: Callable[..., World]) -> World:
+    return make_world(numPartitions="2", maxMessagesPerTrigger="12")
 
 
 def held_by(root: object) -> dict[str, int]:

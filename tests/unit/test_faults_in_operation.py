@@ -13,31 +13,11 @@ from botocore.exceptions import ClientError
 from sqs_fifo_spark import aws
 from sqs_fifo_spark.driver import LEDGER_MAX_AGE_S
 from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifoError, TransientQueueError
-from tests.unit.test_protocol import ACTIONS, LAPSE_S, VISIBILITY_S, HandHeartbeat, Query, SqsClient, World
+from tests.simulation.spark import Query
+from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
+from tests.unit.by_hand import World
 
 CALLED = tuple(ACTIONS.values())
-
-
-@pytest.fixture
-def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
-    """Make worlds; the one made last is the one whose queue is called."""
-    monkeypatch.setattr("sqs_fifo_spark.driver.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.partition.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4)
-
-    def make(seed: int = 0, **options: str) -> World:
-        HandHeartbeat.live = []
-        world = World(seed, **options)
-        client = SqsClient(world)
-        monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: client)
-        return world
-
-    return make
-
-
-@pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    return make_world()
 
 
 def refusal(code: str, status: int = 403) -> ClientError:

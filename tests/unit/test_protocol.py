@@ -660,6 +660,28 @@ def test_max_messages_per_trigger_is_exact(make_world: Callable[..., World], lim
     world.audit()
 
 
+@pytest.mark.parametrize("group", ["a", "b"])
+def test_what_follows_carried_messages_waits_for_them(make_world: Callable[..., World], group: str) -> None:
+    """Also when somebody else deletes them and SQS hands out what follows: no other partition serves it before."""
+    world = make_world(numPartitions="2")
+    world.send("x1")
+    query = Query(world)
+    assert query.trigger()
+    world.send(f"{group}1", f"{group}2")
+    world.receive_elsewhere(10, 1)
+    world.clock.advance(2)
+    assert query.trigger()
+    assert len(world.bodies()) == 1
+    world.clock.advance(LAPSE_S)  # a pause without heartbeats
+    for message in world.receive_elsewhere():
+        world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": message["ReceiptHandle"]})
+    world.send(f"{group}3", *(f"y{index}" for index in range(9)))
+    assert query.trigger()
+    assert world.offsets[-1].partitions == 2
+    query.drain()
+    world.audit()
+
+
 def test_messages_that_others_received_keep_the_limit(make_world: Callable[..., World]) -> None:
     """Messages carried over to the next epoch count against its limit too."""
     world = make_world(maxMessagesPerTrigger="6", numPartitions="2")

@@ -102,8 +102,8 @@ def laws_of(world: World, *batches: list[list[str]]) -> Laws:
         ([[["a1"], ["b1"]], [["a2"]]], None),
         ([[["a1", "a2"]]], "no loss: ['b1']"),
         ([[["a1", "a2", "b1"]], [["b1"]]], "exactly once: twice or more in sink 0: ['b1']"),
-        ([[["a2", "b1"]], [["a1"]]], "order: a1 comes after a2 in sink 0, batch 1"),
-        ([[["a1"], ["a2", "b1"]]], "order: group a stands in partitions [0, 1] of batch 0"),
+        ([[["a2", "b1"]], [["a1"]]], "order: a1 comes after a2 in sink 0, batch=1"),
+        ([[["a1"], ["a2", "b1"]]], "order: a1 and a2 in two partitions, batch=0"),
     ],
 )
 def test_the_sinks_are_judged(world: World, batches: list[list[list[str]]], broken: str | None) -> None:

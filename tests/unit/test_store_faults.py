@@ -30,8 +30,10 @@ from sqs_fifo_spark.queue import Queue
 from sqs_fifo_spark.segment import Origin, Segment
 from sqs_fifo_spark.store import FileStore, Store, open_store
 from tests.helpers import small_disk, wait_until
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S
+from tests.unit.by_hand import World
 from tests.unit.test_hostile_journal import MESSAGES, ROWS
-from tests.unit.test_protocol import LAPSE_S, HandHeartbeat, Query, SqsClient, World
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
 _numbers = itertools.count(1)
@@ -332,31 +334,15 @@ def test_one_failed_look_into_the_journal_stops_no_query(caplog: pytest.LogCaptu
 # The whole protocol
 
 
-@pytest.fixture
-def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[[], World]:
-    monkeypatch.setattr("sqs_fifo_spark.driver.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.partition.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4)
-
-    def make() -> World:
-        HandHeartbeat.live = []
-        world = World(numPartitions="2", maxMessagesPerTrigger="6")
-        client = SqsClient(world)
-        monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: client)
-        return world
-
-    return make
-
-
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize("kind", ["get", "list", "put", "drop"])
 def test_a_store_that_fails_at_any_single_call_loses_and_doubles_nothing(
-    make_world: Callable[[], World], kind: str, elapsed_s: float
+    make_world: Callable[..., World], kind: str, elapsed_s: float
 ) -> None:
     """The query stops with the store's line and nothing uncommitted deleted; started again it drains, each once."""
     stopped = 0
     for at in itertools.count(1):
-        world = make_world()
+        world = make_world(numPartitions="2", maxMessagesPerTrigger="6")
         world.send("a1", "a2", "b1", "a3", "c1", "b2", "d1", "d2")
         left = at
 
