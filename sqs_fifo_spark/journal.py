@@ -186,7 +186,7 @@ class Journal:
 
         Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail
         rather than receive again. Raises EpochSettledError when the epoch is committed already: this task is a
-        leftover, and what it sealed counts for nothing.
+        leftover, and what it sealed counts for nothing and goes with the next commit.
         """
         origin = segment.origin
         name = self.segment_name(origin.epoch, origin.partition)
@@ -194,13 +194,8 @@ class Journal:
         if not self._store.put_if_absent(name, encode(segment)):
             sealed = self.read(name)
         # A committed epoch's objects are dropped after its ledger is written, so a leftover that finds its
-        # partition empty again finds the ledger too. What it wrote there must not be served to its retry.
-        try:
-            self.require_open(origin.epoch)
-        except EpochSettledError:
-            if sealed is segment:
-                self._store.delete([name])
-            raise
+        # partition empty again finds the ledger too.
+        self.require_open(origin.epoch)
         if sealed is None:
             raise JournalUnavailableError(f"'{name}' vanished from the journal at '{self.location}'.")
         return sealed

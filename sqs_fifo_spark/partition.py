@@ -69,7 +69,11 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
 def serve(plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock) -> pa.RecordBatch:
     """Return the partition's rows, from its segment, which is made first if there is none."""
     sealed = journal.read(journal.segment_name(plan.epoch, plan.partition))
-    return (sealed or _receive_and_seal(plan, queue, journal, options, clock)).served()
+    if sealed is None:
+        sealed = _receive_and_seal(plan, queue, journal, options, clock)
+    else:
+        journal.require_open(plan.epoch)  # or it may be a leftover's, put where the epoch's own has been dropped
+    return sealed.served()
 
 
 def _receive_and_seal(

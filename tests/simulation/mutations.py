@@ -83,16 +83,10 @@ MUTATIONS = (
         "        if epoch < 0:\n",
     ),
     Mutation(
-        "leave the stray segment of a leftover task",
-        "journal",
-        "            if sealed is segment:\n",
-        "            if False:\n",
-    ),
-    Mutation(
-        "take a lost answer for somebody else's put",
-        "journal",
-        "        return found is not None and writer.encode() in found\n",
-        "        return False\n",
+        "serve what a leftover task put",
+        "partition",
+        "        journal.require_open(plan.epoch)  # or it may be",
+        "        pass  # or it may be",
     ),
     Mutation(
         "overwrite what is sealed",

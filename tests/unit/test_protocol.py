@@ -470,6 +470,30 @@ def test_zombie_task_that_is_retried_fails_again(world: World) -> None:
     world.audit()
 
 
+def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> None:
+    """Two late attempts: what one of them seals in the settled epoch's empty place is not the epoch's content."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    plan = replace(query.plans(0)[0], handed=())
+    late: list[list[Row]] = []
+
+    def read_late() -> None:
+        with pytest.raises(EpochSettledError):
+            late.append(read(world, plan))
+
+    def settle() -> None:
+        assert query.trigger()
+        world.send("b1")
+        do_at(world, "after put epochs/00000000000000000001", read_late)
+
+    do_at(world, "before ReceiveMessage", settle)
+    world.store.objects.pop(world.journal().segment_name(1, 0))
+    with pytest.raises(EpochSettledError):
+        read(world, plan)
+    assert late == []
+
+
 def test_segment_put_by_a_zombie_is_gone_after_the_next_commit(world: World) -> None:
     """What a zombie put into a settled epoch does not stay in the journal."""
     world.send("a1")
