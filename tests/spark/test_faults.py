@@ -255,7 +255,7 @@ def test_a_row_that_makes_every_micro_batch_fail_is_named_by_its_epoch_and_costs
             raised.append((text, str(told.value)))
         poisoned = max(seen)
         assert poisoned > 0
-        assert len(seen[poisoned]) == start + 1, "it failed somewhere else"
+        assert len(seen[poisoned]) == start + 1, f"it failed somewhere else: {text}"
         left = sum(rig.depth())
     epochs = sorted(int(path.name) for path in (rig.journal / "epochs").iterdir())
     # Spark's own words, in both forms of its error.
