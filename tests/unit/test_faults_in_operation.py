@@ -58,6 +58,7 @@ def restart(world: World, elapsed_s: float) -> None:
     world.send("a900", "b900")
     Query(world).resume().drain()
     world.audit(allow_forgotten=True)
+    world.die()
 
 
 def from_call(number: int, action: str, then: Callable[[], str]) -> Callable[[str], str]:
