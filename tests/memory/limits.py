@@ -15,13 +15,13 @@ READER_FIXED = 12 * MIB
 """Connections, thread stacks, what libraries load at their first use."""
 READER_PER_MESSAGE = 3 << 10
 """Receipt, hold and delete of one message of the micro-batch, or one that is carried or stands in the ledger."""
-READER_COPIES = 6
+READER_COPIES = 4
 """Of what the probe brought: the answer, its parsed form, and the plans on their way to Spark."""
 
-WORKER_FIXED = 32 * MIB
+WORKER_FIXED = 40 * MIB
 WORKER_PER_MESSAGE = 4 << 10
 """The columns that are not the body, as Python objects and as Arrow, with receipt and hold."""
-WORKER_COPIES = 6
+WORKER_COPIES = 5
 """Of bodies and attributes: as received, as Arrow, compressed, and as the segment that is written."""
 
 
