@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 from tests.helpers import small_disk
-from tests.spark.support import Rig, assert_each_once, assert_in_order, failure
+from tests.spark.support import LONG_S, Rig, assert_each_once, assert_in_order, failure
 
 
 def test_a_query_on_a_full_disk_stops_with_one_line_and_drains_once_there_is_room(rig: Rig) -> None:
@@ -14,7 +14,7 @@ def test_a_query_on_a_full_disk_stops_with_one_line_and_drains_once_there_is_roo
     with small_disk(rig.journal, "4m") as disk:
         first = rig.send(60, groups=20)
         with rig.to_parquet(rig.source(visibilityTimeoutSeconds=20)) as query:
-            rig.drain(query)
+            rig.drain(query, timeout_s=2 * LONG_S)
             with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
                 while filler.write(b"\0" * 4096):
                     pass
@@ -32,7 +32,7 @@ def test_a_query_on_a_full_disk_stops_with_one_line_and_drains_once_there_is_roo
         assert_each_once((row.message_id for row in rig.rows()), first)
         (disk / "filler").unlink()
         with rig.to_parquet(rig.source(visibilityTimeoutSeconds=20)) as query:
-            rig.drain(query)
+            rig.drain(query, timeout_s=2 * LONG_S)
         rows = rig.rows()
         assert_each_once((row.message_id for row in rows), rig.sent)
         assert_in_order(rows)

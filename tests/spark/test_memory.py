@@ -20,8 +20,8 @@ BACKLOG = 200_000
 SIZE = 500
 LOAD = Load(messages=1_000, bytes=2 * MIB, partitions=4, largest=SIZE)
 WARM_UP, MICRO_BATCHES = 3_000, 20
-GROWTH = 12 * MIB
-"""What twenty micro-batches may add to the first three: less than a kilobyte for each of their messages."""
+GROWTH = 8 * MIB
+"""What twenty micro-batches may add to the first three: less than half a kilobyte for each of their messages."""
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def test_memory_depends_on_the_limits_and_not_on_the_backlog(rig: Rig, watch: Wa
     )
     with rig.to_parquet(source) as query:
         rig.send(10, groups=10)
-        rig.drain(query)
+        rig.drain(query, timeout_s=4 * LONG_S)
         idle_reader, idle_worker = watch.peak(READER), watch.peak(WORKER)
         assert idle_reader > 0
         assert idle_worker > 0
         rig.send(WARM_UP, groups=WARM_UP, body="x" * SIZE)
-        rig.drain(query, timeout_s=2 * LONG_S)
+        rig.drain(query, timeout_s=4 * LONG_S)
         warm_reader, warm_worker = watch.peak(READER), watch.peak(WORKER)
         preload(rig.server, rig.url, BACKLOG, SIZE, groups=BACKLOG)
         first = _last_batch(query)
