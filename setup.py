@@ -16,7 +16,7 @@ setup(
     package_dir={"": "."},
     packages=["sqs_fifo_spark", "sqs_fifo_spark.local"],
     py_modules=["pyspark_sqsfifo"],
-    package_data={"sqs_fifo_spark": ["py.typed"]},
+    package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md"]},
     # .ci/constraints-min.txt installs these lower bounds and tests with them.
     install_requires=[
         "pyspark>=4.0",

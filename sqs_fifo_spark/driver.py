@@ -176,7 +176,7 @@ class Driver:
             lose_data(
                 f"Spark asks for epoch {end.epoch} again, but the journal at '{journal.location}' has committed epoch "
                 f"{self._ledger.epoch}: the checkpoint is old, or another query has consumed the queue since",
-                "Restore the matching checkpoint.",
+                "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
                 fail_on_data_loss=fail_on_data_loss,
             )
             return []

@@ -52,7 +52,7 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_da
         lose_data(
             f"the checkpoint stands at epoch {known.epoch}, but the journal at '{store.location}' has committed epoch "
             f"{ledger.epoch}: the checkpoint is old, or another query has consumed the queue since",
-            "Restore the matching checkpoint.",
+            "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
             fail_on_data_loss=fail_on_data_loss,
         )
     objects = journal.objects()

@@ -14,12 +14,11 @@ from unittest import mock
 
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
-from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.partition import PartitionPlan
 from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
-from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
+from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, SqsClient, World
 
 GROUPS = "abcde"
 MAX_FAILURES = 4
@@ -117,11 +116,6 @@ class SimulatedQuery(Query):
                 pending.append(attempt.plan)
         return rows
 
-    def latest_offset(self, start: Offset) -> Offset:
-        found = super().latest_offset(start)
-        self._schedule.owned_once.add(self._schedule.hub.current_process)
-        return found
-
     def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
         if self._schedule.rng.random() < 0.15:
             self._schedule.hub.sleep(self._schedule.rng.choice(PAUSES_S))
@@ -153,7 +147,6 @@ class Schedule:
         self._recent: list[PartitionPlan] = []
         self._plans: dict[Process, PartitionPlan] = {}
         self._with_rivals: set[Process] = set()
-        self.owned_once: set[Process] = set()
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
         self._query: Thread | None = None
@@ -316,12 +309,11 @@ class Schedule:
             self.start_query()
 
     def _start_anew(self) -> None:
-        """A new query, with a checkpoint of its own, on the old journal: the old one is not started again."""
-        if len(self.laws.checkpoints) < 2 and len(self._processes("query")) < 2:
-            self.world.note("a new checkpoint")
+        """The checkpoint was deleted: a new query, with one of its own, on the old journal."""
+        if len(self.laws.checkpoints) < 2:
             for process in self._processes("query"):
-                if process not in self.owned_once:
-                    self._end_query(process)  # or it might take the journal over from the new one
+                self._end_query(process)
+            self.world.note("a new checkpoint")
             self.checkpoint = Checkpoint()
             self.laws.checkpoints.append(self.checkpoint)
             self.start_query()
@@ -472,6 +464,9 @@ class Schedule:
         dice = random.Random(f"{self.seed}/ids")
         random.seed(self.seed)  # tenacity's pauses
 
+        def client(*_: object) -> SqsClient:
+            return self.world.client
+
         def new_id() -> uuid.UUID:
             return uuid.UUID(int=dice.getrandbits(128), version=4)
 
@@ -480,6 +475,6 @@ class Schedule:
             mock.patch("sqs_fifo_spark.lease.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.epoch.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4),
-            mock.patch("sqs_fifo_spark.aws.sqs_client", return_value=self.world.client),
+            mock.patch("sqs_fifo_spark.aws.sqs_client", client),
         ):
             yield

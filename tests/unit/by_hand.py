@@ -38,15 +38,19 @@ class HandHeartbeat:
 
     def check(self) -> None:
         if self._failure is not None:
-            raise self._failure
+            self._failure = None
+            self._beat()
 
     def beat(self) -> None:
         try:
-            if self._discover is not None:
-                self._discover()
-            self._lease.renew()
+            self._beat()
         except Exception as error:
             self._failure = error
+
+    def _beat(self) -> None:
+        if self._discover is not None:
+            self._discover()
+        self._lease.renew()
 
 
 class World(simulated.World):
