@@ -35,7 +35,7 @@ MUTATIONS = (
     Mutation(
         "serve what lost the race",
         "partition",
-        "                _keep_spare(received, origin, journal)\n",
+        "                _keep_spare(segment, own, journal)\n",
         "                sealed = segment\n",
     ),
     Mutation(
@@ -48,8 +48,8 @@ MUTATIONS = (
     Mutation(
         "drop what a losing attempt caught",
         "partition",
-        "    deferred = [replace(message, receipt=",
-        "    return\n    deferred = [replace(message, receipt=",
+        "    if not receipts:\n        return\n    try:\n",
+        "    return\n    try:\n",
     ),
     Mutation(
         "delete before commit",
@@ -61,20 +61,20 @@ MUTATIONS = (
     Mutation(
         "serve redelivered messages at once",
         "partition",
-        "(receipt.receive_count > 1 and not decided)",
-        "(receipt.receive_count > 99 and not decided)",
+        "if receipt.receive_count > 1 or",
+        "if receipt.receive_count > 99 or",
     ),
     Mutation(
         "serve what follows a deferred message",
         "partition",
-        "or group in self._deferred_groups or",
-        "or",
+        "            deferred_groups.add(receipt.message_group_id)\n",
+        "",
     ),
     Mutation(
-        "serve what lapsed while it was received",
+        "serve what follows carried messages",
         "partition",
-        "if not lease.is_held(each.receipt)}",
-        "if False}",
+        "    deferred_groups = set(plan.decided_groups)\n",
+        "    deferred_groups = set()\n",
     ),
     Mutation(
         "receive for an epoch that is committed",
