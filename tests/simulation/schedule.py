@@ -246,18 +246,20 @@ class Schedule:
 
     def _receive_elsewhere(self) -> None:
         """Somebody else's consumer receives, and later lets lapse, gives back or deletes what it has."""
-        if self._elsewhere and self.rng.random() < 0.5:
-            handle = {"QueueUrl": self.world.url, "ReceiptHandle": self._elsewhere.pop(0)["ReceiptHandle"]}
-            if self.rng.random() < 0.3:
-                self.world.note("somebody else deletes a message, if it is still held")
-                self._try_elsewhere("DeleteMessage", handle)
-            else:
-                self.world.note("somebody else gives a message back, if it is still held")
-                self._try_elsewhere("ChangeMessageVisibility", {**handle, "VisibilityTimeout": 0})
+        held, self._elsewhere = self._elsewhere, []
+        if not held or self.rng.random() < 0.5:
+            self._elsewhere = self.world.receive_elsewhere(self.rng.randint(1, 10), self.rng.choice((1, 10, 60)))
+        elif self.rng.random() < 0.5:
+            self.world.note("somebody else deletes what it still holds")
+            for message in held:
+                self._try_elsewhere("DeleteMessage", message)
         else:
-            self._elsewhere += self.world.receive_elsewhere(self.rng.randint(1, 10), self.rng.choice((1, 10, 60)))
+            self.world.note("somebody else gives back what it still holds")
+            for message in held:
+                self._try_elsewhere("ChangeMessageVisibility", message, VisibilityTimeout=0)
 
-    def _try_elsewhere(self, action: str, request: dict[str, Any]) -> None:
+    def _try_elsewhere(self, action: str, message: dict[str, Any], **arguments: int) -> None:
+        request = {"QueueUrl": self.world.url, "ReceiptHandle": message["ReceiptHandle"], **arguments}
         try:
             self.world.model.call(action, request)
         except SqsError as error:
@@ -269,7 +271,9 @@ class Schedule:
         if tasks and self.rng.random() < 0.7:
             self.launch(self._plans[self.rng.choice(tasks)], is_retried=True)
         elif self._recent:
-            self.launch(self.rng.choice(self._recent[-5:]), is_retried=True)
+            plan = self.rng.choice(self._recent[-5:])
+            for _ in range(self.rng.randint(1, 2)):
+                self.launch(plan, is_retried=True)
 
     def _kill_query(self) -> None:
         if self._query is not None and not self._query.is_done:
