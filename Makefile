@@ -5,6 +5,8 @@ BIN_MIN := .venv-min/bin
 READY := .venv/.ready
 READY_MIN := .venv-min/.ready
 PYTEST_ARGS ?=
+KILLS ?= 50
+KILL_ARGS ?=
 
 # Spark starts its workers with these; without them it takes the first python3 on the PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -12,12 +14,12 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-.PHONY: demo test test-min simulate mutations lint bench memory clean java
+.PHONY: demo test test-min simulate mutations kill lint bench memory clean java postgres
 
 demo: java $(READY)  ## play an auction through a local queue and Spark, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
 
-test: java $(READY)  ## all tests, on the newest Spark
+test: java postgres $(READY)  ## all tests, on the newest Spark
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-min: java $(READY_MIN)  ## the Spark tests, on the oldest Spark and the oldest dependencies
@@ -30,6 +32,10 @@ simulate: $(READY)  ## the protocol under N schedules of crashes and faults, fro
 
 mutations: $(READY)  ## bugs planted into the protocol, each hunted by the simulation until it is caught
 	$(BIN)/python -m tests.simulation --mutations
+
+# KILLS is for each of the two sinks; KILL_ARGS takes what `python -m tests.crash --help` lists, such as --seed 7.
+kill: java postgres $(READY)  ## kill a query's processes on a real cluster, and audit what reached two sinks
+	@$(BIN)/python -m tests.crash --kills $(KILLS) $(KILL_ARGS)
 
 lint: $(READY)  ## style, types, layers
 	$(BIN)/ruff check .
@@ -51,6 +57,9 @@ clean:  ## remove the environments and what tests and builds leave behind
 
 java:
 	@bash .ci/need-java.sh
+
+postgres:
+	@bash .ci/need-postgres.sh
 
 # A stamp is made last, so that an installation that was broken off is done again.
 $(READY): setup.py

@@ -28,7 +28,15 @@ setup(
     ],
     extras_require={
         "local": ["aiohttp>=3.9"],
-        "test": ["pytest>=8", "moto[server,s3]>=5", "aiohttp>=3.9", "greenlet>=3", "ruff>=0.17,<0.18", "mypy>=2.4,<3"],
+        "test": [
+            "pytest>=8",
+            "moto[server,s3]>=5",
+            "aiohttp>=3.9",
+            "greenlet>=3",
+            "psycopg[binary]>=3.2",
+            "ruff>=0.17,<0.18",
+            "mypy>=2.4,<3",
+        ],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

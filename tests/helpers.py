@@ -17,7 +17,7 @@ _PAUSE_S = 0.02
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float, what: str) -> T:
+def wait_until(condition: Callable[[], T], timeout_s: float, what: str, *, pause_s: float = _PAUSE_S) -> T:
     """Return `condition()`'s result as soon as it is true; fail with `what` after `timeout_s`.
 
     The only place in the tests that polls. An error in `condition` is raised at once.
@@ -26,7 +26,7 @@ def wait_until(condition: Callable[[], T], timeout_s: float, what: str) -> T:
     while not (result := condition()):
         if SYSTEM_CLOCK.monotonic() >= deadline:
             raise AssertionError(f"not within {timeout_s:g} s: {what}; the last answer was {result!r}")
-        SYSTEM_CLOCK.sleep(_PAUSE_S)
+        SYSTEM_CLOCK.sleep(pause_s)
     return result
 
 

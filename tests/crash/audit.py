@@ -1,0 +1,101 @@
+"""The audit of a run, from data alone: what was sent, what stands in the sink, and when each message was deleted.
+
+It trusts nothing that the source says of itself, and forgives nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tests.spark.support import Sent
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """A row in the sink. `place` is the partition of the micro-batch, or its file."""
+
+    batch_id: int
+    place: str
+    message_id: str
+    message_group_id: str
+    sequence_number: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What became of the messages. All but `sent` and `delivered` should be 0."""
+
+    sent: int
+    delivered: int
+    lost: int
+    doubled: int
+    out_of_order: int
+    unknown: int
+    """Rows of messages that nobody sent, or of another group or number than the queue gave them."""
+    deleted_early: int
+    """Messages that were deleted before Spark had committed their micro-batch, or without having come at all."""
+    never_deleted: int
+
+    @property
+    def is_clean(self) -> bool:
+        wrong = self.lost + self.doubled + self.out_of_order + self.unknown + self.deleted_early + self.never_deleted
+        return self.sent > 0 and wrong == 0
+
+    def __str__(self) -> str:
+        text = (
+            f"sent {self.sent:,}  delivered {self.delivered:,}  lost {self.lost:,}  doubled {self.doubled:,}  "
+            f"out of order {self.out_of_order:,}  deleted early {self.deleted_early:,}"
+        )
+        extra = {"unknown": self.unknown, "never deleted": self.never_deleted}
+        return text + "".join(f"  {name} {count:,}" for name, count in extra.items() if count)
+
+
+def audit(
+    sent: Mapping[str, Sent],
+    rows: Iterable[Delivered],
+    deleted_at: Mapping[str, float],
+    committed_at: Mapping[int, float],
+) -> Audit:
+    """Judge the rows, which stand in the order of micro-batches, places, and positions. Nothing is sorted.
+
+    `deleted_at` says when each message was deleted from the queue, `committed_at` when Spark wrote each micro-batch
+    into its commit log: wall-clock seconds of one machine. A row is out of order if its sequence number is not above
+    all before it in its group, or if its micro-batch has put the group into another place before. A row that came
+    before is doubled, and not judged again.
+    """
+    seen: dict[str, int] = {}
+    highest: dict[str, int] = {}
+    places: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+    delivered = doubled = out_of_order = unknown = 0
+    for row in rows:
+        delivered += 1
+        if sent.get(row.message_id) != Sent(row.message_group_id, row.sequence_number):
+            unknown += 1
+            continue
+        if row.message_id in seen:
+            doubled += 1
+            continue
+        seen[row.message_id] = row.batch_id
+        places[row.batch_id, row.message_group_id].add(row.place)
+        if row.sequence_number <= highest.get(row.message_group_id, -1) or (
+            len(places[row.batch_id, row.message_group_id]) > 1
+        ):
+            out_of_order += 1
+        highest[row.message_group_id] = max(row.sequence_number, highest.get(row.message_group_id, -1))
+    early = [
+        message_id
+        for message_id, at in deleted_at.items()
+        if message_id not in seen or at < committed_at.get(seen[message_id], float("inf"))
+    ]
+    return Audit(
+        sent=len(sent),
+        delivered=delivered,
+        lost=len(sent.keys() - seen.keys()),
+        doubled=doubled,
+        out_of_order=out_of_order,
+        unknown=unknown,
+        deleted_early=len(early),
+        never_deleted=len(sent.keys() - deleted_at.keys()),
+    )

@@ -1,0 +1,246 @@
+"""One run: a query under traffic, killed again and again as a plan says, drained, and audited."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.store import open_store
+from tests.crash.application import Application, brief, is_our_own
+from tests.crash.audit import Audit, audit
+from tests.crash.cluster import Cluster
+from tests.crash.plan import ANY_TIME, DRIVER, EXECUTOR, KINDS, READER, Kill, kills
+from tests.crash.processes import Process
+from tests.crash.sinks import ParquetSink, PostgresTables, Sink
+from tests.crash.traffic import Traffic
+from tests.crash.traps import Traps
+from tests.helpers import wait_until
+
+LONG_S = 180.0
+"""A deadline for what takes seconds on a quiet machine."""
+VISIBILITY_S = 10
+_WATCH_S = 0.001
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run was, and how it ended."""
+
+    audit: Audit
+    asked: int
+    killed: Counter[str]
+    problems: list[str] = field(default_factory=list)
+    """Violations that do not stand in the audit: of the journal, of replays, of the query's own words."""
+
+    @property
+    def is_clean(self) -> bool:
+        return self.audit.is_clean and self.killed.total() >= self.asked and not self.problems
+
+    def __str__(self) -> str:
+        by_kind = ", ".join(f"{kind} {self.killed[kind]}" for kind in KINDS)
+        lines = [f"{self.audit}  kills {self.killed.total()} ({by_kind})"]
+        if self.killed.total() < self.asked:
+            lines.append(f"only {self.killed.total()} of {self.asked} kills took effect")
+        return "\n".join([*lines, *(f"VIOLATION: {problem}" for problem in self.problems)])
+
+
+class Run:
+    """A query into one sink, on `cluster`. Everything it leaves is in `home`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        home: Path,
+        *,
+        sink: str,
+        address: str,
+        count: int,
+        seed: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._cluster = cluster
+        self._home = home
+        self._count = count
+        self._seed = seed
+        self._began_at = SYSTEM_CLOCK.monotonic()
+        self._print = say
+        home.mkdir(parents=True)
+        self._traps = Traps(home / "traps")
+        self._sink: Sink = ParquetSink(home) if sink == "parquet" else PostgresTables(address)
+        self._address = address
+        self._killed: Counter[str] = Counter()
+        self._dropped = 0
+
+    def __call__(self) -> Result:
+        """Run to the end and return the result. Raises AssertionError when the query does not go on any more."""
+        with (
+            LocalQueueServer(seed=self._seed) as self._server,
+            Traffic(self._server, f"{self._sink.name}.fifo", seed=self._seed) as self._traffic,
+        ):
+            settings = {
+                "master": self._cluster.url,
+                "sink": self._sink.name,
+                "address": self._address,
+                "source": {
+                    "queueUrl": self._traffic.url,
+                    "journalLocation": str(self._home / "journal"),
+                    "visibilityTimeoutSeconds": str(VISIBILITY_S),
+                    "waitTimeSeconds": "1",
+                    "numPartitions": "4",
+                    "maxFetchSeconds": "1",
+                },
+            }
+            self._application = Application(self._home, settings, self._say)
+            try:
+                self._wait(lambda: self._application.last_commit() >= 1, "the query has committed a micro-batch")
+                for number, kill in enumerate(kills(self._count, self._sink.name, self._seed), 1):
+                    self._drop_answers(kill, number)
+                    if not kill.is_hasty:
+                        self._progress()
+                    self._kill(kill, number)
+                self._drain()
+            finally:
+                self._application.stop()
+            return self._judge()
+
+    # Killing
+
+    def _kill(self, kill: Kill, number: int) -> None:
+        trap = None
+        if kill.point == ANY_TIME:
+            SYSTEM_CLOCK.sleep(kill.after_s)
+        elif kill.point == "sink-committed" and self._sink.name == "parquet":
+            self._freeze_after_sink()
+        else:
+            trap = self._traps.arm(kill.point)
+        try:
+            held = self._wait(trap.held, f"a process comes to the point {kill.point}") if trap else None
+            doomed = self._wait(lambda: self._targets(kill.kind, held), f"there is a {kill.kind} to kill")
+            gone = [process.kill() for process in doomed]
+        finally:
+            if trap:
+                trap.release()
+        took_effect = all(gone)
+        self._killed[kill.kind] += took_effect
+        place = kill.point if kill.point != ANY_TIME else f"{kill.point}{', hastily' if kill.is_hasty else ''}"
+        pids = ", ".join(str(process.pid) for process in doomed)
+        self._say(
+            f"kill {number}/{self._count}  {kill.kind} {pids}  {place}{'' if took_effect else '  (it was gone before)'}"
+        )
+
+    def _targets(self, kind: str, held: int | None) -> list[Process]:
+        """Return the processes to kill, those that are held first choice; none while there are not any."""
+        if kind == DRIVER:
+            return self._application.driver()
+        if kind == READER:
+            reader = self._application.reader()
+            return [reader] if reader else []
+        executor = self._cluster.executor_of(held) if held else None
+        if kind == EXECUTOR:
+            found = [executor] if executor else self._cluster.executors()
+        else:
+            found = [each for each in self._cluster.python_workers() if held is None or each.pid == held]
+        return found[-1:]
+
+    def _freeze_after_sink(self) -> None:
+        """Return while the driver's JVM stands still between the file sink's commit and Spark's.
+
+        The JVM cannot be held at a point, so it is stopped as soon as the sink's log shows the micro-batch. If Spark
+        has committed it by then, it goes on, and the next micro-batch is tried.
+        """
+        frozen: list[Process] = []
+
+        def is_between() -> bool:
+            self._keep_running()
+            batch_id = self._application.last_written() + 1
+            jvm = next(iter(self._application.driver()), None)
+            if jvm is None:
+                return False
+            try:
+                wait_until(lambda: self._application.has_written(batch_id), 5.0, "a micro-batch", pause_s=_WATCH_S)
+            except AssertionError:
+                return False
+            jvm.send(signal.SIGSTOP)
+            jvm.freeze()
+            if self._application.has_committed(batch_id) or not jvm.is_running:
+                jvm.thaw()
+                return False
+            frozen.append(jvm)
+            return True
+
+        wait_until(is_between, LONG_S, "the driver stands between the sink's commit and Spark's")
+
+    # Keeping going
+
+    def _wait(self, condition: Callable[[], T], what: str) -> T:
+        def attempt() -> T:
+            self._keep_running()
+            return condition()
+
+        return wait_until(attempt, LONG_S, what)
+
+    def _keep_running(self) -> None:
+        self._traffic.check()
+        self._application.keep_running()
+
+    def _progress(self) -> None:
+        """Wait until the query has committed another micro-batch than those that are under way."""
+        before = self._application.last_commit()
+        self._wait(lambda: self._application.last_commit() > before + 1, "the query goes on")
+
+    def _drop_answers(self, kill: Kill, number: int) -> None:
+        if kill.dropped != self._server.faults.drop_answer:
+            self._say(f"the queue drops {kill.dropped:.0%} of its answers after their effect")
+            self._server.faults = Faults(seed=self._seed + number, drop_answer=kill.dropped)
+
+    def _drain(self) -> None:
+        self._server.faults = Faults()
+        self._traffic.stop()
+        self._say(f"all is sent ({self._traffic.resent:,} of it twice); the query drains the queue")
+        self._wait(lambda: self._traffic.depth() == (0, 0), "the queue is empty")
+
+    # Judging
+
+    def _judge(self) -> Result:
+        found = audit(self._traffic.sent, self._sink.rows(), self._traffic.deleted_at, self._application.commits())
+        problems = [*self._journal_problems(), *self._query_problems()]
+        if changed := self._sink.changed():
+            problems.append(f"{changed} micro-batches had other rows when they were read again")
+        if self._traffic.depth() != (0, 0):
+            problems.append(f"the queue holds {self._traffic.depth()} (visible, in flight)")
+        self._say(f"speculative copies {self._application.speculative_copies()}")
+        result = Result(found, self._count, self._killed, problems)
+        for line in str(result).splitlines():
+            self._say(line)
+        return result
+
+    def _journal_problems(self) -> list[str]:
+        """Say what stands in the journal and should not: anything of a settled epoch, and any message at all."""
+        folder = self._home / "journal"
+        journal = Journal(open_store(str(folder)), "")
+        ledger = journal.ledger()
+        problems = []
+        for path in sorted(path for path in (folder / "epochs").rglob("*") if path.is_file()):
+            name = str(path.relative_to(folder))
+            if int(path.parent.name) <= ledger.epoch and name not in ledger.carried:
+                problems.append(f"the journal still holds {name}, and has settled epoch {ledger.epoch}")
+        if ledger.carried or ledger.unconfirmed:
+            problems.append(f"the ledger of a drained queue carries {ledger.carried} and {len(ledger.unconfirmed)} ids")
+        return problems
+
+    def _query_problems(self) -> list[str]:
+        """Say which failures of the query were the source's own: no kill is a reason for one."""
+        said = [brief(failure) for failure in self._application.failures()]
+        return [f"the query failed: {line}" for line in said if is_our_own(line)]
+
+    def _say(self, line: str) -> None:
+        self._print(f"{self._sink.name:>8}  {SYSTEM_CLOCK.monotonic() - self._began_at:7.1f} s  {line}")

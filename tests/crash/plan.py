@@ -1,0 +1,84 @@
+"""Which process is killed at which point, in which order: from a seed, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+DRIVER, READER, EXECUTOR, WORKER = KINDS = ("driver", "reader", "executor", "worker")
+ANY_TIME = "any time"
+"""Not a point: the process is killed some seconds after the last kill's effects are over, or in the midst of them."""
+
+# Which processes die while another one, or they themselves, are held at a point.
+TARGETS = {
+    "announced": (DRIVER, READER),
+    "offset-logged": (DRIVER, READER),
+    "received": KINDS,
+    "sealed": KINDS,
+    "writing": (DRIVER, READER, EXECUTOR),
+    "sink-committed": (DRIVER,),
+    "deleting": (DRIVER, READER),
+    "deleted": (DRIVER, READER),
+    "recorded": (DRIVER, READER),
+}
+# Every kind, and every law's own point, in the first kills of any run.
+_FIRST = (
+    (DRIVER, "sink-committed"),
+    (READER, "deleting"),
+    (WORKER, "received"),
+    (EXECUTOR, "sealed"),
+    (READER, "offset-logged"),
+    (DRIVER, "deleting"),
+    (READER, "announced"),
+    (READER, "deleted"),
+    (WORKER, "sealed"),
+    (EXECUTOR, "received"),
+    (READER, "recorded"),
+    (DRIVER, "sealed"),
+)
+_HASTY = 0.2
+_LONGEST_WAIT_S = 3.0
+_DROPPING = 0.4
+_DROPPED = 0.2
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One SIGKILL. `after_s` is how long to wait before, for `ANY_TIME` only."""
+
+    kind: str
+    point: str
+    after_s: float
+    is_hasty: bool
+    """Whether it does not wait until the query has got over the kill before."""
+    dropped: float
+    """The share of the queue's answers that are dropped after their effect, from the kill before until this one."""
+
+
+def kills(count: int, sink: str, seed: int) -> Iterator[Kill]:
+    """Yield `count` kills for a query into `sink`: every kind in turn, half of them at named points."""
+    dice = random.Random(f"{seed}/{sink}")
+    kinds: list[str] = []
+    first = list(_FIRST[:count])
+    for number in range(count):
+        if number < len(first):
+            kind, point = first[number]
+        else:
+            if not kinds:
+                kinds = dice.sample(KINDS, len(KINDS))
+            kind = kinds.pop()
+            named = [each for each, targets in TARGETS.items() if kind in targets and not _is_foreign(each, sink)]
+            point = dice.choice(named) if dice.random() < 0.5 else ANY_TIME
+        yield Kill(
+            kind=kind,
+            point=point,
+            after_s=round(dice.uniform(0, _LONGEST_WAIT_S), 2) if point == ANY_TIME else 0.0,
+            is_hasty=point == ANY_TIME and dice.random() < _HASTY,
+            dropped=_DROPPED if dice.random() < _DROPPING else 0.0,
+        )
+
+
+def _is_foreign(point: str, sink: str) -> bool:
+    """The file sink writes and commits inside the JVM, where no process can be held in the midst."""
+    return point == "writing" and sink == "parquet"

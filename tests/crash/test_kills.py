@@ -1,0 +1,46 @@
+"""Whatever dies when, each message comes once and in order: the short form of `make kill`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.cluster import Cluster
+from tests.crash.harness import Run
+from tests.crash.postgres import PostgresServer, programs
+
+KILLS = 5
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster") / "spark") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    if programs() is None and not os.environ.get("CI"):
+        pytest.skip("PostgreSQL is not installed: install your system's package 'postgresql', or run `make test`")
+    with PostgresServer() as server:
+        yield server
+
+
+def run(cluster: Cluster, home: Path, *, sink: str, address: str) -> None:
+    result = Run(cluster, home, sink=sink, address=address, count=KILLS, seed=1, say=print)()
+    assert result.is_clean, str(result)
+
+
+def test_files_of_a_killed_query_hold_each_message_once(cluster: Cluster, tmp_path: Path) -> None:
+    """Driver, reader, executor and Python worker die at named points, and the file sink has every message."""
+    run(cluster, tmp_path / "run", sink="parquet", address="")
+
+
+def test_a_table_written_by_a_killed_query_holds_each_message_once(
+    cluster: Cluster, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The same into PostgreSQL, written by foreachBatch in one transaction with the batch id."""
+    run(cluster, tmp_path / "run", sink="postgres", address=postgres.address)

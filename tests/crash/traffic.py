@@ -1,0 +1,104 @@
+"""The messages of a run: a producer that keeps sending, and what the queue says happened to each message."""
+
+from __future__ import annotations
+
+import random
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.local import Event, LocalQueueServer
+from tests.spark.support import Sent
+
+GROUPS = 48
+ENTRIES = 10
+PAUSE_S = 0.25
+"""Between two calls: about 40 messages a second."""
+RESENT = 0.05
+"""The share of sendings that repeat one of the last hundred messages, with its deduplication id."""
+_RECENT = 100
+
+
+class Traffic:
+    """A queue on `server`, and a thread that sends to it, in a `with` block; all of it goes round HTTP.
+
+    So the faults, which are for the source, do not touch it.
+    """
+
+    def __init__(self, server: LocalQueueServer, name: str, *, seed: int) -> None:
+        self._server = server
+        self._dice = random.Random(f"{seed}/{name}/traffic")
+        self.url: str = self._call("CreateQueue", QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
+        # Written by the producer's thread and the server's; read when both are done.
+        self.sent: dict[str, Sent] = {}
+        self.deleted_at: dict[str, float] = {}
+        self.resent = 0
+        self._stopping = threading.Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="producer")
+        self._result: Future[None] | None = None
+
+        def listen(event: Event) -> None:
+            if event.kind == "deleted" and event.queue == name:
+                self.deleted_at[event.message_id] = event.at
+
+        server.run(lambda model: model.on_event(listen))
+
+    def __enter__(self) -> Traffic:
+        self._result = self._pool.submit(self._send)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._pool.shutdown()
+
+    def check(self) -> None:
+        """Raise what went wrong with the sending."""
+        if self._result is not None and self._result.done():
+            self._result.result()
+
+    def stop(self) -> None:
+        """Send no more, and return when the last message is sent."""
+        self._stopping.set()
+        if self._result is not None:
+            self._result.result()
+
+    def depth(self) -> tuple[int, int]:
+        """Return how many messages are visible, and how many are in flight."""
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        answer = self._call("GetQueueAttributes", QueueUrl=self.url, AttributeNames=names)["Attributes"]
+        visible, in_flight = (int(answer[name]) for name in names)
+        return visible, in_flight
+
+    def _send(self) -> None:
+        made: list[tuple[str, str]] = []
+        while not SYSTEM_CLOCK.wait(self._stopping, PAUSE_S):
+            entries = []
+            for _ in range(ENTRIES):
+                if made and self._dice.random() < RESENT:
+                    self.resent += 1
+                    entries.append(self._dice.choice(made[-_RECENT:]))
+                else:
+                    made.append((f"group-{self._dice.randrange(GROUPS)}", f"message-{len(made)}"))
+                    entries.append(made[-1])
+            answer = self._call(
+                "SendMessageBatch",
+                QueueUrl=self.url,
+                Entries=[
+                    {
+                        "Id": str(position),
+                        "MessageBody": deduplication_id,
+                        "MessageGroupId": group,
+                        "MessageDeduplicationId": deduplication_id,
+                    }
+                    for position, (group, deduplication_id) in enumerate(entries)
+                ],
+            )
+            for (group, _), done in zip(entries, answer["Successful"], strict=True):
+                self.sent[done["MessageId"]] = Sent(group, int(done["SequenceNumber"]))
+
+    def _call(self, action: str, **request: Any) -> dict[str, Any]:
+        return self._server.run(lambda model: model.call(action, request))

@@ -1,0 +1,156 @@
+"""The source as it is, with points in it at which a process can be held, and now and then a slow task.
+
+Nothing is decided here: each point stands before or after a call of the package that is made all the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from sqs_fifo_spark.datasource import SqsFifoDataSource
+from sqs_fifo_spark.driver import Driver
+from sqs_fifo_spark.journal import Journal, Ledger
+from sqs_fifo_spark.message import Receipt
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.partition import PartitionPlan
+from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.reader import SqsFifoStreamReader
+from sqs_fifo_spark.segment import Segment
+from tests.crash.traps import Traps
+from tests.helpers import wait_until
+
+HOME_VARIABLE = "SQSFIFO_CRASH_HOME"
+"""Names the directory of the run, in the environment of driver and executors."""
+SLOW = 0.15
+"""The share of first attempts that are slow, unless there is a copy before."""
+SLOW_S = 3.0
+
+
+class TrappedReader(SqsFifoStreamReader):
+    """The reader with points around its methods."""
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        _install()
+        offset = super().latestOffset(start, limit)
+        if offset != start:
+            _traps().reach("announced")
+        return offset
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        _install()
+        if start != end:
+            _traps().reach("offset-logged")
+        return super().partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        _install()
+        _slow.plan = partition.value
+        yield from super().read(partition)
+        _slow.passed()
+
+
+class TrappedSource(SqsFifoDataSource):
+    """`format("trapped")`, registered for one session."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "trapped"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return TrappedReader(parse_source_options(self.options), schema)
+
+
+class _Slow:
+    """Makes some first attempts wait, before or after they seal, until a speculative copy has read the partition."""
+
+    def __init__(self) -> None:
+        self.plan: PartitionPlan | None = None
+
+    def stall(self, moment: str) -> None:
+        plan, context = self.plan, TaskContext.get()
+        if plan is None or context is None or context.attemptNumber():
+            return
+        dice = random.Random(f"{plan.journal}/{plan.epoch}/{plan.partition}")
+        if dice.random() >= SLOW or dice.choice(("before", "after")) != moment:
+            return
+        copied = self._copied(plan)
+        try:
+            wait_until(copied.exists, SLOW_S, "a copy has read the partition")
+        except AssertionError:
+            return  # Spark made none, and need not
+
+    def passed(self) -> None:
+        plan, context = self.plan, TaskContext.get()
+        if plan is not None and context is not None and context.attemptNumber():
+            self._copied(plan).touch()
+
+    @staticmethod
+    def _copied(plan: PartitionPlan) -> Path:
+        return _home() / "traps" / f"copied-{plan.epoch}-{plan.partition}"
+
+
+_slow = _Slow()
+
+
+def _home() -> Path:
+    return Path(os.environ[HOME_VARIABLE])
+
+
+@functools.cache
+def _traps() -> Traps:
+    return Traps(_home() / "traps")
+
+
+@functools.cache
+def _install() -> None:
+    """Put the points into this process's copy of the package, once."""
+    settling: list[int] = []
+    seal, record = Journal.seal, Journal.commit
+    delete: Callable[..., Any] = Queue.delete
+    commit = Driver.commit
+
+    def trapped_seal(journal: Journal, segment: Segment) -> Segment:
+        if segment.receipts:
+            _traps().reach("received")
+        _slow.stall("before")
+        sealed = seal(journal, segment)
+        if sealed.receipts:
+            _traps().reach("sealed")
+        _slow.stall("after")
+        return sealed
+
+    def trapped_delete(queue: Queue, receipts: Sequence[Receipt], **budget: float) -> Any:
+        outcomes = delete(queue, receipts, **budget)
+        if settling:
+            _traps().reach("deleting")
+        return outcomes
+
+    def trapped_record(journal: Journal, ledger: Ledger) -> Ledger:
+        _traps().reach("deleted")
+        standing = record(journal, ledger)
+        _traps().reach("recorded")
+        return standing
+
+    def trapped_commit(driver: Driver, end: Any) -> None:
+        settling.append(1)
+        try:
+            commit(driver, end)
+        finally:
+            settling.pop()
+
+    for owner, name, trapped in (
+        (Journal, "seal", trapped_seal),
+        (Journal, "commit", trapped_record),
+        (Queue, "delete", trapped_delete),
+        (Driver, "commit", trapped_commit),
+    ):
+        setattr(owner, name, trapped)
