@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.crash.cluster import ROOT, environment
+from tests.crash.cluster import ROOT, Cluster
 from tests.crash.processes import Process, descendants, end, look
 from tests.crash.trapped import HOME_VARIABLE
 
@@ -23,7 +23,8 @@ _ENDS_S = 60.0
 class Application:
     """`tests.crash.app` in `home`, started again whenever it has ended. `say` prints one line."""
 
-    def __init__(self, home: Path, settings: dict[str, Any], say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, home: Path, settings: dict[str, Any], say: Callable[[str], None]) -> None:
+        self._cluster = cluster
         self._home = home
         self._say = say
         self._numbers = itertools.count(1)
@@ -50,7 +51,7 @@ class Application:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={
-                    **environment(),
+                    **self._cluster.environment(),
                     HOME_VARIABLE: str(self._home),
                     "PYSPARK_PYTHON": sys.executable,
                     "PYSPARK_DRIVER_PYTHON": sys.executable,

@@ -11,6 +11,7 @@ from types import TracebackType
 
 import pyspark
 
+from tests.crash import classes
 from tests.crash.processes import Process, ancestors, descendants, end
 from tests.helpers import wait_until
 
@@ -35,7 +36,7 @@ _ENVIRONMENT = {
 _UNWANTED = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SQS", "SPARK_CONF_DIR")
 
 
-def environment(host: str = HOSTS[0]) -> dict[str, str]:
+def environment(archive: Path, host: str = HOSTS[0]) -> dict[str, str]:
     """Return the environment of everything in the cluster: dummy credentials, the loopback, this checkout."""
     kept = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
     paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
@@ -46,7 +47,8 @@ def environment(host: str = HOSTS[0]) -> dict[str, str]:
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": host,
         # A JVM here lives for a minute: what the second compiler makes is never paid back.
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+        + (f" -XX:SharedArchiveFile={archive}" if archive.exists() else ""),
     }
 
 
@@ -59,10 +61,16 @@ class Cluster:
     def __init__(self, home: Path) -> None:
         self._home = home
         self._daemons: list[subprocess.Popen[bytes]] = []
+        self._archive = home / "classes.jsa"
         self.url = ""
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment for an application on this cluster."""
+        return environment(self._archive)
 
     def __enter__(self) -> Cluster:
         self._home.mkdir(parents=True)
+        classes.make(self._archive, self.environment())
         try:
             # Without a limit on retries, an application is not given up because its executors die.
             options = "-Dspark.deploy.maxExecutorRetries=-1 -Dspark.master.rest.enabled=false"
@@ -112,6 +120,7 @@ class Cluster:
 
     def _start(self, role: str, host: str, options: str, *arguments: str) -> Path:
         log = self._home / f"{role}-{len(self._daemons)}.log"
+        settings = {"SPARK_DAEMON_MEMORY": "256m", f"SPARK_{role.upper()}_OPTS": options}
         with log.open("wb") as output:
             daemon = subprocess.Popen(
                 [
@@ -122,7 +131,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**environment(host), "SPARK_DAEMON_MEMORY": "256m", f"SPARK_{role.upper()}_OPTS": options},
+                env={**environment(self._archive, host), **settings},
                 cwd=self._home,
                 start_new_session=True,
             )

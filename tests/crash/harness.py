@@ -99,7 +99,7 @@ class Run:
                     "maxFetchSeconds": "1",
                 },
             }
-            self._application = Application(self._home, settings, self._say)
+            self._application = Application(self._cluster, self._home, settings, self._say)
             try:
                 self._wait(lambda: self._application.last_commit() >= 1, "the query has committed a micro-batch")
                 for number, kill in enumerate(kills(self._count, self._sink.name, self._seed), 1):
