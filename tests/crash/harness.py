@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from tests.crash.application import Application, brief, is_our_own
 from tests.crash.audit import Audit, audit
 from tests.crash.cluster import Cluster
 from tests.crash.plan import ANY_TIME, DRIVER, EXECUTOR, KINDS, READER, Kill, kills
-from tests.crash.processes import Process
+from tests.crash.processes import Process, look
 from tests.crash.sinks import ParquetSink, PostgresTables, Sink
 from tests.crash.traffic import Traffic
 from tests.crash.traps import Traps
@@ -27,6 +26,7 @@ LONG_S = 180.0
 """A deadline for what takes seconds on a quiet machine."""
 VISIBILITY_S = 10
 _WATCH_S = 0.001
+_PATIENCE_S = 5.0
 
 T = TypeVar("T")
 
@@ -115,27 +115,46 @@ class Run:
     # Killing
 
     def _kill(self, kill: Kill, number: int) -> None:
-        trap = None
-        if kill.point == ANY_TIME:
-            SYSTEM_CLOCK.sleep(kill.after_s)
-        elif kill.point == "sink-committed" and self._sink.name == "parquet":
-            self._freeze_after_sink()
-        else:
-            trap = self._traps.arm(kill.point)
+        """Kill as planned, and say so. A kill that cannot be made is not counted."""
         try:
-            held = self._wait(trap.held, f"a process comes to the point {kill.point}") if trap else None
-            doomed = self._wait(lambda: self._targets(kill.kind, held), f"there is a {kill.kind} to kill")
-            gone = [process.kill() for process in doomed]
+            if kill.point == ANY_TIME:
+                SYSTEM_CLOCK.sleep(kill.after_s)
+                ended = self._wait(lambda: self._end(kill.kind, None), f"a {kill.kind} dies")
+            elif kill.point == "sink-committed" and self._sink.name == "parquet":
+                ended = self._wait(self._end_after_sink, "the driver dies between the sink's commit and Spark's")
+            else:
+                ended = self._wait(lambda: self._end_at(kill), f"a {kill.kind} dies at the point {kill.point}")
+        except AssertionError as error:
+            self._say(f"kill {number}/{self._count}  {kill.kind}  {kill.point}  had no effect: {error}")
+            return
+        self._killed[kill.kind] += 1
+        haste = ", hastily" if kill.is_hasty else ""
+        pids = " and ".join(str(process.pid) for process in ended)
+        self._say(f"kill {number}/{self._count}  {kill.kind} {pids}  {kill.point}{haste}")
+
+    def _end(self, kind: str, held: int | None) -> list[Process]:
+        """Kill the processes of this kind, and return them, or nothing unless they all ran until then."""
+        doomed = self._targets(kind, held)
+        killed = [process.kill() for process in doomed]
+        return doomed if all(killed) else []
+
+    def _end_at(self, kill: Kill) -> list[Process]:
+        """Kill while a process is held at the point. Return nothing if that one ends before."""
+        trap = self._traps.arm(kill.point)
+        try:
+            held = look(self._wait(trap.held, f"a process comes to the point {kill.point}") or 0)
+            if held is None:
+                return []
+            ended: list[Process] = []
+
+            def is_over() -> bool:
+                ended.extend(self._end(kill.kind, held.pid))
+                return bool(ended) or not held.is_running
+
+            self._wait(is_over, f"there is a {kill.kind}")
+            return ended
         finally:
-            if trap:
-                trap.release()
-        took_effect = all(gone)
-        self._killed[kill.kind] += took_effect
-        place = kill.point if kill.point != ANY_TIME else f"{kill.point}{', hastily' if kill.is_hasty else ''}"
-        pids = ", ".join(str(process.pid) for process in doomed)
-        self._say(
-            f"kill {number}/{self._count}  {kill.kind} {pids}  {place}{'' if took_effect else '  (it was gone before)'}"
-        )
+            trap.release()
 
     def _targets(self, kind: str, held: int | None) -> list[Process]:
         """Return the processes to kill, those that are held first choice; none while there are not any."""
@@ -151,33 +170,25 @@ class Run:
             found = [each for each in self._cluster.python_workers() if held is None or each.pid == held]
         return found[-1:]
 
-    def _freeze_after_sink(self) -> None:
-        """Return while the driver's JVM stands still between the file sink's commit and Spark's.
+    def _end_after_sink(self) -> list[Process]:
+        """Kill the driver while it stands between the file sink's commit of a micro-batch and Spark's.
 
         The JVM cannot be held at a point, so it is stopped as soon as the sink's log shows the micro-batch. If Spark
-        has committed it by then, it goes on, and the next micro-batch is tried.
+        has committed it by then, it goes on, and nothing is returned.
         """
-        frozen: list[Process] = []
-
-        def is_between() -> bool:
-            self._keep_running()
-            batch_id = self._application.last_written() + 1
-            jvm = next(iter(self._application.driver()), None)
-            if jvm is None:
-                return False
-            try:
-                wait_until(lambda: self._application.has_written(batch_id), 5.0, "a micro-batch", pause_s=_WATCH_S)
-            except AssertionError:
-                return False
-            jvm.send(signal.SIGSTOP)
-            jvm.freeze()
-            if self._application.has_committed(batch_id) or not jvm.is_running:
-                jvm.thaw()
-                return False
-            frozen.append(jvm)
-            return True
-
-        wait_until(is_between, LONG_S, "the driver stands between the sink's commit and Spark's")
+        batch_id = self._application.last_written() + 1
+        jvm = next(iter(self._application.driver()), None)
+        if jvm is None:
+            return []
+        try:
+            wait_until(lambda: self._application.has_written(batch_id), _PATIENCE_S, "a commit", pause_s=_WATCH_S)
+        except AssertionError:
+            return []  # the application may have to be started again first
+        jvm.freeze()
+        if self._application.has_committed(batch_id):
+            jvm.thaw()
+            return []
+        return self._end(DRIVER, None)
 
     # Keeping going
 
@@ -233,8 +244,8 @@ class Run:
             name = str(path.relative_to(folder))
             if int(path.parent.name) <= ledger.epoch and name not in ledger.carried:
                 problems.append(f"the journal still holds {name}, and has settled epoch {ledger.epoch}")
-        if ledger.carried or ledger.unconfirmed:
-            problems.append(f"the ledger of a drained queue carries {ledger.carried} and {len(ledger.unconfirmed)} ids")
+        if ledger.carried:
+            problems.append(f"the ledger of a drained queue carries messages in {sorted(ledger.carried)}")
         return problems
 
     def _query_problems(self) -> list[str]:

@@ -31,7 +31,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 def run(cluster: Cluster, home: Path, *, sink: str, address: str) -> None:
     result = Run(cluster, home, sink=sink, address=address, count=KILLS, seed=1, say=print)()
-    assert result.is_clean, str(result)
+    assert result.is_clean, f"{result}\nlogs, journal, checkpoint and sink: {home}"
 
 
 def test_files_of_a_killed_query_hold_each_message_once(cluster: Cluster, tmp_path: Path) -> None:
