@@ -79,7 +79,7 @@ class _Slow:
         plan, context = self.plan, TaskContext.get()
         if plan is None or context is None or context.attemptNumber():
             return
-        dice = random.Random(f"{plan.journal}/{plan.epoch}/{plan.partition}")
+        dice = random.Random(f"{plan.epoch}/{plan.partition}")
         if dice.random() >= SLOW or dice.choice(("before", "after")) != moment:
             return
         copied = self._copied(plan)
