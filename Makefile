@@ -14,7 +14,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-.PHONY: demo test test-min simulate mutations kill lint bench memory clean java postgres
+.PHONY: demo test test-min simulate replay mutations kill lint bench memory clean java postgres
 
 demo: java $(READY)  ## play an auction through a local queue and Spark, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
@@ -29,6 +29,9 @@ N ?= 10000
 FROM ?= 0
 simulate: $(READY)  ## the protocol under N schedules of crashes and faults, from seed FROM
 	$(BIN)/python -m tests.simulation --schedules $(N) --first $(FROM)
+
+replay: $(READY)  ## the schedule of one SEED, step by step
+	@$(BIN)/python -m tests.simulation --seed $(SEED)
 
 mutations: $(READY)  ## bugs planted into the protocol, each hunted by the simulation until it is caught
 	$(BIN)/python -m tests.simulation --mutations

@@ -51,12 +51,14 @@ def play_many(first: int, count: int, jobs: int) -> int:
             print(*trace[-SHOWN:], sep="\n")
             for violation in violations:
                 print(f"seed {seed}: {violation}")
-            print(f"Replay it with: python -m tests.simulation --seed {seed}")
+            print(f"Replay it with: make replay SEED={seed}")
             return 1
         if done % 1_000 == 0 or done == count:
             print(
                 f"{done:,} of {count:,} schedules in {time.monotonic() - began_at:,.0f} s, 0 violations"
-                + ("" if done == count else f"; to go on from here: --first {first + done} --schedules {count - done}"),
+                + (
+                    "" if done == count else f"; to go on from here: make simulate N={count - done} FROM={first + done}"
+                ),
                 flush=True,
             )
     return 0
