@@ -29,16 +29,12 @@ from sqs_fifo_spark.opening import lose_data, open_journal, require_same_journal
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.partition import PartitionPlan
 from sqs_fifo_spark.planning import expected_messages, partition_count, plan_partitions
-from sqs_fifo_spark.queue import MAX_ENTRIES, Outcome, Queue, over_all
+from sqs_fifo_spark.queue import MAX_ENTRIES, Queue
+from sqs_fifo_spark.settling import delete_committed, release
 from sqs_fifo_spark.store import Store
 from sqs_fifo_spark.verdict import Verdict
 
 _log = logging.getLogger(__name__)
-
-SETTLE_BUDGET_S = 60.0
-"""How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
-LEDGER_MAX_AGE_S = 28 * 86_400
-"""SQS keeps a message for at most 14 days, and a dead-letter queue for 14 more."""
 
 
 class Driver:
@@ -226,6 +222,8 @@ class Driver:
 
     def _settle(self, journal: Journal, end: Offset) -> None:
         verdict = self._close(journal, end)
+        # A newer driver may have settled the epoch, and leftovers may have put in its place what it never served.
+        journal.require_claim(self._claim)
         # Deletes that got no answer last time are tried again with the handle that may still work.
         again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
         again = [receipt for receipt in again if receipt.message_id not in verdict.served_before]
@@ -234,9 +232,14 @@ class Driver:
         standing = journal.commit(Ledger(end.epoch, unconfirmed, carried))
         journal.require_claim(self._claim)
         self._ledger = Ledger(end.epoch, {**standing.unconfirmed, **unconfirmed}, carried)
+        seen = self._open.seen() if self._open is not None else frozenset()
         for epoch, names in journal.objects().items():
             if epoch <= end.epoch:
-                journal.drop([name for name in names if name not in {*carried, *standing.carried}])
+                doomed = [name for name in names if name not in {*carried, *standing.carried}]
+                for name in doomed:
+                    if epoch == end.epoch and name not in seen:
+                        self._release(journal.receipts(name))  # came between the verdict and the ledger
+                journal.drop(doomed)
         if self._open is not None:
             self._open.let_go()
             self._open = None
@@ -296,12 +299,12 @@ class Driver:
                     continue
                 return ()
             receipts = [message.receipt for message in received]
+            self._lease.hold(receipts, since=self._clock.monotonic())
             try:
                 journal.require_claim(self._claim)
             except SqsFifoError:
                 self._release(receipts)
                 raise
-            self._lease.hold(receipts, since=self._clock.monotonic())
             served_before = [receipt for receipt in receipts if receipt.message_id in self._ledger.unconfirmed]
             if served_before:
                 self._ledger = replace(self._ledger, unconfirmed=self._delete(served_before))
@@ -365,32 +368,14 @@ class Driver:
         return self._open.close(self._ledger)
 
     def _delete(self, receipts: Iterable[Receipt]) -> dict[str, Unconfirmed]:
-        """Delete what is committed. Return all that is unconfirmed then, with what the ledger has already."""
-        now = self._clock.now()
-        deadline = self._clock.monotonic() + SETTLE_BUDGET_S
-        unconfirmed = {
-            message_id: entry
-            for message_id, entry in self._ledger.unconfirmed.items()
-            if now - entry.committed_at < LEDGER_MAX_AGE_S
-        }
+        return delete_committed(
+            receipts,
+            self._ledger.unconfirmed,
+            queue=self._queue,
+            lease=self._lease,
+            clock=self._clock,
+            mapper=self._map,
+        )
 
-        def call(entries: list[Receipt]) -> list[Outcome]:
-            # Renewing stops with the delete itself, so that a renewal under way does not report a loss.
-            self._lease.drop(entries)
-            left_s = deadline - self._clock.monotonic()
-            if left_s <= 0:
-                return [Outcome.FAILED] * len(entries)
-            return self._queue.delete(entries, budget_s=left_s)
-
-        for receipt, outcome in over_all(call, receipts, self._map):
-            known = unconfirmed.pop(receipt.message_id, None)
-            if outcome is not Outcome.DONE:
-                unconfirmed[receipt.message_id] = Unconfirmed(
-                    known.committed_at if known else now, receipt if outcome is Outcome.FAILED else None
-                )
-        return unconfirmed
-
-    def _release(self, receipts: list[Receipt]) -> None:
-        """Let others have these messages at once; without an answer they are free when their timeout is over."""
-        self._lease.drop(receipts)
-        over_all(lambda entries: self._queue.extend(entries, 0, budget_s=1.0), receipts, self._map)
+    def _release(self, receipts: Iterable[Receipt]) -> None:
+        release(receipts, queue=self._queue, lease=self._lease, mapper=self._map)

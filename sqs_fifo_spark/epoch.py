@@ -111,6 +111,10 @@ class Epoch:
                 self._lease.hold(receipts, since=self._held_since())
         return self.verdict
 
+    def seen(self) -> frozenset[str]:
+        """Return the names of the objects that the verdict on this closed epoch is about."""
+        return frozenset(self._contents)
+
     def unread(self) -> tuple[Message, ...]:
         """Return what the probe handed to partitions that nobody read. For a closed epoch."""
         sealed = {receipt.message_id for receipts in self._contents.values() for receipt in receipts}

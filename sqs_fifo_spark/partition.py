@@ -14,7 +14,7 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -23,10 +23,11 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Heartbeat, Lease
-from sqs_fifo_spark.message import Message, Receipt, from_arrow, to_arrow
+from sqs_fifo_spark.message import Message, from_arrow, to_arrow
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.queue import MAX_ENTRIES, Queue, over_all
+from sqs_fifo_spark.queue import MAX_ENTRIES, Queue
 from sqs_fifo_spark.segment import Origin, Segment
+from sqs_fifo_spark.settling import release
 from sqs_fifo_spark.store import open_store
 
 _log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ def _receive_and_seal(
             if sealed.origin.writer != origin.writer:
                 _keep_spare(segment, own, journal)
         except EpochSettledError:
-            _release(segment.receipts[own:], queue)
+            release(segment.receipts[own:], queue=queue, lease=lease)
             raise
     finally:
         heartbeat.stop()
@@ -206,10 +207,6 @@ def _keep_spare(lost: Segment, first: int, journal: Journal) -> None:
             len(receipts),
             error,
         )
-
-
-def _release(receipts: Iterable[Receipt], queue: Queue) -> None:
-    over_all(lambda entries: queue.extend(entries, 0, budget_s=1.0), receipts)
 
 
 @functools.cache

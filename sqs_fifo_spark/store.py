@@ -142,12 +142,13 @@ class FileStore:
                 os.fsync(file.fileno())
             try:
                 os.link(draft, path)
+                is_new = True
             except FileExistsError:
-                return False
+                is_new = False
         finally:
             _remove_draft(draft)
-        _sync_folder(path.parent)
-        return True
+        _sync_folder(path.parent)  # also another writer's name, who may have died before this
+        return is_new
 
     def _make_folder(self, folder: Path) -> None:
         missing = []

@@ -18,7 +18,8 @@ from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.driver import Driver
-from sqs_fifo_spark.journal import Journal, Ledger
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.ledger import Ledger
 from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.partition import PartitionPlan

@@ -11,8 +11,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sqs_fifo_spark import aws
-from sqs_fifo_spark.driver import LEDGER_MAX_AGE_S
 from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.settling import LEDGER_MAX_AGE_S
 from tests.simulation.spark import Query
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
 from tests.unit.by_hand import World

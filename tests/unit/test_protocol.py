@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from greenlet import greenlet
 
 from sqs_fifo_spark.errors import (
     DataLossError,
@@ -494,6 +495,78 @@ def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> Non
     assert late == []
 
 
+def test_superseded_driver_deletes_nothing_that_a_leftover_sealed(world: World) -> None:
+    """It stands still before it looks at the epoch; meanwhile the next driver settles it, and a leftover puts there."""
+    world.send("a1")
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    plan = replace(query.plans(0)[0], handed=())
+    test = greenlet.getcurrent()
+
+    def attempt() -> None:
+        with pytest.raises(Crash):
+            read(world, plan)
+
+    def on_step(event: str) -> None:
+        if greenlet.getcurrent() is leftover:
+            if event.startswith(("before ReceiveMessage", "before put epochs")):
+                test.switch()
+            if event.startswith("after put epochs"):
+                raise Crash
+        elif overtaken and event.startswith("before list epochs"):
+            overtaken.pop()()
+
+    leftover = greenlet(attempt)
+    overtaken: list[Callable[[], object]] = []
+    world.on_step = on_step
+    leftover.switch()  # it has seen no segment, and the epoch open
+    query.run(0)
+    world.send("b1")
+    leftover.switch()  # it receives b1
+    query.log(query.latest_offset(query.offsets[0]))
+    world.die()
+    older, newer = Query(world), Query(world)
+    older.driver.initial_offset()
+
+    def overtake() -> None:
+        newer.resume()
+        while not leftover.dead:
+            leftover.switch()
+
+    overtaken.append(overtake)
+    with pytest.raises(FencedError):
+        older.resume()
+    older.driver.stop()
+    assert leftover.dead
+    assert world.deleted() == ["a1"]
+    world.pass_time(LAPSE_S)
+    newer.drain()
+    world.audit()
+
+
+def test_a_spare_that_comes_between_verdict_and_ledger_is_given_back(make_world: Callable[..., World]) -> None:
+    """Nobody renews it, and nobody else would have it before its visibility timeout is over."""
+    world = make_world(numPartitions="1", maxMessagesPerTrigger="1")
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    segment = world.journal().read(world.journal().segment_name(1, 0))
+    assert segment is not None
+    world.send("b1")
+    (answer,) = world.receive_elsewhere(1)
+    message = from_sqs(answer, receive=0, received_at=world.clock.now())
+    spare = Segment(
+        replace(segment.origin, writer="loser"), (replace(message.receipt, deferred=True),), to_arrow([message])
+    )
+    do_at(world, "before DeleteMessageBatch", lambda: world.journal().put_spare(spare))
+    began_at = world.clock.now()
+    while "b1" not in world.bodies():
+        assert query.trigger()
+    assert world.clock.now() == began_at
+    query.drain()
+    world.audit()
+
+
 def test_segment_put_by_a_zombie_is_gone_after_the_next_commit(world: World) -> None:
     """What a zombie put into a settled epoch does not stay in the journal."""
     world.send("a1")
@@ -881,6 +954,38 @@ def test_available_now_waits_for_what_a_crashed_run_holds(world: World) -> None:
     while query.trigger():
         pass
     world.audit()
+
+
+def test_available_now_waits_for_what_an_attempt_of_its_own_held_when_it_died(make_world: Callable[..., World]) -> None:
+    """It serves all that waited at its beginning, also what nobody knows of any more."""
+    world = make_world(numPartitions="1")
+    world.send(*(f"{group}1" for group in "abcdefghijklm"))
+    query = Query(world, available_now=True)
+    query.log(query.latest_offset(query.start_of(0)))
+    crash_at(world, "before put epochs/")
+    with pytest.raises(Crash):
+        query.read(query.plans(0)[0])
+    del HandHeartbeat.live[1:]  # the driver's heartbeat alone survives
+    query.run(0)
+    while query.trigger():
+        pass
+    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
+
+
+def test_a_store_that_stalls_after_the_probe_costs_no_lease(world: World) -> None:
+    """What the probe received is renewed from its receive on."""
+    world.send("a1")
+    query = Query(world)
+    start = query.start_of(0)
+    do_at(
+        world,
+        "after ReceiveMessage",
+        lambda: do_at(world, "before get drivers", lambda: world.pass_time(VISIBILITY_S - 5)),
+    )
+    query.latest_offset(start)
+    world.pass_time(10)
+    assert world.depth() == (0, 1)
+    assert not [event for event in world.events if event.kind == "lapsed"]
 
 
 def test_a_late_read_of_a_committed_epoch_receives_nothing(world: World) -> None:

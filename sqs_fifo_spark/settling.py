@@ -1,0 +1,64 @@
+"""Ending our hold on messages: by deleting what is committed, or by letting others have it.
+
+Both stop renewing with the call itself, so that a renewal under way does not report a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.lease import Lease
+from sqs_fifo_spark.ledger import Unconfirmed
+from sqs_fifo_spark.message import Receipt
+from sqs_fifo_spark.queue import Outcome, Queue, over_all
+
+SETTLE_BUDGET_S = 60.0
+"""How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
+LEDGER_MAX_AGE_S = 28 * 86_400
+"""SQS keeps a message for at most 14 days, and a dead-letter queue for 14 more."""
+
+
+def delete_committed(
+    receipts: Iterable[Receipt],
+    unconfirmed: Mapping[str, Unconfirmed],
+    *,
+    queue: Queue,
+    lease: Lease,
+    clock: Clock,
+    mapper: Callable[..., Iterable[Any]],
+) -> dict[str, Unconfirmed]:
+    """Delete messages that are committed. Return all that is unconfirmed then, with what was `unconfirmed` before.
+
+    Runs on the driver, for `SETTLE_BUDGET_S` at most. What was unconfirmed for too long to be anywhere is left out.
+    """
+    now = clock.now()
+    deadline = clock.monotonic() + SETTLE_BUDGET_S
+    left = {
+        message_id: entry for message_id, entry in unconfirmed.items() if now - entry.committed_at < LEDGER_MAX_AGE_S
+    }
+
+    def call(entries: list[Receipt]) -> list[Outcome]:
+        lease.drop(entries)
+        left_s = deadline - clock.monotonic()
+        if left_s <= 0:
+            return [Outcome.FAILED] * len(entries)
+        return queue.delete(entries, budget_s=left_s)
+
+    for receipt, outcome in over_all(call, receipts, mapper):
+        known = left.pop(receipt.message_id, None)
+        if outcome is not Outcome.DONE:
+            left[receipt.message_id] = Unconfirmed(
+                known.committed_at if known else now, receipt if outcome is Outcome.FAILED else None
+            )
+    return left
+
+
+def release(
+    receipts: Iterable[Receipt], *, queue: Queue, lease: Lease, mapper: Callable[..., Iterable[Any]] = map
+) -> None:
+    """Let others have these messages at once; without an answer they are free when their timeout is over."""
+    held = list(receipts)
+    lease.drop(held)
+    over_all(lambda entries: queue.extend(entries, 0, budget_s=1.0), held, mapper)
