@@ -48,6 +48,11 @@ class AvailableNow:
         is_all_served = self._old_to_serve <= 0 and epoch.opened_at >= self._first_lapse_at
         return is_all_served or epoch.opened_at >= self._old_lapse_at
 
-    def may_end_empty(self) -> bool:
-        """Whether a query that holds nothing, and finds nothing, is done: nothing can lapse that is its own."""
-        return self._clock.monotonic() >= self._any_lapse_at or not self._queue.approximate_in_flight()
+    def may_end_empty(self, asked_at: float) -> bool:
+        """Whether a query that holds nothing is done, as a poll that began at `asked_at` found nothing.
+
+        It is, if the queue says that it is empty, or if all that a dead attempt held had lapsed by then.
+        """
+        if asked_at >= self._any_lapse_at:
+            return True
+        return not (self._queue.approximate_in_flight() or self._queue.approximate_messages())

@@ -287,6 +287,7 @@ class Driver:
         """
         wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
         while True:
+            asked_at = self._clock.monotonic()
             try:
                 received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
             except TransientQueueError as error:
@@ -295,7 +296,7 @@ class Driver:
                 _log.warning("the queue gives no answer, so the query waits for it: %s", error)
                 return ()
             if not received:
-                if self._available_now and not self._available_now.may_end_empty():
+                if self._available_now and not self._available_now.may_end_empty(asked_at):
                     continue
                 return ()
             receipts = [message.receipt for message in received]

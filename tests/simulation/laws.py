@@ -33,10 +33,12 @@ class Laws:
         """What expired, was moved to a dead-letter queue, or was deleted by somebody else."""
         self._ours: set[str] = set()
         """What our side received last."""
+        self._others: set[str] = set()
+        """What somebody else received last."""
         self._receives: dict[str, int] = {}
         """How often it was received, while somebody holds it."""
-        self._first_epoch: dict[str, int] = {}
-        """The epoch whose task received it first."""
+        self._epoch: dict[str, int] = {}
+        """The epoch whose task received it last."""
         self._shown: dict[tuple[int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
@@ -57,6 +59,19 @@ class Laws:
             names = [[row.body for row in each] for each in (first, rows)]
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was {names[0]}, now {names[1]}")
 
+    def waiting(self) -> set[str]:
+        """Return the ids of what is in the queue, and in no committed batch."""
+        return self._name.keys() - self._gone - self._delivered
+
+    def ended_well(self, waited: set[str]) -> None:
+        """AvailableNow serves what waited when it began, but for groups of which somebody else has something."""
+        waiting = self.waiting()
+        elsewhere = {self._name[each].rstrip("0123456789") for each in waiting & self._others}
+        left = sorted(self._name[each] for each in waited & waiting)
+        left = [name for name in left if name.rstrip("0123456789") not in elsewhere]
+        if left:
+            self.violate(f"available now: it ended well, and these had waited: {left}")
+
     def committed(self, checkpoint: Checkpoint, batch: int) -> None:
         self._delivered.update(row.message_id for rows in checkpoint.sink[batch].values() for row in rows)
 
@@ -71,8 +86,9 @@ class Laws:
             self._receives[event.message_id] = event.receive_count
             task = _TASK.match(self._world.actor())
             if ours and task:
-                self._first_epoch.setdefault(event.message_id, int(task[1]))
-            (self._ours.add if ours else self._ours.discard)(event.message_id)
+                self._epoch[event.message_id] = int(task[1])
+            for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
+                (owned.add if is_theirs else owned.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
             if event.message_id not in self._delivered:
                 self.violate(f"delete after commit: {name} is deleted, and in no committed batch")
@@ -144,7 +160,7 @@ class Laws:
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
         out what follows; within one epoch no task can know of what another one has.
         """
-        epochs = {self._first_epoch.get(row.message_id) for row in (earlier, later)}
+        epochs = {self._epoch.get(row.message_id) for row in (earlier, later)}
         if earlier.message_id not in self._gone or len(epochs) > 1 or None in epochs:
             self.violate(f"order: {what}")
 

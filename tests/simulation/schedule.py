@@ -6,124 +6,25 @@ import random
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.partition import PartitionPlan
+from tests.simulation.climate import CLEAR, PAUSES_S, Climate
 from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
-from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, SqsClient, World
+from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
+from tests.simulation.world import VISIBILITY_S, Checkpoint, SqsClient, World
 
 GROUPS = "abcde"
-MAX_FAILURES = 4
-"""Spark's `spark.task.maxFailures`."""
-PAUSES_S = (1, 5, 12, 31, 100)
 LONGEST_DRAIN = 150
 """Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
-
-CALL_FAULTS = ("refused", "throttled", "lost", "entry", "short", "slow")
-STORE_FAULTS = ("refuse", "raise", "deny", "fails", "slow store")
-# What happens around the calls. Those of the first line do no harm to a lease.
-CHAOS = {
-    "send": 3, "resend": 1, "receive elsewhere": 3, "copy of a task": 4,
-    "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "new checkpoint": 1,
-}  # fmt: skip
-HARMLESS = frozenset({"send", "resend", "receive elsewhere", "copy of a task", "short"})
-
-
 Errors = type[Exception] | tuple[type[Exception], ...]
-
-
-class TaskFailedError(Exception):
-    """A task failed as often as Spark allows, so Spark stops the query."""
-
-
-@dataclass
-class Climate:
-    """How often each thing happens in one schedule. Many things never do, so that the others get room."""
-
-    calls: Mapping[str, float]
-    chaos: Mapping[str, float]
-    steps_between: int
-
-    @classmethod
-    def draw(cls, rng: random.Random, *, is_calm: bool) -> Climate:
-        def rate(kind: str) -> float:
-            return 0.0 if (is_calm and kind not in HARMLESS) or rng.random() < 0.5 else rng.uniform(0.2, 1.0)
-
-        return cls(
-            {kind: 0.06 * rate(kind) for kind in (*CALL_FAULTS, *STORE_FAULTS)},
-            {kind: weight * rate(kind) for kind, weight in CHAOS.items()},
-            rng.choice((8, 20, 50)),
-        )
-
-
-CLEAR = Climate({}, {}, 1 << 30)
-
-
-class Attempt:
-    """One attempt of a task, in a process of its own."""
-
-    def __init__(self, plan: PartitionPlan) -> None:
-        self.plan = plan
-        self.rows: list[Row] | None = None
-        self.error: Exception | None = None
-        self.thread: Thread
-
-
-class SimulatedQuery(Query):
-    """A query whose tasks are processes, with retries; a sink that may be slow, and functions that read twice."""
-
-    def __init__(self, schedule: Schedule, checkpoint: Checkpoint, **arguments: Any) -> None:
-        super().__init__(schedule.world, checkpoint=checkpoint, **arguments)
-        self._schedule = schedule
-
-    def read_all(self, plans: list[PartitionPlan]) -> Mapping[int, list[Row]]:
-        schedule = self._schedule
-        rng = schedule.rng
-        if rng.random() < 0.1 and plans and plans != self.plans(len(self.offsets) - 1)[: len(plans)]:
-            schedule.laws.violate("one content: the same batch is planned in another way")
-        rows: dict[int, list[Row]] = {}
-        for _ in range(rng.choice((1, 1, 1, 2))):
-            rows = self._run_tasks(plans, slots=rng.randint(1, 3))
-        return rows
-
-    def _run_tasks(self, plans: list[PartitionPlan], *, slots: int) -> dict[int, list[Row]]:
-        schedule = self._schedule
-        rows: dict[int, list[Row]] = {}
-        failures: Counter[int] = Counter()
-        pending, running = list(plans), list[Attempt]()
-        while pending or running:
-            while pending and len(running) < slots:
-                running.append(schedule.launch(pending.pop(0)))
-            schedule.hub.wait_until(lambda: any(attempt.thread.is_done for attempt in running))  # noqa: B023
-            over = [attempt for attempt in running if attempt.thread.is_done]
-            running = [attempt for attempt in running if attempt not in over]
-            for attempt in over:
-                index = attempt.plan.partition
-                if attempt.rows is not None:
-                    rows[index] = attempt.rows
-                    continue
-                failures[index] += 1
-                if failures[index] == MAX_FAILURES:
-                    raise TaskFailedError(f"partition {index}: {attempt.error or 'killed'}")
-                pending.append(attempt.plan)
-        return rows
-
-    def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
-        if self._schedule.rng.random() < 0.15:
-            self._schedule.hub.sleep(self._schedule.rng.choice(PAUSES_S))
-        super().to_sink(batch, rows)
-
-    def run(self, batch: int) -> None:
-        super().run(batch)
-        self._schedule.laws.committed(self.checkpoint, batch)
 
 
 class Schedule:
@@ -308,8 +209,12 @@ class Schedule:
         self.hub.advance(pause_s)
 
     def _start_rival(self) -> None:
-        """The cluster takes the driver for dead and starts it again, while it lives."""
-        if len(self._processes("query")) < 2:
+        """The cluster takes the driver for dead, perhaps because it stands still, and starts it again."""
+        alive = self._processes("query")
+        if len(alive) < 2:
+            for process in alive:
+                process.stalled_until = self.hub.now() + self.rng.choice((0, *PAUSES_S))
+                self.world.note(f"{process.name} is taken for dead, until {process.stalled_until:.0f}")
             self.start_query()
 
     def _start_anew(self) -> None:
@@ -331,22 +236,32 @@ class Schedule:
         if rivals:
             self._with_rivals.update([process, *rivals])
         checkpoint, triggers = self.checkpoint, self.rng.randint(1, 8)
+        # Leftovers hide messages again and again, and AvailableNow waits for no longer than one timeout.
+        with_leftovers = bool(self._processes("task")) or self.climate.chaos.get("copy of a task", 0.0) > 0
         # What an earlier query has sealed counts as read, so a later one that takes it over reads it all.
         is_first = checkpoint is self.laws.checkpoints[0]
         reads = self._reads if is_first else lambda batch, count: range(count)
-        available_now = not until_drained and self.rng.random() < 0.15
+        available_now = not until_drained and self.tells_start and self.rng.random() < 0.15
 
         def run() -> None:
             try:
+                waited, first = self.laws.waiting(), max(0, len(checkpoint.offsets) - 1)
                 query = SimulatedQuery(
                     self, checkpoint, tells_start=self.tells_start, available_now=available_now, reads=reads
                 ).resume()
                 if until_drained:
                     self._drain(query)
                     return
+                if available_now:
+                    while query.trigger():
+                        pass
+                    modes = {self._mode(batch) for batch in range(first, len(query.offsets))}
+                    is_judged = not with_leftovers and process not in self._with_rivals
+                    if is_judged and (not is_first or modes <= {"all"}):
+                        self.laws.ended_well(waited)
+                    return
                 for _ in range(triggers):
-                    if not query.trigger() and available_now:
-                        break
+                    query.trigger()
                     self.hub.sleep(self.rng.choice((0, 0, 0, 1, 5)))
             except Exception as error:
                 self._query_failed(process, error)
@@ -358,15 +273,30 @@ class Schedule:
     def _drain(self, query: Query) -> None:
         for _ in range(LONGEST_DRAIN):
             if not query.trigger() and self.world.depth() == (0, 0):
+                self._audit_idleness(query)
                 return
         self.laws.violate(f"progress: {self.world.depth()} are left after {LONGEST_DRAIN} micro-batches")
 
+    def _audit_idleness(self, query: Query) -> None:
+        """An empty queue costs one long poll, and no micro-batch."""
+        first, began_at = len(self.world.trace), self.hub.now()
+        if query.trigger():
+            return  # something came meanwhile
+        own = f"{self.hub.current_process.name} "
+        steps = [event for _, who, event in self.world.trace[first:] if f"{who} ".startswith(own)]
+        calls = [event for event in steps if event.startswith("after ") and "/" not in event]
+        if calls != ["after ReceiveMessage "] or self.hub.now() - began_at != self.world.options.wait_time_s:
+            self.laws.violate(f"idle is cheap: {calls} in {self.hub.now() - began_at} s")
+
     def _reads(self, batch: int, count: int) -> range | None:
-        # The same for every replay of the batch, as it would be for a function of the batch id.
-        mode = self._modes[batch] if batch < len(self._modes) else "all"
+        mode = self._mode(batch)
         if mode == "none":
             return None
         return range(count) if mode == "all" else range((count + 1) // 2)
+
+    def _mode(self, batch: int) -> str:
+        """The same for every replay of the batch, as it would be for a function of the batch id."""
+        return self._modes[batch] if batch < len(self._modes) else "all"
 
     def launch(self, plan: PartitionPlan, *, is_retried: bool = False) -> Attempt:
         """Start an attempt of a task. `is_retried` says that nobody else tries again if it fails."""

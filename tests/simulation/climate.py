@@ -1,0 +1,41 @@
+"""What may go wrong in a schedule, and how often."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PAUSES_S = (1, 5, 12, 31, 100)
+"""How long something stands still: from next to nothing to several visibility timeouts."""
+CALL_FAULTS = ("refused", "throttled", "lost", "entry", "short", "slow")
+STORE_FAULTS = ("refuse", "raise", "deny", "fails", "slow store")
+# What happens around the calls. Those of the first line do no harm to a lease.
+CHAOS = {
+    "send": 3, "resend": 1, "receive elsewhere": 3, "copy of a task": 4,
+    "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "new checkpoint": 1,
+}  # fmt: skip
+HARMLESS = frozenset({"send", "resend", "receive elsewhere", "copy of a task", "short"})
+
+
+@dataclass
+class Climate:
+    """How often each thing happens in one schedule. Many things never do, so that the others get room."""
+
+    calls: Mapping[str, float]
+    chaos: Mapping[str, float]
+    steps_between: int
+
+    @classmethod
+    def draw(cls, rng: random.Random, *, is_calm: bool) -> Climate:
+        def rate(kind: str) -> float:
+            return 0.0 if (is_calm and kind not in HARMLESS) or rng.random() < 0.5 else rng.uniform(0.2, 1.0)
+
+        return cls(
+            {kind: 0.06 * rate(kind) for kind in (*CALL_FAULTS, *STORE_FAULTS)},
+            {kind: weight * rate(kind) for kind, weight in CHAOS.items()},
+            rng.choice((8, 20, 50)),
+        )
+
+
+CLEAR = Climate({}, {}, 1 << 30)

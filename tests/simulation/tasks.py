@@ -1,0 +1,82 @@
+"""A query whose tasks are processes of their own, as Spark runs them: in slots, with retries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqs_fifo_spark.partition import PartitionPlan
+from tests.simulation.climate import PAUSES_S
+from tests.simulation.hub import Thread
+from tests.simulation.spark import Query
+from tests.simulation.world import Checkpoint, Row
+
+if TYPE_CHECKING:
+    from tests.simulation.schedule import Schedule
+
+MAX_FAILURES = 4
+"""Spark's `spark.task.maxFailures`."""
+
+
+class TaskFailedError(Exception):
+    """A task failed as often as Spark allows, so Spark stops the query."""
+
+
+class Attempt:
+    """One attempt of a task, in a process of its own."""
+
+    def __init__(self, plan: PartitionPlan) -> None:
+        self.plan = plan
+        self.rows: list[Row] | None = None
+        self.error: Exception | None = None
+        self.thread: Thread
+
+
+class SimulatedQuery(Query):
+    """A query whose tasks are processes, with retries; a sink that may be slow, and functions that read twice."""
+
+    def __init__(self, schedule: Schedule, checkpoint: Checkpoint, **arguments: Any) -> None:
+        super().__init__(schedule.world, checkpoint=checkpoint, **arguments)
+        self._schedule = schedule
+
+    def read_all(self, plans: list[PartitionPlan]) -> Mapping[int, list[Row]]:
+        schedule = self._schedule
+        rng = schedule.rng
+        if rng.random() < 0.1 and plans and plans != self.plans(len(self.offsets) - 1)[: len(plans)]:
+            schedule.laws.violate("one content: the same batch is planned in another way")
+        rows: dict[int, list[Row]] = {}
+        for _ in range(rng.choice((1, 1, 1, 2))):
+            rows = self._run_tasks(plans, slots=rng.randint(1, 3))
+        return rows
+
+    def _run_tasks(self, plans: list[PartitionPlan], *, slots: int) -> dict[int, list[Row]]:
+        schedule = self._schedule
+        rows: dict[int, list[Row]] = {}
+        failures: Counter[int] = Counter()
+        pending, running = list(plans), list[Attempt]()
+        while pending or running:
+            while pending and len(running) < slots:
+                running.append(schedule.launch(pending.pop(0)))
+            schedule.hub.wait_until(lambda: any(attempt.thread.is_done for attempt in running))  # noqa: B023
+            over = [attempt for attempt in running if attempt.thread.is_done]
+            running = [attempt for attempt in running if attempt not in over]
+            for attempt in over:
+                index = attempt.plan.partition
+                if attempt.rows is not None:
+                    rows[index] = attempt.rows
+                    continue
+                failures[index] += 1
+                if failures[index] == MAX_FAILURES:
+                    raise TaskFailedError(f"partition {index}: {attempt.error or 'killed'}")
+                pending.append(attempt.plan)
+        return rows
+
+    def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
+        if self._schedule.rng.random() < 0.15:
+            self._schedule.hub.sleep(self._schedule.rng.choice(PAUSES_S))
+        super().to_sink(batch, rows)
+
+    def run(self, batch: int) -> None:
+        super().run(batch)
+        self._schedule.laws.committed(self.checkpoint, batch)
