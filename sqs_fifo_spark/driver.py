@@ -189,12 +189,14 @@ class Driver:
         for receipts in carried.values():
             self._lease.hold(receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
         self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
+        sealed_groups, sealed_count = epoch.sealed_before()
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             handed=epoch.handed,
             carried=carried,
+            sealed_groups=sealed_groups,
             expected=epoch.expected,
-            max_messages=epoch.max_messages,
+            max_messages=max(0, epoch.max_messages - sealed_count),
             max_bytes=self._options.max_bytes_per_trigger,
         )
         self._open, self._next = epoch, None

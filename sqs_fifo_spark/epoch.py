@@ -111,6 +111,12 @@ class Epoch:
                 self._lease.hold(receipts, since=self._held_since())
         return self.verdict
 
+    def sealed_before(self) -> tuple[frozenset[str], int]:
+        """Return what a replay finds sealed: the groups of it, and how many messages of it are served."""
+        with self._lock:
+            receipts = [receipt for each in self._contents.values() for receipt in each]
+        return frozenset(each.message_group_id for each in receipts), sum(not each.deferred for each in receipts)
+
     def seen(self) -> frozenset[str]:
         """Return the names of the objects that the verdict on this closed epoch is about."""
         return frozenset(self._contents)

@@ -38,6 +38,7 @@ def plan_partitions(
     *,
     handed: Sequence[Message],
     carried: Mapping[str, Iterable[Receipt]],
+    sealed_groups: frozenset[str] = frozenset(),
     expected: int,
     max_messages: int,
     max_bytes: int,
@@ -45,8 +46,9 @@ def plan_partitions(
     """Return one plan for each partition of the epoch `offset`.
 
     `carried` maps the names of journal objects to what is left in them; more than `max_messages` waits for the epoch
-    after. Limits are shared out evenly, after what is decided has been counted, and so is what is `expected`: a
-    partition that runs early leaves the others their part.
+    after. `sealed_groups` are those of partitions that an earlier driver's tasks have sealed. Limits are shared out
+    evenly, after what is decided has been counted, and so is what is `expected`: a partition that runs early leaves the
+    others their part.
     """
     count = offset.partitions
     if not count:
@@ -61,16 +63,14 @@ def plan_partitions(
     for receipt, name in left[:cut]:
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[cut:]}
-    decided_groups = frozenset(
-        receipt.message_group_id
-        for receipt in (*(message.receipt for message in handed), *(receipt for receipt, _ in left))
-    )
+    decided = (*(message.receipt for message in handed), *(receipt for receipt, _ in left))
+    decided_groups = sealed_groups.union(receipt.message_group_id for receipt in decided)
     messages: list[list[Message]] = [[] for _ in range(count)]
     for message in handed:
         if message.receipt.message_group_id not in groups_left:
             messages[_partition_of(message.receipt, count)].append(message)
-    decided = [len(messages[index]) + sum(map(len, taken[index].values())) for index in range(count)]
-    share, rest = divmod(max(0, max_messages - sum(decided)), count)
+    counts = [len(messages[index]) + sum(map(len, taken[index].values())) for index in range(count)]
+    share, rest = divmod(max(0, max_messages - sum(counts)), count)
     fair = max(MESSAGES_PER_PARTITION, -(-expected // count))
     return [
         PartitionPlan(
@@ -78,7 +78,7 @@ def plan_partitions(
             epoch=offset.epoch,
             partitions=count,
             partition=index,
-            max_messages=decided[index] + min(fair, share + (index < rest)),
+            max_messages=counts[index] + min(fair, share + (index < rest)),
             max_bytes=max(1, max_bytes // count),
             handed=tuple(messages[index]),
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),

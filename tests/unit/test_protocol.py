@@ -779,6 +779,46 @@ def test_what_follows_carried_messages_waits_for_them(make_world: Callable[..., 
     world.audit()
 
 
+def test_a_replay_of_a_half_sealed_epoch_keeps_the_limit(make_world: Callable[..., World]) -> None:
+    """What the dead driver's tasks have sealed counts."""
+    world = make_world(numPartitions="2", maxMessagesPerTrigger="6")
+    world.send(*(f"{group}1" for group in "abcdefghijklmnop"))
+    query = Query(world)
+    assert query.trigger()
+    crash_at(world, "after put epochs/")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    Query(world).resume().drain()
+    assert max(sum(map(len, rows.values())) for rows in world.sink.values()) == 6
+    world.audit()
+
+
+def test_what_follows_expired_messages_of_a_half_sealed_epoch_waits(make_world: Callable[..., World]) -> None:
+    """They are in a segment, and gone from the queue: the replay's other partitions do not serve their group."""
+    world = make_world(numPartitions="2", maxMessagesPerTrigger="20")
+    world.send("x1")
+    query = Query(world)
+    assert query.trigger()
+    world.send(*(f"{group}1" for group in "abcdefghij"))
+    crash_at(world, "after put epochs/00000000000000000002")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    world.clock.advance(LAPSE_S)
+    for message in world.receive_elsewhere():
+        world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": message["ReceiptHandle"]})
+    world.send(*(f"{group}2" for group in "abcdefghij"))
+    Query(world).resume().drain()
+    last: dict[str, str] = {}
+    for rows in world.sink.values():
+        places = Counter(group for each in rows.values() for group in {row.group for row in each})
+        assert set(places.values()) <= {1}
+        for row in sorted((row for each in rows.values() for row in each), key=lambda row: row.sequence):
+            assert last.get(row.group, "") < row.body
+            last[row.group] = row.body
+
+
 def test_messages_that_others_received_keep_the_limit(make_world: Callable[..., World]) -> None:
     """Messages carried over to the next epoch count against its limit too."""
     world = make_world(maxMessagesPerTrigger="6", numPartitions="2")
