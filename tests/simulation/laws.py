@@ -39,6 +39,7 @@ class Laws:
         """How often it was received, while somebody holds it."""
         self._epoch: dict[str, int] = {}
         """The epoch whose task received it last."""
+        self._over = 0
         self._shown: dict[tuple[int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
@@ -72,6 +73,14 @@ class Laws:
         if left:
             self.violate(f"available now: it ended well, and these had waited: {left}")
 
+    def over(self, epoch: int) -> None:
+        """The tasks of `epoch` are over: what a leftover catches from now on, nobody can know of."""
+        self._over = max(self._over, epoch)
+
+    def _late(self) -> set[str]:
+        shown = {row.message_id for rows in self._shown.values() for row in rows}
+        return {each for each, epoch in self._epoch.items() if epoch <= self._over} - shown
+
     def committed(self, checkpoint: Checkpoint, batch: int) -> None:
         self._delivered.update(row.message_id for rows in checkpoint.sink[batch].values() for row in rows)
 
@@ -92,7 +101,7 @@ class Laws:
         elif event.kind == "deleted" and ours:
             if event.message_id not in self._delivered:
                 self.violate(f"delete after commit: {name} is deleted, and in no committed batch")
-        elif event.kind == "lapsed" and self.is_calm and event.message_id in self._ours:
+        elif event.kind == "lapsed" and self.is_calm and event.message_id in self._ours - self._late():
             self.violate(f"leases: our hold on {name} lapsed while the query lived")
         elif event.kind in ("expired", "moved_to_dlq", "deleted"):
             self._gone.add(event.message_id)

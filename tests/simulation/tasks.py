@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.partition import PartitionPlan
 from tests.simulation.climate import PAUSES_S
 from tests.simulation.hub import Thread
@@ -71,6 +72,11 @@ class SimulatedQuery(Query):
                     raise TaskFailedError(f"partition {index}: {attempt.error or 'killed'}")
                 pending.append(attempt.plan)
         return rows
+
+    def latest_offset(self, start: Offset) -> Offset:
+        if self.offsets:
+            self._schedule.laws.over(self.offsets[-1].epoch)
+        return super().latest_offset(start)
 
     def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
         if self._schedule.rng.random() < 0.15:
