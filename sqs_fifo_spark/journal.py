@@ -7,8 +7,10 @@
     ledger/00000000000000000041.json             epoch 41 is committed; what of it is not finished
 
 Contract. Every object is put if absent and never changed. A partition's content is its segment: the first
-writer's. Epochs up to the highest ledger are committed: they are never read again, and their objects are dropped
-but for those that the ledger still refers to. All names have 20 digits, so that they sort as numbers.
+writer's. Epochs up to the highest ledger are committed: their objects are dropped, but for those that the ledger still
+refers to. A leftover of a task may put one there again, which goes with the next commit; nobody takes it for content,
+because a task looks at the ledger after it has read, and a driver at its claim. All names have 20 digits, so that they
+sort as numbers.
 """
 
 from __future__ import annotations
