@@ -73,6 +73,12 @@ class Laws:
         if left:
             self.violate(f"available now: it ended well, and these had waited: {left}")
 
+    def idle(self) -> None:
+        """Progress: a query that finds nothing to do holds nothing."""
+        held = sorted(self._name[each] for each in (self._ours & self._receives.keys()) - self._late())
+        if self.is_calm and held:
+            self.violate(f"progress: the query does nothing, and holds {held}")
+
     def over(self, epoch: int) -> None:
         """The tasks of `epoch` are over: what a leftover catches from now on, nobody can know of."""
         self._over = max(self._over, epoch)

@@ -164,12 +164,6 @@ MUTATIONS = (
         "        if False:\n",
     ),
     Mutation(
-        "settle without a look at the claim",
-        "driver",
-        "        journal.require_claim(self._claim)\n        # Deletes that",
-        "        # Deletes that",
-    ),
-    Mutation(
         "end AvailableNow while something is hidden",
         "available_now",
         "        if asked_at >= self._any_lapse_at:\n",
@@ -186,12 +180,6 @@ MUTATIONS = (
         "driver",
         "receive=0, wait_time_s=wait_time_s)",
         "receive=0)",
-    ),
-    Mutation(
-        "give what came too late to nobody",
-        "driver",
-        "                        self._release(journal.receipts(name))",
-        "                        pass",
     ),
     Mutation(
         "settle with the old handle",

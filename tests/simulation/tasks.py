@@ -76,7 +76,17 @@ class SimulatedQuery(Query):
     def latest_offset(self, start: Offset) -> Offset:
         if self.offsets:
             self._schedule.laws.over(self.offsets[-1].epoch)
-        return super().latest_offset(start)
+        newest = max(self.world.store.under("drivers/"), default="")
+        end = super().latest_offset(start)
+        if self._tells_start and end != start and newest > f"drivers/{self.driver._claim:020d}.json":
+            self._schedule.laws.violate("one owner: a driver went on though another had claimed the journal")
+        return end
+
+    def trigger(self) -> bool:
+        has_run = super().trigger()
+        if not has_run:
+            self._schedule.laws.idle()
+        return has_run
 
     def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
         if self._schedule.rng.random() < 0.15:
