@@ -170,12 +170,6 @@ MUTATIONS = (
         "        if True:\n",
     ),
     Mutation(
-        "end AvailableNow with what is carried",
-        "available_now",
-        "or verdict.carried or",
-        "or",
-    ),
-    Mutation(
         "poll without waiting",
         "driver",
         "receive=0, wait_time_s=wait_time_s)",
