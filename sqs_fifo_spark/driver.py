@@ -5,8 +5,8 @@
     plan            the partitions of the next epoch
 
 Spark commits an epoch only when it plans the next one, so an epoch that received anything is always followed by
-another; one that received nothing is followed by a probe. Spark calls these methods one at a time; the heartbeat is the
-only other thread, and sees nothing but the lease and the open epoch.
+another; one that received nothing is followed by a probe. Spark calls these methods one at a time; only the heartbeat's
+threads run beside them, and see nothing but the lease and the open epoch.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ class Driver:
         """Return the offset of the next epoch if there is work, else `start`.
 
         `start` is None before Spark 4.2, which does not say where it is: it has taken what it was told last. With
-        nothing to do this blocks for one long poll. After `prepare_available_now` the first epoch in which every
-        message was sent later is the last one, closed by an epoch without partitions, so that it is committed; and
-        with nothing to do this blocks until what was in flight then has lapsed, one visibility timeout at most.
+        nothing to do this blocks for one long poll. After `prepare_available_now`, `AvailableNow` says which epoch is
+        the last one, closed by an epoch without partitions, so that it is committed; and with nothing to do this blocks
+        until nothing can lapse any more that dead attempts held, one visibility timeout at most.
 
         Raises FencedError when another query owns the journal, what the heartbeat met, and, after
         `prepare_available_now`, TransientQueueError.
@@ -359,7 +359,7 @@ class Driver:
     # Holding, closing, deleting
 
     def _discover(self) -> None:
-        """Hold what the open epoch's tasks have sealed. Runs on the heartbeat's thread."""
+        """Hold what the open epoch's tasks have sealed. Runs on a thread of the heartbeat's, and in its `check`."""
         epoch = self._open
         if epoch is not None:
             epoch.discover()

@@ -29,7 +29,7 @@ _receive_numbers = itertools.count()
 
 
 class Epoch:
-    """One epoch that is not settled. The heartbeat's thread calls `discover`; all else is the driver's own thread's.
+    """One epoch that is not settled. The heartbeat calls `discover`; all else is the driver's own thread's.
 
     `is_replay` says that an earlier driver's tasks have sealed some of it, and nobody has renewed that since. `mapper`
     serves the driver's thread, `heartbeat_mapper` the heartbeat's.
@@ -73,7 +73,10 @@ class Epoch:
         self._taken_over: dict[str, tuple[Receipt, ...]] = {}
 
     def discover(self) -> None:
-        """Hold what tasks have sealed since the last look. Runs on the heartbeat's thread, and before a replay."""
+        """Hold what tasks have sealed since the last look.
+
+        Runs on a thread of the heartbeat's, in its `check`, and before a replay.
+        """
         with self._lock:
             if self._is_closed:
                 return

@@ -65,4 +65,4 @@ class FencedError(SqsFifoError):
 
 
 class EpochSettledError(SqsFifoError):
-    """A task asked for an epoch that is committed and deleted: its rows cannot be read any more."""
+    """A task asked for an epoch that is committed, or whose objects are gone: its rows cannot be read any more."""

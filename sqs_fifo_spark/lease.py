@@ -158,10 +158,10 @@ class Lease:
 
 
 class Heartbeat:
-    """Renews one lease until it is stopped, on a thread of its own.
+    """Renews one lease until it is stopped, on one thread, or on two with `discover`.
 
-    `discover`, if given, is called as often, and may hold more receipts. It has a second thread, so that a journal
-    that stalls costs no lease. A failure is recorded for `check`, and the threads go on: the batch under way needs its
+    `discover` is called as often, and may hold more receipts. Its thread is another one, so that a journal that stalls
+    costs no lease. A failure is recorded for `check`, and the threads go on: the batch under way needs its
     lease.
     """
 

@@ -226,7 +226,7 @@ class ObjectStore:
         with self._errors("open", ""):
             self._store: Any = obstore.store.from_url(
                 location,
-                retry_config={"max_retries": 10, "retry_timeout": RETRY_BUDGET},
+                retry_config={"max_retries": 1_000, "retry_timeout": RETRY_BUDGET},
                 **(_s3_arguments(region) if location.startswith(("s3:", "s3a:")) else {}),
             )
 
