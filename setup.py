@@ -5,8 +5,8 @@ from setuptools import setup
 setup(
     name="sqs-fifo-spark",
     version="0.1.0",
-    description="A Spark Structured Streaming source for Amazon SQS FIFO queues: in order, replayable, "
-    "deleted after commit",
+    description="A Spark Structured Streaming source and sink for Amazon SQS FIFO queues: in order, replayable, "
+    "exactly once",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
@@ -28,10 +28,13 @@ setup(
     ],
     extras_require={
         "local": ["aiohttp>=3.9"],
+        # What PySpark asks for before it lets Python sort a streaming frame (`in_group_order`).
+        "order": ["pandas>=2.2"],
         "test": [
             "pytest>=8",
             "moto[server,s3]>=5",
             "aiohttp>=3.9",
+            "pandas>=2.2",
             "greenlet>=3",
             "psycopg[binary]>=3.2",
             "ruff>=0.17,<0.18",

@@ -16,16 +16,18 @@ PACKAGE = "sqs_fifo_spark"
 # Lowest first. A module may import from the lines above its own, not from its own line.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "clock"),
+    ("option_rules",),
     ("options", "message", "offset"),
     ("retry", "refusal", "aws", "segment", "ledger", "schema"),
-    ("queue", "store"),
-    ("journal", "lease"),
-    ("settling", "verdict"),
-    ("partition",),
-    ("epoch", "opening", "planning"),
+    ("calls", "store"),
+    ("queue", "outgoing", "sink_schema"),
+    ("journal", "lease", "sink_queue"),
+    ("settling", "verdict", "sent_record"),
+    ("partition", "sender"),
+    ("epoch", "opening", "planning", "sink"),
     ("available_now",),
     ("driver",),
-    ("reader", "writer"),  # what Spark calls: adaptors of those above
+    ("reader", "writer", "ordering"),  # what Spark and its users call: adaptors of those above
     ("datasource",),
     ("cli", "__init__", "__main__"),
 )
@@ -38,10 +40,10 @@ LOCAL_MAY_IMPORT = {"clock"}
 
 # The modules in which a foreign package may be imported; "local" stands for all of local/.
 ONLY_IN: dict[str, set[str]] = {
-    "boto3": {"aws", "queue", DEMO, BENCH},
-    "botocore": {"aws", "queue", DEMO, BENCH},
+    "boto3": {"aws", DEMO, BENCH},
+    "botocore": {"aws", "calls", DEMO, BENCH},
     "obstore": {"store"},
-    "pyspark": {"schema", "reader", "writer", "datasource", DEMO},
+    "pyspark": {"schema", "sink_schema", "reader", "writer", "ordering", "datasource", DEMO},
     "time": {"clock"},
     "aiohttp": {LOCAL},
 }

@@ -1,7 +1,7 @@
-"""Spark Structured Streaming for Amazon SQS FIFO queues: `spark.readStream.format("sqsfifo")`.
+"""Spark Structured Streaming for Amazon SQS FIFO queues: `spark.readStream.format("sqsfifo")`, and `writeStream`.
 
 Once the package is installed, Spark finds the format without registration. `SqsFifoDataSource` is for those who
-register it themselves; the errors are what a query can stop with.
+register it themselves; `in_group_order` arranges rows for the sink; the errors are what a query can stop with.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
+    BatchForgottenError,
     DataLossError,
     EpochSettledError,
     FencedError,
@@ -20,18 +21,22 @@ from sqs_fifo_spark.errors import (
     OptionError,
     QueueNotFoundError,
     QueueRequestError,
+    RowError,
     SchemaError,
     SqsFifoError,
     TransientQueueError,
     UnsupportedReadError,
+    UnsupportedWriteError,
 )
 
 if TYPE_CHECKING:
     from sqs_fifo_spark.datasource import SqsFifoDataSource
+    from sqs_fifo_spark.ordering import in_group_order
 
 __version__ = "0.1.0"
 __all__ = [
     "AccessDeniedError",
+    "BatchForgottenError",
     "DataLossError",
     "EpochSettledError",
     "FencedError",
@@ -42,18 +47,25 @@ __all__ = [
     "OptionError",
     "QueueNotFoundError",
     "QueueRequestError",
+    "RowError",
     "SchemaError",
     "SqsFifoDataSource",
     "SqsFifoError",
     "TransientQueueError",
     "UnsupportedReadError",
+    "UnsupportedWriteError",
+    "in_group_order",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the data source only when it is asked for: the local queue needs no Spark."""
+    """Import what needs Spark only when it is asked for: the local queue does not."""
     if name == "SqsFifoDataSource":
         from sqs_fifo_spark.datasource import SqsFifoDataSource
 
         return SqsFifoDataSource
+    if name == "in_group_order":
+        from sqs_fifo_spark.ordering import in_group_order
+
+        return in_group_order
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,40 +1,73 @@
 """The name `sqsfifo`, and what Spark builds under it.
 
 Spark imports this module in every application of its environment, so it imports boto3, Arrow and the rest only when
-a stream is really read.
+a stream is really read or written.
 """
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from sqs_fifo_spark.errors import UnsupportedReadError
-from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError
+from sqs_fifo_spark.options import parse_sink_options, parse_source_options
 from sqs_fifo_spark.schema import SCHEMA
+
+if TYPE_CHECKING:
+    from sqs_fifo_spark.sink import SinkPlan
 
 
 class SqsFifoDataSource(DataSource):
-    """`spark.readStream.format("sqsfifo")`: a FIFO queue of Amazon SQS as a stream, in order and replayable."""
+    """The format `sqsfifo`: a FIFO queue of Amazon SQS as a stream, in order and replayable, and as a sink.
 
-    def __init__(self, options: dict[str, str]) -> None:
-        """Check the options, which is all. Spark builds this at `.load()`, or, with the user's schema, at the start."""
-        super().__init__(options)
-        self._source_options = parse_source_options(options)
+    Spark builds this for reading and for writing alike, so options are checked where it is known which: those of a
+    source at `.load()` or, with the user's schema, at the start; those of a sink before its first task.
+    """
 
     @classmethod
     def name(cls) -> str:
         return "sqsfifo"
 
     def schema(self) -> StructType:
+        parse_source_options(self.options)
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from sqs_fifo_spark.reader import SqsFifoStreamReader
 
-        return SqsFifoStreamReader(self._source_options, schema)
+        return SqsFifoStreamReader(parse_source_options(self.options), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         raise UnsupportedReadError(
             "'sqsfifo' is a stream: use spark.readStream, with trigger(availableNow=True) for what waits now."
         )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from sqs_fifo_spark.writer import SqsFifoStreamWriter
+
+        if overwrite:
+            raise UnsupportedWriteError(
+                "output mode 'complete' writes the whole result anew each time, but messages can only be added to a "
+                "queue. Use output mode 'append', or 'update' to send what has changed."
+            )
+        return SqsFifoStreamWriter(self._plan(schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from sqs_fifo_spark.writer import SqsFifoWriter
+
+        if overwrite:
+            raise UnsupportedWriteError("messages can only be added to a queue: use mode('append').")
+        return SqsFifoWriter(self._plan(schema))
+
+    def _plan(self, schema: StructType) -> SinkPlan:
+        from sqs_fifo_spark.writer import plan_write
+
+        return plan_write(parse_sink_options(self.options), schema)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from sqs_fifo_spark.available_now import WAIT_S, AvailableNow
+from sqs_fifo_spark.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.epoch import Epoch, load_carried
 from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
@@ -29,7 +30,7 @@ from sqs_fifo_spark.opening import lose_data, open_journal, require_same_journal
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.partition import PartitionPlan
 from sqs_fifo_spark.planning import expected_messages, partition_count, plan_partitions
-from sqs_fifo_spark.queue import MAX_ENTRIES, Queue
+from sqs_fifo_spark.queue import Queue
 from sqs_fifo_spark.settling import delete_committed, release
 from sqs_fifo_spark.store import Store
 from sqs_fifo_spark.verdict import Verdict

@@ -17,11 +17,19 @@ class OptionError(SqsFifoError):
 
 
 class SchemaError(SqsFifoError):
-    """The schema given by the user names a column or a type that this source does not have."""
+    """A schema has a column or a type that does not fit: the one given to a source, or that of rows for a sink."""
 
 
 class UnsupportedReadError(SqsFifoError):
     """The queue was read as a table; it can only be read as a stream."""
+
+
+class UnsupportedWriteError(SqsFifoError):
+    """The write would replace what is there; messages can only be added to a queue."""
+
+
+class RowError(SqsFifoError):
+    """A row cannot be sent: correct it, or filter it out before the sink. Nothing of its group after it was sent."""
 
 
 class AccessDeniedError(SqsFifoError):
@@ -66,3 +74,7 @@ class FencedError(SqsFifoError):
 
 class EpochSettledError(SqsFifoError):
     """A task asked for an epoch that is committed, or whose objects are gone: its rows cannot be read any more."""
+
+
+class BatchForgottenError(SqsFifoError):
+    """A micro-batch runs again that is so old that the record of what was sent for it is gone."""

@@ -9,11 +9,12 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sqs_fifo_spark.calls import QueueFacts
 from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.ledger import Ledger
 from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.queue import Queue, QueueFacts
+from sqs_fifo_spark.queue import Queue
 from sqs_fifo_spark.store import Store
 
 _log = logging.getLogger(__name__)

@@ -19,13 +19,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from sqs_fifo_spark.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Heartbeat, Lease
 from sqs_fifo_spark.message import Message, from_arrow, to_arrow
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.queue import MAX_ENTRIES, Queue
+from sqs_fifo_spark.queue import Queue
 from sqs_fifo_spark.segment import Origin, Segment
 from sqs_fifo_spark.settling import release
 from sqs_fifo_spark.store import open_store

@@ -1,43 +1,25 @@
-"""The SQS calls that the source makes, on one FIFO queue; botocore's errors become ours here, by `refusal`'s table.
+"""The SQS calls that the source makes on its queue.
 
 A batch call takes at most ten entries and answers for each of them. `Failed` entries are never dropped: they
-are tried again while there is time, and each receipt ends in exactly one `Outcome`.
-
-Error semantics: throttling, server errors, timeouts and lost connections are tried again within a budget, then
-raised as TransientQueueError; a refused credential or permission is AccessDeniedError; a missing queue is
-QueueNotFoundError; everything else that SQS refuses is QueueRequestError.
+are tried again while there is time, and each receipt ends in exactly one `Outcome`. Errors are those of `calls`.
 """
 
 from __future__ import annotations
 
 import enum
-import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import botocore.exceptions
-import botocore.parsers
-
-from sqs_fifo_spark import aws
+from sqs_fifo_spark.calls import CALL_BUDGET_S, MAX_ENTRIES, QueueCalls
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import (
-    AccessDeniedError,
-    NotFifoQueueError,
-    OptionError,
-    QueueRequestError,
-    TransientQueueError,
-)
+from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, TransientQueueError
 from sqs_fifo_spark.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.refusal import STALE, LostHoldError, VoidAttemptError, error_of
+from sqs_fifo_spark.refusal import LostHoldError, VoidAttemptError, error_of
 from sqs_fifo_spark.retry import retry_transient
 
-MAX_ENTRIES = 10
-CALL_BUDGET_S = 30.0
-"""How long a call is tried again when its caller has no closer deadline."""
 RECEIVE_TRIES = 3
 """How often a receive is tried at least: the messages of a lost answer are hidden unless it is asked for again."""
 
@@ -55,48 +37,12 @@ class Outcome(enum.Enum):
     """No answer for this entry within the budget: nothing is known, and it may be tried again."""
 
 
-@dataclass(frozen=True)
-class QueueFacts:
-    """What the queue says of itself."""
-
-    arn: str
-    retention_s: int
-    max_receive_count: int | None
-    """None without a redrive policy."""
-
-
-class Queue:
-    """One FIFO queue, for one process. Built without any call; all methods may be used by several threads."""
+class Queue(QueueCalls):
+    """The queue as the source sees it."""
 
     def __init__(self, options: SourceOptions, clock: Clock) -> None:
-        self._url = options.queue_url
+        super().__init__(options, clock)
         self._visibility_timeout_s = options.visibility_timeout_s
-        self._clock = clock
-        self._config = aws.ClientConfig(
-            options.region,
-            options.endpoint_url,
-            options.role_arn,
-            options.role_session_name,
-            options.external_id,
-        )
-
-    def describe(self) -> QueueFacts:
-        """Return the queue's own facts.
-
-        Raises QueueNotFoundError, NotFifoQueueError or AccessDeniedError with one line for the user.
-        """
-        attributes = self._attributes("All")
-        if attributes.get("FifoQueue") != "true":
-            raise NotFifoQueueError(
-                f"'{self._url}' is a standard queue: it has no message groups, whose order this source keeps. "
-                "Use a FIFO queue."
-            )
-        policy = attributes.get("RedrivePolicy")
-        return QueueFacts(
-            arn=attributes["QueueArn"],
-            retention_s=int(attributes.get("MessageRetentionPeriod", 345_600)),
-            max_receive_count=_max_receive_count(policy) if policy else None,
-        )
 
     def require_permissions(self) -> None:
         """Raise AccessDeniedError unless messages may be deleted and their visibility changed.
@@ -184,11 +130,6 @@ class Queue:
         ]
         return self._batch("change_message_visibility_batch", entries, budget_s)
 
-    def _attributes(self, name: str) -> Mapping[str, str]:
-        answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=[name])
-        attributes: Mapping[str, str] = answer.get("Attributes", {})
-        return attributes
-
     def _batch(self, operation: str, entries: Sequence[Mapping[str, Any]], budget_s: float) -> list[Outcome]:
         outcomes = [Outcome.FAILED] * len(entries)
         pending = list(range(len(entries)))
@@ -218,75 +159,6 @@ class Queue:
         except TransientQueueError:
             return outcomes  # what is still pending stands as FAILED
         return outcomes
-
-    def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
-        return retry_transient(lambda: self._call(operation, **arguments), clock=self._clock, budget_s=budget_s)
-
-    def _ask(self, operation: str, wait_time_s: int, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        def ask() -> Mapping[str, Any]:
-            client = aws.sqs_client(self._config, wait_time_s)
-            answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
-            return answer
-
-        try:
-            return ask()
-        except botocore.exceptions.ClientError as error:
-            if error.response.get("Error", {}).get("Code") not in STALE:
-                raise
-            aws.forget_clients()  # they may have been renewed
-            return ask()
-
-    def _call(self, operation: str, wait_time_s: int = 0, **arguments: Any) -> Mapping[str, Any]:
-        with aws.without_sdk_logs():
-            try:
-                return self._ask(operation, wait_time_s, arguments)
-            except botocore.exceptions.ClientError as error:
-                told = error.response.get("Error", {})
-                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-                raise error_of(
-                    operation,
-                    self._url,
-                    str(told.get("Code", "")),
-                    str(told.get("Message", "")),
-                    status=status,
-                ) from None
-            except botocore.exceptions.NoRegionError:
-                raise OptionError(
-                    "option 'region' is missing, the queue's URL names none, and the AWS chain has none. "
-                    "Give region, such as eu-west-1."
-                ) from None
-            except (
-                botocore.exceptions.NoCredentialsError,
-                botocore.exceptions.PartialCredentialsError,
-                botocore.exceptions.CredentialRetrievalError,
-                botocore.exceptions.TokenRetrievalError,
-                botocore.exceptions.UnauthorizedSSOTokenError,
-                botocore.exceptions.ProfileNotFound,
-            ) as error:
-                raise AccessDeniedError(
-                    f"no usable AWS credentials for '{self._url}' ({type(error).__name__}). Give the driver and the "
-                    "executors credentials by environment, profile, instance role or 'roleArn'."
-                ) from None
-            except (
-                botocore.exceptions.HTTPClientError,
-                botocore.exceptions.ConnectionError,
-                botocore.parsers.ResponseParserError,
-            ) as error:
-                raise TransientQueueError(
-                    f"{operation} on '{self._url}' had no usable answer ({type(error).__name__}). Check the network, "
-                    "'region' and 'endpointUrl'."
-                ) from None
-            except botocore.exceptions.BotoCoreError as error:
-                raise QueueRequestError(
-                    f"{operation} on '{self._url}' could not be made ({type(error).__name__})."
-                ) from None
-
-
-def _max_receive_count(redrive_policy: str) -> int | None:
-    try:
-        return int(json.loads(redrive_policy)["maxReceiveCount"])
-    except (ValueError, KeyError, TypeError):
-        return None
 
 
 def in_entries(receipts: Iterable[Receipt]) -> list[list[Receipt]]:

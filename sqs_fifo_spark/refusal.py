@@ -84,8 +84,9 @@ def error_of(
         )
     if code in _DENIED or status == 403:
         return AccessDeniedError(
-            f"AWS denied {said}. Grant the permission, or correct the credentials; 'sqs:ReceiveMessage', "
-            "'sqs:DeleteMessage', 'sqs:ChangeMessageVisibility' and 'sqs:GetQueueAttributes' are needed."
+            f"AWS denied {said}. Grant the permission, or correct the credentials; 'sqs:GetQueueAttributes' and, for a "
+            "source, 'sqs:ReceiveMessage', 'sqs:DeleteMessage' and 'sqs:ChangeMessageVisibility', for a sink "
+            "'sqs:SendMessage' are needed."
         )
     if code in _MISSING:
         return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
@@ -99,4 +100,4 @@ def error_of(
         or "total visibilitytimeout" in text
     ):
         return LostHoldError(said)
-    return QueueRequestError(f"SQS refused {said}. The request cannot succeed as it is; nothing was deleted.")
+    return QueueRequestError(f"SQS refused {said}. The request cannot succeed as it is; it had no effect.")

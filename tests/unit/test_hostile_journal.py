@@ -24,7 +24,7 @@ from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.message import ARROW_SCHEMA, Message, from_sqs, to_arrow
 from sqs_fifo_spark.offset import MOST_PARTITIONS, Offset
-from sqs_fifo_spark.options import OPTIONS, parse_source_options
+from sqs_fifo_spark.options import SOURCE, parse_source_options
 from sqs_fifo_spark.partition import PartitionPlan, serve
 from sqs_fifo_spark.queue import Queue
 from sqs_fifo_spark.segment import HEADER_LENGTH, Origin, Segment, decode, decode_receipts, encode
@@ -439,7 +439,7 @@ def test_an_offset_of_another_kind_is_refused() -> None:
 
 def test_an_offset_takes_all_partitions_that_the_options_allow() -> None:
     """Else a query could not be started again."""
-    (option,) = (option for option in OPTIONS if option.name == "numPartitions")
+    (option,) = (option for option in SOURCE.options if option.name == "numPartitions")
     assert option.high == MOST_PARTITIONS
 
 
@@ -490,7 +490,7 @@ def test_a_tilde_inside_a_path_is_a_name_like_any_other(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["~root", "$HOME", "*", "a b;ls"])
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=[option.name for option in OPTIONS])
+@pytest.mark.parametrize("option", SOURCE.options, ids=[option.name for option in SOURCE.options])
 @pytest.mark.parametrize("value", ["a\x00b", "a\nb", "a\r\nX-Header: b", "a\x1b[31m"])
 def test_no_option_takes_a_control_character(option: Any, value: str) -> None:
     """It cannot end a path early, begin another header, or write a line of its own into a log."""

@@ -40,7 +40,8 @@ def test_modules_that_do_not_exist_break_nothing(tmp_path: Path) -> None:
     package = package_of(
         tmp_path,
         errors="import json",
-        queue="import boto3\nfrom sqs_fifo_spark.errors import QueueRequestError",
+        aws="import boto3",
+        queue="from sqs_fifo_spark.errors import QueueRequestError",
         journal="from sqs_fifo_spark import queue, errors",
     )
     assert check(package)[0] == 0
@@ -84,7 +85,7 @@ def test_violation_is_caught(tmp_path: Path, module: str, source: str, said: str
     [
         ("clock", "import time"),
         ("local__server", "import aiohttp\nfrom sqs_fifo_spark.clock import Clock\nfrom . import model"),
-        ("local__demo", "import boto3, pyspark\nfrom sqs_fifo_spark.options import options_table"),
+        ("local__demo", "import boto3, pyspark\nfrom sqs_fifo_spark.options import SOURCE"),
         ("__main__", "from sqs_fifo_spark.local import model\nfrom sqs_fifo_spark import journal"),
         ("journal", "import json, datetime\nfrom sqs_fifo_spark.message import Message"),
     ],

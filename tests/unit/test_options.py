@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SqsFifoError
-from sqs_fifo_spark.options import OPTIONS, options_table, parse_source_options
+from sqs_fifo_spark.options import SOURCE, parse_source_options
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 JOURNAL = "/var/lib/journal"
@@ -48,7 +48,7 @@ def test_no_option_but_the_required_ones_is_needed() -> None:
     assert parse()
 
 
-@pytest.mark.parametrize("option", [option.name for option in OPTIONS])
+@pytest.mark.parametrize("option", [option.name for option in SOURCE.options])
 @pytest.mark.parametrize("value", ["", "   ", None])
 def test_empty_value_is_refused(option: str, value: str | None) -> None:
     """An empty value is a mistake, not a default."""
@@ -59,7 +59,7 @@ def test_empty_value_is_refused(option: str, value: str | None) -> None:
 # Misspelt
 
 
-@pytest.mark.parametrize("option", [option.name for option in OPTIONS])
+@pytest.mark.parametrize("option", [option.name for option in SOURCE.options])
 def test_misspelt_option_suggests_the_nearest(option: str) -> None:
     """A letter left out, a letter too many, and another case all lead back to the name."""
     for wrong in (option[:-1], f"{option}x", f"{option[:3]}{option[4:]}".lower()):
@@ -71,7 +71,7 @@ def test_option_of_another_source_lists_the_known_ones() -> None:
     """With nothing near, all names are told."""
     text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, "zzz": "1"})
     assert text.startswith("unknown option 'zzz'. The options are queueUrl, journalLocation, ")
-    assert all(option.name in text for option in OPTIONS)
+    assert all(option.name in text for option in SOURCE.options)
 
 
 def test_path_that_spark_adds_is_no_unknown_option() -> None:
@@ -166,13 +166,13 @@ def test_standard_queue_is_told_by_its_name() -> None:
         parse_source_options({"queueUrl": URL.removesuffix(".fifo"), "journalLocation": JOURNAL})
     assert str(told.value) == (
         f"option 'queueUrl' is '{URL.removesuffix('.fifo')}', a standard queue: the name of a FIFO queue ends in "
-        "'.fifo'. This source keeps the order of message groups, which a standard queue does not have."
+        "'.fifo'. A standard queue has no message groups, and no order."
     )
 
 
 @pytest.mark.parametrize(
     "option",
-    [option.name for option in OPTIONS if option.name not in ("region", "roleSessionName", "externalId")],
+    [option.name for option in SOURCE.options if option.name not in ("region", "roleSessionName", "externalId")],
 )
 def test_line_breaks_in_a_value_do_not_break_the_line(option: str) -> None:
     """A value pasted with a line break in it is refused or taken, but never printed over two lines."""
@@ -391,10 +391,10 @@ def test_value_of_an_unknown_option_is_not_shown() -> None:
 
 def test_table_has_every_option() -> None:
     """One row for each, with the default that the code uses."""
-    rows = options_table().splitlines()
-    assert [row.split("`")[1] for row in rows[2:]] == [option.name for option in OPTIONS]
+    rows = SOURCE.markdown().splitlines()
+    assert [row.split("`")[1] for row in rows[2:]] == [option.name for option in SOURCE.options]
     fields = {field.name for field in dataclasses.fields(parse())}
-    assert {option.field for option in OPTIONS} == fields
+    assert {option.field for option in SOURCE.options} == fields
 
 
 def test_errors_of_options_are_ours() -> None:

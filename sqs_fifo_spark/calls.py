@@ -1,0 +1,155 @@
+"""One FIFO queue's calls: made, tried again, and refused in our own words, by `refusal`'s table.
+
+Error semantics, for source and sink: throttling, server errors, timeouts and lost connections are TransientQueueError,
+tried again within a budget; a refused credential or permission is AccessDeniedError; a missing queue is
+QueueNotFoundError; everything else that SQS refuses is QueueRequestError.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import botocore.exceptions
+import botocore.parsers
+
+from sqs_fifo_spark import aws
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    NotFifoQueueError,
+    OptionError,
+    QueueRequestError,
+    TransientQueueError,
+)
+from sqs_fifo_spark.options import SinkOptions, SourceOptions
+from sqs_fifo_spark.refusal import STALE, error_of
+from sqs_fifo_spark.retry import retry_transient
+
+MAX_ENTRIES = 10
+MAX_CALL_BYTES = 1_048_576
+"""What the messages of one call may have together, and one message, unless its queue allows less."""
+CALL_BUDGET_S = 30.0
+"""How long a call is tried again when its caller has no closer deadline."""
+
+
+@dataclass(frozen=True)
+class QueueFacts:
+    """What the queue says of itself."""
+
+    arn: str
+    retention_s: int
+    max_receive_count: int | None
+    """None without a redrive policy."""
+    has_content_based_deduplication: bool
+    max_message_bytes: int
+
+
+class QueueCalls:
+    """One FIFO queue, for one process. Built without any call; all methods may be used by several threads."""
+
+    def __init__(self, options: SourceOptions | SinkOptions, clock: Clock) -> None:
+        self._url = options.queue_url
+        self._clock = clock
+        self._config = aws.ClientConfig(
+            options.region,
+            options.endpoint_url,
+            options.role_arn,
+            options.role_session_name,
+            options.external_id,
+        )
+
+    def describe(self) -> QueueFacts:
+        """Return the queue's own facts.
+
+        Raises QueueNotFoundError, NotFifoQueueError or AccessDeniedError with one line for the user.
+        """
+        attributes = self._attributes("All")
+        if attributes.get("FifoQueue") != "true":
+            raise NotFifoQueueError(
+                f"'{self._url}' is a standard queue: it has no message groups, and no order. Use a FIFO queue."
+            )
+        policy = attributes.get("RedrivePolicy")
+        return QueueFacts(
+            arn=attributes["QueueArn"],
+            retention_s=int(attributes.get("MessageRetentionPeriod", 345_600)),
+            max_receive_count=_max_receive_count(policy) if policy else None,
+            has_content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
+            max_message_bytes=int(attributes.get("MaximumMessageSize", MAX_CALL_BYTES)),
+        )
+
+    def _attributes(self, name: str) -> Mapping[str, str]:
+        answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=[name])
+        attributes: Mapping[str, str] = answer.get("Attributes", {})
+        return attributes
+
+    def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
+        return retry_transient(lambda: self._call(operation, **arguments), clock=self._clock, budget_s=budget_s)
+
+    def _ask(self, operation: str, wait_time_s: int, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        def ask() -> Mapping[str, Any]:
+            client = aws.sqs_client(self._config, wait_time_s)
+            answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
+            return answer
+
+        try:
+            return ask()
+        except botocore.exceptions.ClientError as error:
+            if error.response.get("Error", {}).get("Code") not in STALE:
+                raise
+            aws.forget_clients()  # they may have been renewed
+            return ask()
+
+    def _call(self, operation: str, wait_time_s: int = 0, **arguments: Any) -> Mapping[str, Any]:
+        with aws.without_sdk_logs():
+            try:
+                return self._ask(operation, wait_time_s, arguments)
+            except botocore.exceptions.ClientError as error:
+                told = error.response.get("Error", {})
+                status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                raise error_of(
+                    operation,
+                    self._url,
+                    str(told.get("Code", "")),
+                    str(told.get("Message", "")),
+                    status=status,
+                ) from None
+            except botocore.exceptions.NoRegionError:
+                raise OptionError(
+                    "option 'region' is missing, the queue's URL names none, and the AWS chain has none. "
+                    "Give region, such as eu-west-1."
+                ) from None
+            except (
+                botocore.exceptions.NoCredentialsError,
+                botocore.exceptions.PartialCredentialsError,
+                botocore.exceptions.CredentialRetrievalError,
+                botocore.exceptions.TokenRetrievalError,
+                botocore.exceptions.UnauthorizedSSOTokenError,
+                botocore.exceptions.ProfileNotFound,
+            ) as error:
+                raise AccessDeniedError(
+                    f"no usable AWS credentials for '{self._url}' ({type(error).__name__}). Give the driver and the "
+                    "executors credentials by environment, profile, instance role or 'roleArn'."
+                ) from None
+            except (
+                botocore.exceptions.HTTPClientError,
+                botocore.exceptions.ConnectionError,
+                botocore.parsers.ResponseParserError,
+            ) as error:
+                raise TransientQueueError(
+                    f"{operation} on '{self._url}' had no usable answer ({type(error).__name__}). Check the network, "
+                    "'region' and 'endpointUrl'."
+                ) from None
+            except botocore.exceptions.BotoCoreError as error:
+                raise QueueRequestError(
+                    f"{operation} on '{self._url}' could not be made ({type(error).__name__})."
+                ) from None
+
+
+def _max_receive_count(redrive_policy: str) -> int | None:
+    try:
+        return int(json.loads(redrive_policy)["maxReceiveCount"])
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,57 @@
+"""Arranges rows so that the sink sends each message group in order: a group in one partition, its rows sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sqs_fifo_spark.errors import SchemaError
+
+_GROUP = "messageGroupId"
+_ROWS_AT_ONCE = 10_000
+_KEY = "_in_group_order_{}"
+
+
+def in_group_order(
+    df: DataFrame, order_by: str | Column | Sequence[str | Column], *, num_partitions: int | None = None
+) -> DataFrame:
+    """Return `df` with each message group in one partition, and each partition sorted by `order_by`, nulls first.
+
+    Runs as a part of the query: one shuffle by `messageGroupId`, into `num_partitions`, or as many as Spark chooses.
+    Spark itself does not sort a streaming frame. There, Python workers do, for which pandas must be installed; each
+    holds a whole partition of the micro-batch, and `order_by` must be ascending. The order is that within a
+    micro-batch; from one to the next it is the stream's. Rows that are equal in `order_by` have none.
+
+    Raises SchemaError without a column `messageGroupId`: rows that all go to one group need one partition, as
+    `df.coalesce(1)` gives it.
+    """
+    if _GROUP not in df.columns:
+        raise SchemaError(
+            f"the rows have no column '{_GROUP}', by which they are put in order. If all go to one group, use "
+            "df.coalesce(1) and sort within partitions."
+        )
+    keys = [order_by] if isinstance(order_by, (str, Column)) else list(order_by)
+    by_group = df.repartition(_GROUP) if num_partitions is None else df.repartition(num_partitions, _GROUP)
+    if not df.isStreaming:
+        return by_group.sortWithinPartitions(*keys)
+    # Arrow puts nulls last; before each key stands whether there is one.
+    keyed = by_group
+    names: list[str] = []
+    for key in keys:
+        column = F.col(key) if isinstance(key, str) else key
+        for value in (column.isNotNull(), column):
+            names.append(_KEY.format(len(names)))
+            keyed = keyed.withColumn(names[-1], value)
+
+    def in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        partition = list(batches)
+        if partition:
+            table = pa.Table.from_batches(partition)
+            ordered = table.take(pc.sort_indices(table, [(name, "ascending") for name in names]))
+            yield from ordered.to_batches(max_chunksize=_ROWS_AT_ONCE)
+
+    return keyed.mapInArrow(in_order, keyed.schema).drop(*names)

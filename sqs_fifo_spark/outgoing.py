@@ -1,0 +1,194 @@
+"""A row on its way to SQS: what of it is sent, what it weighs, and by what it is recognised if it is sent again.
+
+What SQS would refuse is refused here, before anybody sends the row. Sources: `SendMessageBatch` in the SQS API,
+and "Amazon SQS message quotas" and "message metadata" in its developer guide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from sqs_fifo_spark.options import FIFO_ID, FIFO_ID_RULE
+
+MAX_ATTRIBUTES = 10
+COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttributes")
+"""The columns that a sink sends."""
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!(?i:aws|amazon)\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
+_DATA_TYPE = re.compile(r"(String|Number|Binary)(?:\..+)?")
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LONGEST_NAME = 256
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """What a sink takes of its rows. `message_group_id` is the group of all rows, or None for each row's own."""
+
+    message_group_id: str | None
+    by_column: bool
+    """Whether `messageDeduplicationId` tells equal messages, rather than the body."""
+    max_message_bytes: int
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """One row as it is sent. `row` is its number in its partition, from 1."""
+
+    row: int
+    group: str
+    entry: Mapping[str, Any] = field(repr=False)
+    """The entry of `SendMessageBatch`, all but its `Id`."""
+    size: int
+    """Bytes of body and attributes, as SQS counts them."""
+    digest: bytes
+    """What tells this message from others, as SQS's deduplication does: SHA-256 of its group and id, or body."""
+
+
+class RefusedRow(Exception):
+    """A row cannot be sent. `reason` never holds anything of its body or its attributes' values."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(row, reason)
+        self.row = row
+        self.reason = reason
+
+
+def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:
+    """Return the rows as they are sent, in order. `columns` are the values of COLUMNS; the first row is `first_row`.
+
+    Raises RefusedRow for the first that SQS would not take.
+    """
+    return [_checked(row, form, *values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)]
+
+
+def columns_of(batch: pa.RecordBatch, *, first_row: int) -> list[Sequence[Any]]:
+    """Return the values of COLUMNS in `batch`; those of a column that it does not have are None.
+
+    Raises RefusedRow for a row whose strings are not UTF-8, as Spark's may be.
+    """
+    return [_values(batch, name, first_row) for name in COLUMNS]
+
+
+def _values(batch: pa.RecordBatch, name: str, first_row: int) -> Sequence[Any]:
+    index = batch.schema.get_field_index(name)
+    if index < 0:
+        return [None] * batch.num_rows
+    column = batch.column(index)
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        for row, value in enumerate(column, start=first_row):
+            try:
+                value.as_py()
+            except UnicodeDecodeError:
+                raise RefusedRow(row, f"its {name} is not UTF-8") from None
+        raise
+    return values
+
+
+def _checked(row: int, form: RowForm, body: Any, group: Any, deduplication_id: Any, attributes: Any) -> Outgoing:
+    text = _body(row, body)
+    entry: dict[str, Any] = {"MessageBody": text}
+    group = _id(row, "messageGroupId", form.message_group_id or group)
+    entry["MessageGroupId"] = group
+    if form.by_column:
+        told = _id(row, "messageDeduplicationId", deduplication_id)
+        entry["MessageDeduplicationId"] = told
+    else:
+        told = text
+    size = len(text.encode())
+    wire = {}
+    for name, value in _attributes(row, attributes):
+        if name in wire:
+            raise RefusedRow(row, f"its attribute {name!r} is there twice")
+        wire[name] = value
+        content = value.get("StringValue", "").encode() or value.get("BinaryValue", b"")
+        size += len(name.encode()) + len(value["DataType"].encode()) + len(content)
+    if len(wire) > MAX_ATTRIBUTES:
+        raise RefusedRow(row, f"it has {len(wire)} attributes, and SQS takes at most {MAX_ATTRIBUTES}")
+    if wire:
+        entry["MessageAttributes"] = wire
+    if size > form.max_message_bytes:
+        raise RefusedRow(
+            row,
+            f"it has {size:,} bytes with its attributes, and the queue takes at most {form.max_message_bytes:,} "
+            "(its MaximumMessageSize)",
+        )
+    return Outgoing(row, group, entry, size, _digest(group, told))
+
+
+def _body(row: int, body: Any) -> str:
+    if isinstance(body, bytes):
+        try:
+            body = body.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise RefusedRow(row, f"its body is not UTF-8 (byte {error.start})") from None
+    if not body:
+        raise RefusedRow(row, "its body is null" if body is None else "its body is empty")
+    return _text(row, "its body", body)
+
+
+def _text(row: int, what: str, text: str) -> str:
+    found = _NOT_XML.search(text)
+    if found:
+        raise RefusedRow(row, f"{what} has a character that SQS does not take, {_name(found[0])} at {found.start()}")
+    return text
+
+
+def _id(row: int, column: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise RefusedRow(row, f"its {column} is null")
+    if not FIFO_ID.fullmatch(value):
+        odd = re.search("[^!-~]", value)
+        seen = f"{_name(odd[0])} at {odd.start()}" if odd else f"{len(value)} characters"
+        raise RefusedRow(row, f"its {column} has {seen}, but {FIFO_ID_RULE[:-1]}")
+    return value
+
+
+def _attributes(row: int, attributes: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield names and values as SQS takes them. A value is a string, or a struct as the source has it."""
+    for name, value in attributes or ():
+        if not _ATTRIBUTE_NAME.fullmatch(name):
+            raise RefusedRow(
+                row,
+                f"it has an attribute called {name[:_LONGEST_NAME]!r}; a name is 1 to {_LONGEST_NAME} of A-Z, a-z, "
+                "0-9, '_', '-' and '.', and does not begin with 'AWS.' or 'Amazon.'",
+            )
+        what = f"its attribute {name!r}"
+        if value is None:
+            raise RefusedRow(row, f"{what} is null")
+        fields = {"dataType": "String", "stringValue": value} if isinstance(value, str) else value
+        yield name, _attribute(row, what, fields)
+
+
+def _attribute(row: int, what: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    data_type = fields.get("dataType") or ""
+    string, binary = fields.get("stringValue"), fields.get("binaryValue")
+    kind = _DATA_TYPE.fullmatch(data_type)
+    if kind is None or len(data_type) > _LONGEST_NAME or _NOT_XML.search(data_type):
+        raise RefusedRow(row, f"{what} must have a dataType that is, or begins with, 'String', 'Number' or 'Binary'")
+    if kind[1] == "Binary":
+        if not binary or string:
+            raise RefusedRow(row, f"{what} is Binary, so it must have a binaryValue, not empty, and nothing else")
+        return {"DataType": data_type, "BinaryValue": binary}
+    if not string or binary:
+        raise RefusedRow(row, f"{what} is a {kind[1]}, so it must have a stringValue, not empty, and nothing else")
+    if kind[1] == "Number" and not _NUMBER.fullmatch(string):
+        raise RefusedRow(row, f"{what} is a Number, and its stringValue is none")
+    return {"DataType": data_type, "StringValue": _text(row, what, string)}
+
+
+def _name(character: str) -> str:
+    return f"U+{ord(character):04X}"
+
+
+def _digest(group: str, told: str) -> bytes:
+    # A group never holds a line break, so no two pairs give the same bytes.
+    return hashlib.sha256(f"{group}\n{told}".encode()).digest()

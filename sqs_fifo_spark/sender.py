@@ -1,0 +1,139 @@
+"""Sends a partition's rows: each group in order, several groups and several calls at once.
+
+A group has at most one row under way. Its next row is sent when SQS has confirmed the one before, and the record, if
+there is one, says so. So no answer, refusal or crash can put a row before an earlier one of its group.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from sqs_fifo_spark.calls import MAX_CALL_BYTES, MAX_ENTRIES
+from sqs_fifo_spark.outgoing import Outgoing
+from sqs_fifo_spark.sent_record import Record
+from sqs_fifo_spark.sink_queue import SinkQueue, StoppedError
+
+CALLS = 8
+"""Calls that one task has under way at once."""
+MAX_BUFFERED_ROWS = 10_000
+MAX_BUFFERED_BYTES = 16 << 20
+"""How much of a partition waits to be sent: much, so that ten groups are ready also where rows of one group cluster."""
+
+
+class Sender:
+    """Sends the rows of one partition from threads of its own, from the first `add` until `finish` or `stop`.
+
+    Runs on an executor. One thread adds rows; nothing is sent any more once `finish` or `stop` has returned.
+    """
+
+    def __init__(self, queue: SinkQueue, record: Record) -> None:
+        self._queue = queue
+        self._record = record
+        self._stopped = threading.Event()
+        # `_changed` guards all that follows; no call is made while it is held.
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[Outgoing]] = {}  # of all groups that have a row here or under way
+        self._ready: deque[str] = deque()  # groups with rows, none of them under way
+        self._rows = 0
+        self._bytes = 0
+        self._failure: Exception | None = None
+        self._threads: list[threading.Thread] = []
+        self.sent = 0
+        """Rows that SQS has confirmed."""
+
+    def add(self, rows: Iterable[Outgoing]) -> None:
+        """Take rows, in order; return when there is room for more. Raises what any row or call has met."""
+        with self._changed:
+            for row in rows:
+                if row.group not in self._waiting:
+                    self._waiting[row.group] = deque()
+                    self._ready.append(row.group)
+                self._waiting[row.group].append(row)
+                self._rows += 1
+                self._bytes += row.size
+            self._changed.notify_all()
+        self._start()
+        self._wait_until(lambda: self._rows <= MAX_BUFFERED_ROWS and self._bytes <= MAX_BUFFERED_BYTES)
+
+    def finish(self) -> None:
+        """Return when all rows are sent and recorded. Raises what any row or call has met."""
+        self._wait_until(lambda: not self._waiting)
+        self.stop()
+        self._record.close()
+
+    def stop(self) -> None:
+        """Send no more. A call under way is waited for, and not tried again; what it sent is recorded."""
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _start(self) -> None:
+        while len(self._threads) < CALLS:
+            name = f"sqs-fifo-send-{len(self._threads)}"
+            self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def _wait_until(self, condition: Callable[[], bool]) -> None:
+        with self._changed:
+            while not condition() and self._failure is None:
+                self._changed.wait()
+            failure = self._failure
+        if failure is not None:
+            self.stop()  # so that `sent` is final
+            raise failure
+
+    # In the threads
+
+    def _run(self) -> None:
+        try:
+            while rows := self._take():
+                self._record.look()
+                known = [row for row in rows if self._record.is_sent(row.digest)]
+                missing = [row for row in rows if not self._record.is_sent(row.digest)]
+                self._release(known)
+                if missing:
+                    self._queue.send(missing, self._confirm, self._stopped)
+        except StoppedError:
+            return  # whoever set it knows why
+        except Exception as error:
+            with self._changed:
+                self._failure = self._failure or error
+                self._stopped.set()
+                self._changed.notify_all()
+
+    def _take(self) -> list[Outgoing]:
+        """Return the next rows of up to ten groups, as many as one call holds, or none when no more are to be sent."""
+        with self._changed:
+            while not self._ready and not self._stopped.is_set():
+                self._changed.wait()
+            rows: list[Outgoing] = []
+            size = 0
+            while self._ready and len(rows) < MAX_ENTRIES and not self._stopped.is_set():
+                row = self._waiting[self._ready[0]][0]
+                size += row.size
+                if size > MAX_CALL_BYTES:
+                    break
+                rows.append(self._waiting[self._ready.popleft()].popleft())
+            return rows
+
+    def _confirm(self, rows: list[Outgoing]) -> None:
+        with self._changed:
+            self.sent += len(rows)
+        self._record.add(row.digest for row in rows)
+        self._release(rows)
+
+    def _release(self, rows: Iterable[Outgoing]) -> None:
+        """Let the groups' next rows be sent."""
+        with self._changed:
+            for row in rows:
+                self._rows -= 1
+                self._bytes -= row.size
+                if self._waiting[row.group]:
+                    self._ready.append(row.group)
+                else:
+                    del self._waiting[row.group]
+            self._changed.notify_all()

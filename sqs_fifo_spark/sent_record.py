@@ -1,0 +1,223 @@
+"""The record of what was sent: digests of rows, by micro-batch, so that a replay sends only what is missing.
+
+    journal.json                                      format, journal id, queue ARN: as a source's
+    sent/<query>/<batch>/<run>-<partition>-<digest>   SHA-256 of rows that SQS has confirmed; named by its own SHA-256
+    over/<query>/<batch>                              what was sent for this micro-batch and earlier ones is forgotten
+    sent/batch-writes/<time>-<run>/...                the same for a batch write outside of a stream
+
+Contract. Objects are put if absent and never changed. What was sent for a micro-batch is the union of its objects,
+whoever wrote them: attempts, copies, earlier runs. A row is recorded before the next row of its group is sent, so at
+most one row of each group is sent and not recorded: the one that a replay may double, right behind itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError
+from sqs_fifo_spark.store import Store
+
+KEPT_BATCHES = 100
+"""How many micro-batches are remembered. Spark's checkpoint remembers as many, unless told otherwise."""
+FORGET_EVERY = 20
+"""After how many micro-batches the older ones are forgotten, all at once."""
+KEPT_MS = 7 * 86_400_000
+"""How long a batch write is remembered, from its beginning."""
+LOOK_AGAIN_S = 60.0
+"""How old a look at the record may be when a row is sent: other attempts send too, and SQS knows them for 5 minutes."""
+
+_DIGEST_LENGTH = hashlib.sha256().digest_size
+_BATCH_WRITES = "sent/batch-writes"
+_SENT_NAME = re.compile(r"sent/[^/]+/(\d+)[^/]*/([^/-]+-\d+)-([0-9a-f]{64})")
+
+
+class Record(Protocol):
+    """What a task knows of rows that were sent for its micro-batch. All methods may be called by several threads."""
+
+    def look(self) -> None:
+        """Know what others have sent, unless a look is recent. Raises BatchForgottenError for an old micro-batch."""
+
+    def is_sent(self, digest: bytes) -> bool:
+        """Return whether the row of this digest was sent, at the time of the last look."""
+
+    def add(self, digests: Iterable[bytes]) -> None:
+        """Return when it is durable that these rows were sent."""
+
+    def close(self) -> None:
+        """Tidy up after the last row."""
+
+
+class NoRecord:
+    """The record of a sink without a journal: SQS's own memory has to do."""
+
+    def look(self) -> None:
+        return
+
+    def is_sent(self, digest: bytes) -> bool:
+        return False
+
+    def add(self, digests: Iterable[bytes]) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+@dataclass
+class _Put:
+    """One object in the making. `error` is what its put met."""
+
+    digests: list[bytes] = field(default_factory=list)
+    is_done: bool = False
+    error: Exception | None = None
+
+
+class SentRecord:
+    """The record of one micro-batch, as one attempt of a task sees it and adds to it."""
+
+    def __init__(self, store: Store, clock: Clock, *, query: str | None, batch: str, run: str, partition: int) -> None:
+        """`query` is None for a batch write outside of a stream; `run` is one execution of the micro-batch."""
+        self._store = store
+        self._clock = clock
+        self._query = query
+        self._batch = batch
+        self._folder = f"{_BATCH_WRITES}/{batch}" if query is None else f"sent/{query}/{int(batch):020d}"
+        self._run = run
+        self._place = f"{run}-{partition:05d}"
+        # `_looking` is held during a look: who finds the last one old waits for the one that is under way.
+        self._looking = threading.Lock()
+        self._looked_at: float | None = None
+        self._seen: set[str] = set()
+        self._sent: set[bytes] = set()  # only ever added to, by whoever holds `_looking`
+        # `_changed` guards `_next`, `_is_putting`, `_own` and `_recorded`; nothing is written while it is held.
+        self._changed = threading.Condition()
+        self._next = _Put()
+        self._is_putting = False
+        self._own: list[str] = []
+        self._recorded = bytearray()
+
+    def look(self) -> None:
+        with self._looking:
+            now = self._clock.monotonic()
+            if self._looked_at is not None and now - self._looked_at <= LOOK_AGAIN_S:
+                return
+            self._require_remembered()
+            # An object that is listed and then gone has been merged by its writer into one that a new list shows.
+            while not all(self._read(name) for name in self._store.list(self._folder)):
+                continue
+            self._looked_at = now
+
+    def is_sent(self, digest: bytes) -> bool:
+        return digest in self._sent
+
+    def add(self, digests: Iterable[bytes]) -> None:
+        """Put them, together with what others add while a put is under way. Raises JournalUnavailableError."""
+        with self._changed:
+            put = self._next
+            put.digests.extend(digests)
+            while self._is_putting and not put.is_done:
+                self._changed.wait()
+            is_ours = not put.is_done
+            if is_ours:
+                self._is_putting, self._next = True, _Put()
+        if is_ours:
+            try:
+                self._put(b"".join(sorted(put.digests)))
+            except Exception as error:
+                put.error = error
+            with self._changed:
+                self._is_putting, put.is_done = False, True
+                self._changed.notify_all()
+        if put.error is not None:
+            raise put.error
+
+    def close(self) -> None:
+        """Leave one object instead of many."""
+        parts = list(self._own)
+        if len(parts) > 1:
+            whole = self._put(bytes(self._recorded))
+            self._store.delete(name for name in parts if name != whole)
+
+    def _put(self, data: bytes) -> str:
+        # Named by its content: one that is there already says the same, whoever put it.
+        name = f"{self._folder}/{self._place}-{hashlib.sha256(data).hexdigest()}"
+        self._store.put_if_absent(name, data)
+        with self._changed:
+            self._own.append(name)
+            self._recorded += data
+        return name
+
+    def _read(self, name: str) -> bool:
+        """Take in the object called `name`; return False if it is gone."""
+        match = _SENT_NAME.fullmatch(name)
+        if match is None:
+            raise _damaged(name)
+        run_and_partition, digest = match[2], match[3]
+        # In one run no two partitions hold the same row, so a task that follows others needs nothing of theirs.
+        is_of_others = run_and_partition.startswith(f"{self._run}-") and run_and_partition != self._place
+        if name in self._seen or is_of_others:
+            return True
+        data = self._store.get(name)
+        if data is None:
+            return False
+        if hashlib.sha256(data).hexdigest() != digest or len(data) % _DIGEST_LENGTH:
+            raise _damaged(name)
+        self._sent.update(data[at : at + _DIGEST_LENGTH] for at in range(0, len(data), _DIGEST_LENGTH))
+        self._seen.add(name)
+        return True
+
+    def _require_remembered(self) -> None:
+        if self._query is None:
+            return
+        over = max((_number(name) for name in self._store.list(f"over/{self._query}")), default=-1)
+        if int(self._batch) <= over:
+            raise BatchForgottenError(
+                f"micro-batch {self._batch} runs again, but what was sent for it is forgotten: the journal at "
+                f"'{self._store.location}' remembers {KEPT_BATCHES} micro-batches, those after {over}. The "
+                "checkpoint is old, or a task has stood still. To send its rows again, perhaps twice, give the sink "
+                "another journalLocation."
+            )
+
+
+def forget(store: Store, query: str, batch: int) -> None:
+    """Drop what is older than the KEPT_BATCHES before `batch`, which is committed. Runs on the driver."""
+    over = batch - KEPT_BATCHES
+    if over < 0 or batch % FORGET_EVERY:
+        return
+    mark = f"over/{query}/{over:020d}"
+    store.put_if_absent(mark, b"")  # first, so that nobody takes what is dropped for what was never sent
+    store.delete([name for name in store.list(f"sent/{query}") if _batch_of(name) <= over])
+    store.delete([name for name in store.list(f"over/{query}") if name < mark])
+
+
+def forget_batch_writes(store: Store, now: float) -> None:
+    """Drop what batch writes outside of a stream have left that began long ago. Runs on the driver."""
+    since_ms = int(now * 1000) - KEPT_MS
+    store.delete([name for name in store.list(_BATCH_WRITES) if _batch_of(name) < since_ms])
+
+
+def _batch_of(name: str) -> int:
+    """Return the micro-batch, or the time in milliseconds, that the object's folder begins with."""
+    match = _SENT_NAME.fullmatch(name)
+    if match is None:
+        raise _damaged(name)
+    return int(match[1])
+
+
+def _number(name: str) -> int:
+    number = name.rpartition("/")[2]
+    if not number.isdecimal():
+        raise _damaged(name)
+    return int(number)
+
+
+def _damaged(name: str) -> JournalCorruptError:
+    return JournalCorruptError(
+        f"'{name}' in the journal is damaged or not of this format, so nothing is sent. Restore the object."
+    )

@@ -1,0 +1,147 @@
+"""What a sink does on either side, without Spark: check on the driver, send on executors, tidy up after a commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sqs_fifo_spark.calls import MAX_CALL_BYTES
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import OptionError, RowError, SqsFifoError
+from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.outgoing import RefusedRow, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sender import Sender
+from sqs_fifo_spark.sent_record import NoRecord, Record, SentRecord, forget, forget_batch_writes
+from sqs_fifo_spark.sink_queue import SinkQueue
+from sqs_fifo_spark.store import Store
+
+MAX_PART_ROWS = 1_000
+MAX_PART_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """What the driver has found out, for the tasks of one micro-batch or batch write. Pickled to the executors."""
+
+    options: SinkOptions
+    form: RowForm
+    journal: str | None
+    """The id of the journal at `journalLocation`."""
+    run: str
+    """Unique to this execution, of which all tasks and all their attempts are a part."""
+    began_ms: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a task stands: its partition, and, in a stream, its query and its micro-batch."""
+
+    partition: int
+    query: str | None
+    batch: int | None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What one task has done: all of its `rows` are sent, of which the journal knew `known` before."""
+
+    place: Place
+    rows: int
+    known: int
+
+
+def prepare(options: SinkOptions, *, by_column: bool, queue: SinkQueue, store: Store | None, clock: Clock) -> SinkPlan:
+    """Return the plan of one write, after a look at queue and journal; the journal is made if there is none.
+
+    Runs on the driver, before the first row is sent. `by_column` says that rows have a deduplication id that is used.
+    Raises OptionError, NotFifoQueueError, QueueNotFoundError, AccessDeniedError, JournalMismatchError,
+    JournalUnavailableError and JournalCorruptError.
+    """
+    facts = queue.describe()
+    if not by_column and not facts.has_content_based_deduplication:
+        raise OptionError(
+            f"option 'deduplication' is 'content', but the queue '{options.queue_url}' has no "
+            "ContentBasedDeduplication, so SQS would refuse every row. Turn it on, or give the rows a column "
+            "messageDeduplicationId."
+        )
+    journal = None
+    if store is not None:
+        journal = Journal.find(store, facts.arn)
+        if journal is None:
+            Journal.check_store(store)
+            journal = Journal.create(store, facts.arn)
+    return SinkPlan(
+        options,
+        RowForm(options.message_group_id, by_column, min(facts.max_message_bytes, MAX_CALL_BYTES)),
+        journal=journal.id if journal else None,
+        run=uuid.uuid4().hex,
+        began_ms=int(clock.now() * 1000),
+    )
+
+
+def send_partition(
+    plan: SinkPlan,
+    batches: Iterable[pa.RecordBatch],
+    place: Place,
+    *,
+    queue: SinkQueue,
+    store: Store | None,
+    clock: Clock,
+) -> Sent:
+    """Send a partition's rows, each group in order, and return when SQS has confirmed and the journal recorded all.
+
+    Runs on an executor, at most once at a time in a process. Rows that the journal knows are not sent. Raises RowError
+    for a row that SQS does not take, and the errors of queue and store. Each says how many rows were sent; when it is
+    raised, nothing more is.
+    """
+    sender = Sender(queue, _record(plan, place, store, clock))
+    next_row = 1
+    try:
+        try:
+            for batch in batches:
+                for part in _parts(batch):
+                    rows = outgoing(columns_of(part, first_row=next_row), plan.form, first_row=next_row)
+                    next_row += len(rows)
+                    sender.add(rows)
+            sender.finish()
+        finally:
+            sender.stop()
+    except RefusedRow as refused:
+        raise RowError(
+            f"row {refused.row:,} of partition {place.partition} cannot be sent: {refused.reason}. {sender.sent:,} "
+            "rows of the partition were sent, none of its group after it. Correct such rows, or filter them out before "
+            "the sink, which never skips any."
+        ) from None
+    except SqsFifoError as error:
+        raise type(error)(f"{error} {sender.sent:,} rows of partition {place.partition} were sent.") from None
+    return Sent(place, rows=next_row - 1, known=next_row - 1 - sender.sent)
+
+
+def finish_write(store: Store | None, sent: Iterable[Sent], clock: Clock) -> None:
+    """Forget what the journal need not know any more, now that Spark has committed. Runs on the driver."""
+    if store is None:
+        return
+    for query, batch in {(each.place.query, each.place.batch) for each in sent}:
+        if query is None or batch is None:
+            forget_batch_writes(store, clock.now())
+        else:
+            forget(store, query, batch)
+
+
+def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> Record:
+    if plan.journal is None or store is None:
+        return NoRecord()
+    Journal.join(store, plan.journal)
+    batch = f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
+    return SentRecord(store, clock, query=place.query, batch=batch, run=plan.run, partition=place.partition)
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in parts small enough to be held several times over; rows of one part are checked together."""
+    rows = max(1, min(MAX_PART_ROWS, MAX_PART_BYTES * batch.num_rows // max(1, batch.nbytes)))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

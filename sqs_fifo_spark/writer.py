@@ -1,0 +1,141 @@
+"""Spark's writers over `sink`: who calls what, and on which side.
+
+Spark builds a stream's writer twice for each micro-batch, to pickle it to the executors and to commit or abort; that of
+a batch write is built once. `write` runs on executors, everything else beside the driver.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyspark.sql.datasource
+from pyspark import TaskContext
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import OptionError
+from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink import Place, Sent, SinkPlan, finish_write, prepare, send_partition
+from sqs_fifo_spark.sink_queue import SinkQueue
+from sqs_fifo_spark.sink_schema import rows_to_arrow, uses_deduplication_column
+from sqs_fifo_spark.store import Store, open_store
+
+_log = logging.getLogger(__name__)
+_HAS_STREAM_ARROW = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")  # from Spark 4.1 on
+_StreamWriter: type = getattr(
+    pyspark.sql.datasource, "DataSourceStreamArrowWriter", pyspark.sql.datasource.DataSourceStreamWriter
+)
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+"""Local properties that Spark gives the tasks of a micro-batch, also those of batch writes inside `foreachBatch`."""
+_ROWS_AT_ONCE = 100
+"""How many rows become one Arrow batch where Spark gives rows."""
+
+
+@dataclass
+class SentMessage(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    sent: Sent
+
+
+class SqsFifoWriter(DataSourceArrowWriter):
+    """Sends the rows of a batch write."""
+
+    def __init__(self, plan: SinkPlan) -> None:
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessage:
+        return _send(self._plan, iterator, _place())
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _commit(self._plan.options, messages, "the batch write")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _tell_aborted(messages, "the batch write")
+
+
+class SqsFifoStreamWriter(_StreamWriter):  # type: ignore[misc]
+    """Sends the rows of one micro-batch; before Spark 4.1 they come as rows, then as Arrow batches."""
+
+    def __init__(self, plan: SinkPlan, schema: StructType) -> None:
+        self._plan = plan
+        self._schema = schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch] | Iterator[Row]) -> SentMessage:
+        place = _place()
+        if place.query is None and self._plan.journal is not None:
+            raise OptionError(
+                "option 'journalLocation' is given, but Spark does not tell its tasks which query and micro-batch they "
+                "belong to, by which the journal knows what was sent. Leave journalLocation out."
+            )
+        return _send(self._plan, iterator if _HAS_STREAM_ARROW else self._batches(iterator), place)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        _commit(self._plan.options, messages, f"micro-batch {batchId}")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        _tell_aborted(messages, f"micro-batch {batchId}")
+
+    def _batches(self, rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+        while part := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+            yield rows_to_arrow(part, self._schema)
+
+
+def plan_write(options: SinkOptions, schema: StructType) -> SinkPlan:
+    """Return the plan of writing rows of `schema`, as `sink.prepare` does, or raise SchemaError. Runs on the driver."""
+    by_column = uses_deduplication_column(schema, options)
+    queue = SinkQueue(options, SYSTEM_CLOCK)
+    return prepare(options, by_column=by_column, queue=queue, store=_store(options), clock=SYSTEM_CLOCK)
+
+
+def _place() -> Place:
+    context = TaskContext.get()
+    assert context is not None
+    batch = context.getLocalProperty(_BATCH)
+    return Place(context.partitionId(), context.getLocalProperty(_QUERY), None if batch is None else int(batch))
+
+
+def _store(options: SinkOptions) -> Store | None:
+    return None if options.journal_location is None else open_store(options.journal_location, options.region)
+
+
+def _send(plan: SinkPlan, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
+    queue = SinkQueue(plan.options, SYSTEM_CLOCK)
+    store = _store(plan.options)
+    return SentMessage(send_partition(plan, batches, place, queue=queue, store=store, clock=SYSTEM_CLOCK))
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
+    return [message.sent for message in messages if isinstance(message, SentMessage)]
+
+
+def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    sent = _told(messages)
+    known = sum(each.known for each in sent)
+    if known:
+        _log.warning(
+            "%s ran again: %d of its %d rows had been sent before, and were not sent twice.",
+            what,
+            known,
+            sum(each.rows for each in sent),
+        )
+    finish_write(_store(options), sent, SYSTEM_CLOCK)
+
+
+def _tell_aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    # Nothing can be taken back, and nothing need be: a row that is sent again is recognised.
+    sent = _told(messages)
+    _log.warning(
+        "%s was aborted. Its finished partitions, %d of %d, have sent %d rows, which stay sent; the error of each "
+        "of the others says how many it has.",
+        what,
+        len(sent),
+        len(messages),
+        sum(each.rows for each in sent),
+    )
