@@ -1,18 +1,22 @@
-"""The README says what the source does."""
+"""The README says what source and sink do."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from sqs_fifo_spark.options import SOURCE
+import pytest
+
+from sqs_fifo_spark.option_rules import OptionTable
+from sqs_fifo_spark.options import SINK, SOURCE
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-BEGIN, END = "<!-- options:begin -->", "<!-- options:end -->"
 
 
-def test_options_table_in_the_readme_is_current() -> None:
-    """Between the markers stands what `SOURCE.markdown()` returns, and nothing else."""
+@pytest.mark.parametrize(("name", "table"), [("options", SOURCE), ("sink-options", SINK)])
+def test_options_tables_in_the_readme_are_current(name: str, table: OptionTable) -> None:
+    """Between the markers stands the table itself, and nothing else."""
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     text = README.read_text(encoding="utf-8")
-    assert text.count(BEGIN) == text.count(END) == 1
-    between = text.partition(BEGIN)[2].partition(END)[0]
-    assert between.strip() == SOURCE.markdown()
+    assert text.count(begin) == text.count(end) == 1
+    between = text.partition(begin)[2].partition(end)[0]
+    assert between.strip() == table.markdown()
