@@ -15,6 +15,8 @@ from sqs_fifo_spark.outgoing import Outgoing
 from sqs_fifo_spark.sent_record import Record
 from sqs_fifo_spark.sink_queue import SinkQueue, StoppedError
 
+SEND_BUDGET_S = 180.0
+"""How long after a look at the record a row is tried. SQS knows for 300 s a row that any attempt has sent."""
 CALLS = 8
 """Calls that one task has under way at once."""
 MAX_BUFFERED_ROWS = 10_000
@@ -91,12 +93,12 @@ class Sender:
     def _run(self) -> None:
         try:
             while rows := self._take():
-                self._record.look()
+                deadline = self._record.look() + SEND_BUDGET_S
                 known = [row for row in rows if self._record.is_sent(row.digest)]
                 missing = [row for row in rows if not self._record.is_sent(row.digest)]
                 self._release(known)
                 if missing:
-                    self._queue.send(missing, self._confirm, self._stopped)
+                    self._queue.send(missing, self._confirm, stopped=self._stopped, deadline=deadline)
         except StoppedError:
             return  # whoever set it knows why
         except Exception as error:

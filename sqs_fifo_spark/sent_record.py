@@ -30,7 +30,7 @@ FORGET_EVERY = 20
 KEPT_MS = 7 * 86_400_000
 """How long a batch write is remembered, from its beginning."""
 LOOK_AGAIN_S = 60.0
-"""How old a look at the record may be when a row is sent: other attempts send too, and SQS knows them for 5 minutes."""
+"""How old a look at the record may be when a row's turn comes: other attempts send it too."""
 
 _DIGEST_LENGTH = hashlib.sha256().digest_size
 _BATCH_WRITES = "sent/batch-writes"
@@ -40,8 +40,11 @@ _SENT_NAME = re.compile(r"sent/[^/]+/(\d+)[^/]*/([^/-]+-\d+)-([0-9a-f]{64})")
 class Record(Protocol):
     """What a task knows of rows that were sent for its micro-batch. All methods may be called by several threads."""
 
-    def look(self) -> None:
-        """Know what others have sent, unless a look is recent. Raises BatchForgottenError for an old micro-batch."""
+    def look(self) -> float:
+        """Know what others have sent, and return since when: a monotonic time, at most LOOK_AGAIN_S ago.
+
+        Raises BatchForgottenError for an old micro-batch.
+        """
 
     def is_sent(self, digest: bytes) -> bool:
         """Return whether the row of this digest was sent, at the time of the last look."""
@@ -56,8 +59,11 @@ class Record(Protocol):
 class NoRecord:
     """The record of a sink without a journal: SQS's own memory has to do."""
 
-    def look(self) -> None:
-        return
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def look(self) -> float:
+        return self._clock.monotonic()
 
     def is_sent(self, digest: bytes) -> bool:
         return False
@@ -102,16 +108,17 @@ class SentRecord:
         self._own: list[str] = []
         self._recorded = bytearray()
 
-    def look(self) -> None:
+    def look(self) -> float:
         with self._looking:
             now = self._clock.monotonic()
             if self._looked_at is not None and now - self._looked_at <= LOOK_AGAIN_S:
-                return
+                return self._looked_at
             self._require_remembered()
             # An object that is listed and then gone has been merged by its writer into one that a new list shows.
             while not all(self._read(name) for name in self._store.list(self._folder)):
                 continue
             self._looked_at = now
+            return now
 
     def is_sent(self, digest: bytes) -> bool:
         return digest in self._sent

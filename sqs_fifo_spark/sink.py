@@ -138,7 +138,7 @@ def finish_write(store: Store | None, sent: Iterable[Sent], clock: Clock) -> Non
 
 def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> Record:
     if plan.journal is None or store is None:
-        return NoRecord()
+        return NoRecord(clock)
     Journal.join(store, plan.journal)
     batch = f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
     return SentRecord(store, clock, query=place.query, batch=batch, run=plan.run, partition=place.partition)

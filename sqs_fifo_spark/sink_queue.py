@@ -16,9 +16,6 @@ from sqs_fifo_spark.outgoing import Outgoing, RefusedRow
 from sqs_fifo_spark.refusal import error_of
 from sqs_fifo_spark.retry import retry_transient
 
-SEND_BUDGET_S = 120.0
-"""How long a row is tried again. Far inside SQS's 5 minutes, in which it knows the row if its answer was lost."""
-
 _OPERATION = "send_message_batch"
 
 
@@ -33,29 +30,30 @@ class SinkQueue(QueueCalls):
         super().__init__(options, clock)
 
     def send(
-        self, rows: Sequence[Outgoing], confirm: Callable[[list[Outgoing]], None], stopped: threading.Event
+        self,
+        rows: Sequence[Outgoing],
+        confirm: Callable[[list[Outgoing]], None],
+        *,
+        stopped: threading.Event,
+        deadline: float,
     ) -> None:
         """Send up to ten rows of as many groups; hand each to `confirm`, as soon as SQS has confirmed it.
 
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRow for a
         row that SQS refuses for good; StoppedError instead of another try once `stopped` is set; whatever `confirm`
-        raises; and the errors of `calls`, TransientQueueError after SEND_BUDGET_S: what is not confirmed may be sent.
+        raises; and the errors of `calls`, TransientQueueError when no further try can begin by `deadline`, a monotonic
+        time: what is not confirmed may be sent.
         """
-        self._send(rows, confirm, stopped, self._clock.monotonic() + SEND_BUDGET_S)
-
-    def _send(
-        self,
-        rows: Sequence[Outgoing],
-        confirm: Callable[[list[Outgoing]], None],
-        stopped: threading.Event,
-        deadline: float,
-    ) -> None:
         pending = list(rows)
 
         def call() -> None:
             nonlocal pending
             if stopped.is_set():
                 raise StoppedError
+            if self._clock.monotonic() > deadline:
+                raise TransientQueueError(
+                    f"{_OPERATION} on '{self._url}' was not made in time: this process stood still."
+                )
             entries = [{"Id": str(index), **row.entry} for index, row in enumerate(pending)]
             answer = self._call(_OPERATION, Entries=entries)
             sent = {int(entry["Id"]) for entry in answer.get("Successful", ())}
@@ -72,11 +70,10 @@ class SinkQueue(QueueCalls):
             if pending:
                 raise TransientQueueError(f"{_OPERATION} on '{self._url}': entries failed until the time was over.")
 
-        budget_s = deadline - self._clock.monotonic()
         try:
-            retry_transient(call, clock=self._clock, budget_s=budget_s)
+            retry_transient(call, clock=self._clock, budget_s=deadline - self._clock.monotonic())
         except QueueRequestError as error:
             if len(pending) == 1:
                 raise RefusedRow(pending[0].row, f"SQS refuses it ({error})") from None
             for row in pending:  # it is one of them, and SQS does not tell which
-                self._send([row], confirm, stopped, deadline)
+                self.send([row], confirm, stopped=stopped, deadline=deadline)
