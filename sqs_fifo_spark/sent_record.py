@@ -26,7 +26,7 @@ from sqs_fifo_spark.store import Store
 KEPT_BATCHES = 100
 """How many micro-batches are remembered. Spark's checkpoint remembers as many, unless told otherwise."""
 FORGET_EVERY = 20
-"""After how many micro-batches the older ones are forgotten, all at once."""
+"""How many more are remembered until the oldest are forgotten, all at once."""
 KEPT_MS = 7 * 86_400_000
 """How long a batch write is remembered, from its beginning."""
 LOOK_AGAIN_S = 60.0
@@ -182,7 +182,7 @@ class SentRecord:
     def _require_remembered(self) -> None:
         if self._query is None:
             return
-        over = max((_number(name) for name in self._store.list(f"over/{self._query}")), default=-1)
+        over = max(map(_number, self._store.list(f"over/{self._query}")), default=-1)
         if int(self._batch) <= over:
             raise BatchForgottenError(
                 f"micro-batch {self._batch} runs again, but what was sent for it is forgotten: the journal at "
@@ -194,13 +194,14 @@ class SentRecord:
 
 def forget(store: Store, query: str, batch: int) -> None:
     """Drop what is older than the KEPT_BATCHES before `batch`, which is committed. Runs on the driver."""
-    over = batch - KEPT_BATCHES
-    if over < 0 or batch % FORGET_EVERY:
+    marks = store.list(f"over/{query}")
+    if batch - max(map(_number, marks), default=-1) <= KEPT_BATCHES + FORGET_EVERY:
         return
-    mark = f"over/{query}/{over:020d}"
-    store.put_if_absent(mark, b"")  # first, so that nobody takes what is dropped for what was never sent
+    over = batch - KEPT_BATCHES
+    # First the mark, so that nobody takes what is dropped for what was never sent.
+    store.put_if_absent(f"over/{query}/{over:020d}", b"")
     store.delete([name for name in store.list(f"sent/{query}") if _batch_of(name) <= over])
-    store.delete([name for name in store.list(f"over/{query}") if name < mark])
+    store.delete(marks)
 
 
 def forget_batch_writes(store: Store, now: float) -> None:
