@@ -1,0 +1,377 @@
+"""A sink's options and the schema of its rows: every way to be wrong is one clear line of the right class."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    MapType,
+    NullType,
+    Row,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from sqs_fifo_spark.datasource import SqsFifoDataSource
+from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SchemaError, SqsFifoError, UnsupportedWriteError
+from sqs_fifo_spark.options import SINK, SOURCE, parse_sink_options, parse_source_options
+from sqs_fifo_spark.outgoing import columns_of
+from sqs_fifo_spark.schema import SCHEMA
+from sqs_fifo_spark.sink_schema import rows_to_arrow, uses_deduplication_column
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+ROLE = "arn:aws:iam::123456789012:role/sender"
+SECRET = "hunter2"
+ATTRIBUTES = SCHEMA["messageAttributes"].dataType
+SOURCE_ONLY = [option.name for option in SOURCE.options if option.name not in SINK]
+SINK_ONLY = [option.name for option in SINK.options if option.name not in SOURCE]
+
+
+def refusal(kind: type[SqsFifoError], options: dict[str, Any]) -> str:
+    """The one line with which the options are refused."""
+    with pytest.raises(SqsFifoError) as told:
+        parse_sink_options(options)
+    assert type(told.value) is kind
+    text = str(told.value)
+    assert len(text.splitlines()) == 1
+    assert SECRET not in text
+    return text
+
+
+# Options
+
+
+def test_what_a_sink_gets_that_names_only_its_queue() -> None:
+    """The region is the URL's; no group, no choice of deduplication and no journal."""
+    assert dataclasses.asdict(parse_sink_options({"queueUrl": URL})) == {
+        "queue_url": URL,
+        "journal_location": None,
+        "region": "eu-west-1",
+        "endpoint_url": None,
+        "role_arn": None,
+        "role_session_name": "sqs-fifo-spark",
+        "external_id": None,
+        "message_group_id": None,
+        "deduplication": None,
+    }
+
+
+def test_every_option_of_a_sink_is_read() -> None:
+    """Under Spark's lower-cased keys too, and beside what Spark itself adds to them."""
+    given = {
+        "queueUrl": URL,
+        "messageGroupId": " all ",
+        "deduplication": "Content",
+        "journalLocation": "s3://bucket/sink",
+        "region": "us-west-2",
+        "endpointUrl": "http://127.0.0.1:1",
+        "roleArn": ROLE,
+        "roleSessionName": "me",
+        "externalId": SECRET,
+    }
+    options = parse_sink_options(given)
+    assert dataclasses.asdict(options) == {
+        "queue_url": URL,
+        "journal_location": "s3://bucket/sink",
+        "region": "us-west-2",
+        "endpoint_url": "http://127.0.0.1:1",
+        "role_arn": ROLE,
+        "role_session_name": "me",
+        "external_id": SECRET,
+        "message_group_id": "all",
+        "deduplication": "content",
+    }
+    assert set(given) == {option.name for option in SINK.options}
+    lower = {name.lower(): value for name, value in given.items()}
+    added = {"path": "x", "checkpointlocation": "/c", "queryname": "q"}
+    assert parse_sink_options({**lower, **added}) == options
+    assert SECRET not in repr(options)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        options.region = "x"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("option", [option.name for option in SINK.options])
+@pytest.mark.parametrize("value", ["", "   ", None])
+def test_an_empty_value_is_refused(option: str, value: str | None) -> None:
+    """An empty value is a mistake, not a default."""
+    said = refusal(OptionError, {"queueUrl": URL, option: value})
+    assert said == f"option '{option}' is empty; give it a value or leave it out."
+
+
+@pytest.mark.parametrize("option", [option.name for option in SINK.options])
+def test_a_misspelt_option_suggests_the_nearest(option: str) -> None:
+    """A letter left out and a letter too many lead back to the name; the value is not shown."""
+    for wrong in (option[:-1], f"{option}x"):
+        said = refusal(OptionError, {"queueUrl": URL, wrong: SECRET})
+        assert said == f"unknown option '{wrong}'. Did you mean '{option}'?"
+
+
+def test_an_option_that_is_near_to_none_lists_all() -> None:
+    """In the order in which users read about them."""
+    said = refusal(OptionError, {"queueUrl": URL, "zzz": SECRET})
+    assert said == f"unknown option 'zzz'. The options are {', '.join(option.name for option in SINK.options)}."
+
+
+@pytest.mark.parametrize("option", SOURCE_ONLY)
+def test_an_option_of_the_source_is_told_as_that(option: str) -> None:
+    """Also in Spark's lower case."""
+    expected = f"option '{option}' is one of the source, not of the sink. Leave it out."
+    assert refusal(OptionError, {"queueUrl": URL, option: "1"}) == expected
+    assert refusal(OptionError, {"queueUrl": URL, option.lower(): "1"}) == expected
+
+
+def test_source_and_sink_have_options_of_their_own() -> None:
+    """What the tests beside this one go through."""
+    assert SINK_ONLY == ["messageGroupId", "deduplication"]
+    assert "visibilityTimeoutSeconds" in SOURCE_ONLY
+
+
+@pytest.mark.parametrize("option", SINK_ONLY)
+def test_an_option_of_the_sink_is_told_to_a_source_as_that(option: str) -> None:
+    """Rather than as an unknown one."""
+    with pytest.raises(OptionError) as told:
+        parse_source_options({"queueUrl": URL, "journalLocation": "/j", option.lower(): "x"})
+    assert str(told.value) == f"option '{option}' is one of the sink, not of the source. Leave it out."
+
+
+_FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, without spaces."
+_QUEUE = "it must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo."
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "rule"),
+    [
+        ("queueUrl", "bids.fifo", "it must be an http:// or https:// URL."),
+        ("queueUrl", "https://sqs.eu-west-1.amazonaws.com/bids.fifo", _QUEUE),
+        ("endpointUrl", "localhost:9324", "it must be an http:// or https:// URL."),
+        ("messageGroupId", "two words", _FIFO_ID_RULE),
+        ("messageGroupId", "x" * 129, _FIFO_ID_RULE),
+        ("messageGroupId", "é", _FIFO_ID_RULE),
+        ("messageGroupId", "a\nb", "it must not hold line breaks or other control characters."),
+        ("deduplication", "body", "it must be column or content."),
+        ("deduplication", "true", "it must be column or content."),
+        ("deduplication", "none", "it must be column or content."),
+        ("roleArn", "sender", "it must be a role's ARN, such as arn:aws:iam::123456789012:role/reader."),
+        (
+            "journalLocation",
+            "journal",
+            "a path must be absolute, because driver and executors do not share a working directory.",
+        ),
+        (
+            "journalLocation",
+            "/data/../journal",
+            "it must not hold '.' or '..', which behind a link lead elsewhere. Write it out.",
+        ),
+        ("journalLocation", "s3:///journal", "it must name a bucket or container, as in s3://bucket/journals/bids."),
+    ],
+)
+def test_a_wrong_value_is_told_with_the_rule(option: str, value: str, rule: str) -> None:
+    """The value seen, then the rule."""
+    assert refusal(OptionError, {"queueUrl": URL, option: value}) == f"option '{option}' is {value!r}; {rule}"
+
+
+def test_a_queue_is_required_and_must_be_fifo() -> None:
+    """Each is known without a call."""
+    assert refusal(OptionError, {}) == "option 'queueUrl' is missing. URL of the FIFO queue."
+    assert "a standard queue" in refusal(NotFifoQueueError, {"queueUrl": URL.removesuffix(".fifo")})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("queueUrl", f"https://user:{SECRET}@sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"),
+        ("queueUrl", f"{URL}?X-Amz-Signature={SECRET}"),
+        ("endpointUrl", f"http://user:{SECRET}@127.0.0.1:9324"),
+        ("journalLocation", f"s3://AKIA:{SECRET}@bucket/journal"),
+        ("journalLocation", f"az://container/x?sig={SECRET}"),
+        ("roleSessionName", SECRET),
+        ("externalId", SECRET),
+    ],
+)
+def test_a_secret_is_not_shown(option: str, value: str) -> None:
+    """What was typed into a URL, and what is given without its role."""
+    refusal(OptionError, {"queueUrl": URL, option: value})
+
+
+# The rows' schema
+
+
+def schema(**columns: Any) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+FULL = {"body": StringType(), "messageGroupId": StringType(), "messageDeduplicationId": StringType()}
+BARE = {name: FULL[name] for name in ("body", "messageGroupId")}
+
+
+def by_column(rows: StructType, **options: str) -> bool:
+    return uses_deduplication_column(rows, parse_sink_options({"queueUrl": URL, **options}))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "expected"),
+    [
+        (FULL, {}, True),
+        (FULL, {"deduplication": "column"}, True),
+        (FULL, {"deduplication": "content"}, False),
+        (BARE, {"deduplication": "content"}, False),
+        ({"body": BinaryType(), "messageDeduplicationId": StringType()}, {"messageGroupId": "all"}, True),
+        ({"body": StringType()}, {"messageGroupId": "all", "deduplication": "content"}, False),
+        (FULL, {"messageGroupId": "all"}, True),
+        ({**FULL, "messageAttributes": ATTRIBUTES}, {}, True),
+        ({**FULL, "messageAttributes": MapType(StringType(), StringType(), False)}, {}, True),
+        ({**FULL, "messageId": IntegerType(), "sentTimestamp": StringType()}, {}, True),
+        ({field.name: field.dataType for field in SCHEMA}, {}, True),
+    ],
+)
+def test_rows_that_can_be_sent(columns: dict[str, Any], options: dict[str, str], expected: bool) -> None:
+    """The choice of deduplication is the option's, else the column's; the source's other columns are of any type."""
+    assert by_column(schema(**columns), **options) is expected
+
+
+_KNOWS = (
+    "It sends body, messageGroupId, messageDeduplicationId, messageAttributes, and ignores the other columns of the "
+    "source: drop what is not meant to be sent."
+)
+_MAP = "map<string,string> or map<string,struct<dataType:string,stringValue:string,binaryValue:binary>>"
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (
+            {**FULL, "zzz": StringType()},
+            f"the rows have a column 'zzz', which the sink does not know. {_KNOWS}",
+        ),
+        (
+            {**FULL, "Body": StringType()},
+            f"the rows have a column 'Body', which the sink does not know. Did you mean 'body'? {_KNOWS}",
+        ),
+        (
+            {"body": StringType(), "group_id": StringType(), "messageGroup": StringType()},
+            f"the rows have a column 'group_id', which the sink does not know. {_KNOWS}",
+        ),
+        (
+            {"body": StringType(), "messageGroup": StringType()},
+            "the rows have a column 'messageGroup', which the sink does not know. "
+            f"Did you mean 'messageGroupId'? {_KNOWS}",
+        ),
+        (
+            {**BARE, "body": IntegerType()},
+            "column 'body' has the type int; it must be string or binary. Cast it in a select.",
+        ),
+        (
+            {**BARE, "body": schema(a=StringType())},
+            "column 'body' has the type struct<a:string>; it must be string or binary. Cast it in a select.",
+        ),
+        (
+            {**BARE, "messageGroupId": BinaryType()},
+            "column 'messageGroupId' has the type binary; it must be string. Cast it in a select.",
+        ),
+        (
+            {**BARE, "messageDeduplicationId": NullType()},
+            "column 'messageDeduplicationId' has the type void; it must be string. Cast it in a select.",
+        ),
+        (
+            {**FULL, "messageAttributes": StringType()},
+            f"column 'messageAttributes' has the type string; it must be {_MAP}. Cast it in a select.",
+        ),
+        (
+            {**FULL, "messageAttributes": MapType(StringType(), IntegerType())},
+            f"column 'messageAttributes' has the type map<string,int>; it must be {_MAP}. Cast it in a select.",
+        ),
+        (
+            {"messageGroupId": StringType()},
+            "the rows have no column 'body', which is what is sent. Select it under this name.",
+        ),
+        ({}, "the rows have no column 'body', which is what is sent. Select it under this name."),
+        (
+            {"body": StringType()},
+            "the rows have no column 'messageGroupId'. Select one, or set the option messageGroupId, the group of all "
+            "rows.",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_sent(columns: dict[str, Any], expected: str) -> None:
+    """Which column, what is wrong with it, and what to do."""
+    with pytest.raises(SchemaError) as told:
+        by_column(schema(**columns))
+    assert str(told.value) == expected
+
+
+@pytest.mark.parametrize("name", ["body", "messageId"])
+def test_a_column_that_is_there_twice_is_refused(name: str) -> None:
+    """Which of them is meant, nobody knows."""
+    fields = [StructField(each, StringType()) for each in (*FULL, name, name)]
+    count = 2 + (name in FULL)
+    with pytest.raises(SchemaError) as told:
+        by_column(StructType(fields))
+    assert str(told.value) == f"the rows have {count} columns called '{name}'. Drop or rename the others."
+
+
+def test_deduplication_is_never_guessed() -> None:
+    """Without a column and a choice, both choices are explained, with what each does to equal messages."""
+    with pytest.raises(OptionError) as told:
+        by_column(schema(**BARE))
+    said = str(told.value)
+    assert said.startswith("option 'deduplication' is missing, and the rows have no column 'messageDeduplicationId'")
+    for needed in ("whatever their bodies", "deduplication to content", "5 minutes", "messageGroup"):
+        assert needed in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_choice_of_a_column_that_is_not_there_is_refused() -> None:
+    """Rather than sent by content."""
+    with pytest.raises(OptionError) as told:
+        by_column(schema(**BARE), deduplication="column")
+    assert str(told.value) == (
+        "option 'deduplication' is 'column', but the rows have no column 'messageDeduplicationId'."
+    )
+
+
+def test_replacing_what_is_there_is_refused() -> None:
+    """Before options and schema are looked at, and so before any call."""
+    source = SqsFifoDataSource({})
+    with pytest.raises(UnsupportedWriteError, match="output mode 'complete' writes the whole result anew"):
+        source.streamWriter(schema(), overwrite=True)
+    with pytest.raises(UnsupportedWriteError, match=r"use mode\('append'\)"):
+        source.writer(schema(), overwrite=True)
+
+
+@pytest.mark.parametrize("build", ["streamWriter", "writer"])
+def test_options_and_schema_are_checked_before_any_call(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that cannot work does not ask the queue first."""
+    monkeypatch.delattr("sqs_fifo_spark.aws.sqs_client")
+    with pytest.raises(OptionError, match="option 'queueUrl' is missing"):
+        getattr(SqsFifoDataSource({}), build)(schema(**FULL), overwrite=False)
+    with pytest.raises(SchemaError, match="no column 'body'"):
+        getattr(SqsFifoDataSource({"queueUrl": URL}), build)(schema(), overwrite=False)
+
+
+# Rows, as Spark 4.0 gives them
+
+
+def test_rows_become_the_arrow_that_later_sparks_give() -> None:
+    """Every type of every column; what is not sent is left out."""
+    attribute = Row(dataType="Binary", stringValue=None, binaryValue=b"1")
+    rows = [
+        Row(body="x", messageGroupId="g", messageAttributes={"k": attribute}),
+        Row(body=None, messageGroupId=None, messageAttributes=None),
+        Row(body="é", messageGroupId="g", messageAttributes={}),
+    ]
+    made = rows_to_arrow(rows, schema(body=StringType(), messageGroupId=StringType(), messageAttributes=ATTRIBUTES))
+    expected = [("k", {"dataType": "Binary", "stringValue": None, "binaryValue": b"1"})]
+    assert columns_of(made, first_row=1) == [["x", None, "é"], ["g", None, "g"], [None] * 3, [expected, None, []]]
+
+    plain = schema(messageId=StringType(), body=BinaryType(), messageAttributes=MapType(StringType(), StringType()))
+    given = [Row(messageId="i", body=bytearray(b"\xff"), messageAttributes={"k": "v", "n": None})]
+    made = rows_to_arrow(given, plain)
+    assert made.schema.names == ["body", "messageAttributes"]
+    assert columns_of(made, first_row=1) == [[b"\xff"], [None], [None], [[("k", "v"), ("n", None)]]]
+    assert pa.types.is_binary(made.schema.field("body").type)
