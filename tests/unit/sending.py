@@ -1,0 +1,192 @@
+"""A strict queue that a sink's threads call, with every answer in the hands of a test, and rows to send to it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.local import FifoModel, SqsError
+from sqs_fifo_spark.options import SinkOptions, parse_sink_options
+from sqs_fifo_spark.outgoing import Outgoing, RowForm, outgoing
+from tests.simulation import world
+
+FORM = RowForm(None, True, 1_048_576)
+LONG_S = 60.0
+"""A deadline for what takes milliseconds."""
+
+Entries = list[dict[str, Any]]
+Answer = dict[str, Any]
+
+
+def refusal(code: str, status: int = 400, message: str = "") -> ClientError:
+    """Return what botocore raises for a call that SQS refuses."""
+    told = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(told, "SendMessageBatch")
+
+
+THROTTLED = refusal("ThrottlingException")
+LOST = ReadTimeoutError(endpoint_url="http://127.0.0.1")
+"""The answer did not come; the call may have had its effect."""
+
+
+class SharedClock(ManualClock):
+    """A hand-turned clock for several threads, which counts the pauses on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self.pauses = 0
+        self.on_sleep: Callable[[], None] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        self.on_sleep()
+        self.pauses += 1
+        super().sleep(seconds)
+
+    def advance(self, seconds: float) -> None:
+        with self._lock:
+            super().advance(seconds)
+
+
+class Store(world.MemoryStore):
+    """A store for several threads. `steps` are all calls so far; `on_step` is told of each, and may raise."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.on_step: Callable[[str], None] = lambda event: None
+        super().__init__(self._take_step)
+
+    def list(self, prefix: str) -> world.Names:
+        self._take_step(f"before list {prefix}")
+        if self.fails("list"):
+            raise JournalUnavailableError(f"cannot list '{prefix}'")
+        found = sorted(name for name in tuple(self.objects) if name.startswith(f"{prefix}/"))
+        self._take_step(f"after list {prefix}")
+        return found
+
+    def puts(self) -> world.Names:
+        """Names in the order in which they were put."""
+        return [step.split(" ")[2] for step in self.steps if step.startswith("after put ")]
+
+    def _take_step(self, event: str) -> None:
+        self.steps.append(event)
+        self.on_step(event)
+
+
+class Sqs:
+    """boto3's client over the model, for several threads, and the laws that no call of a sink may break.
+
+    A broken law is an AssertionError in the thread that calls, which the sender hands to its caller.
+    """
+
+    def __init__(self, clock: SharedClock, **attributes: str) -> None:
+        self.clock = clock
+        self._lock = threading.Lock()  # of the model, and of the fields below
+        self.model = FifoModel(clock, random.Random(0))
+        given = {"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true", **attributes}}
+        self.url: str = self.model.call("CreateQueue", given)["QueueUrl"]
+        self.calls: list[list[str]] = []
+        """The bodies of each call, in the order in which they were made."""
+        self.duplicates = 0
+        self._under_way: Counter[str] = Counter()
+        self.most_calls = 0
+        """How many were under way at once."""
+        self._now = 0
+        self.before: Callable[[list[str]], None] = lambda bodies: None
+        """Told the bodies of a call before its effect; may raise what botocore raises, or wait."""
+        self.failing: Callable[[str], tuple[str, bool] | None] = lambda body: None
+        """The code with which an entry fails, without effect, and whether that is the sender's fault."""
+        self.after: Callable[[list[str], Answer], None] = lambda bodies, answer: None
+        """Told the answer of a call after its effect; may change it, or raise."""
+        self.model.on_event(self._count)
+
+    def options(self, **options: str) -> SinkOptions:
+        return parse_sink_options({"queueUrl": self.url, **options})
+
+    def get_queue_attributes(self, **request: Any) -> Answer:
+        return self.model.call("GetQueueAttributes", request)
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> Answer:
+        bodies = [entry["MessageBody"] for entry in Entries]
+        groups = [entry["MessageGroupId"] for entry in Entries]
+        with self._lock:
+            self.calls.append(bodies)
+            self._now += 1
+            self.most_calls = max(self.most_calls, self._now)
+            self._under_way.update(groups)
+            crowded = [group for group in set(groups) if self._under_way[group] > 1]
+        try:
+            assert not crowded, f"groups with two rows under way: {crowded}"
+            self.before(bodies)
+            answer = self._answer(QueueUrl, Entries)
+            self.after(bodies, answer)
+            return answer
+        finally:
+            with self._lock:
+                self._under_way.subtract(groups)
+                self._now -= 1
+
+    def _answer(self, url: str, entries: Entries) -> Answer:
+        failing = {entry["Id"]: self.failing(entry["MessageBody"]) for entry in entries}
+        good = [entry for entry in entries if failing[entry["Id"]] is None]
+        bad = [
+            {"Id": each, "Code": told[0], "SenderFault": told[1], "Message": "no"}
+            for each, told in failing.items()
+            if told
+        ]
+        with self._lock:
+            try:
+                answer = self.model.call("SendMessageBatch", {"QueueUrl": url, "Entries": good}) if good else {}
+            except SqsError as error:
+                raise refusal(error.query_code, error.status, error.message) from None
+        return {"Successful": answer.get("Successful", []), "Failed": [*answer.get("Failed", []), *bad]}
+
+    def _count(self, event: Any) -> None:
+        self.duplicates += event.kind == "duplicate"
+
+    def bodies(self, group: str | None = None) -> list[str]:
+        """What stands in the queue, oldest first: all of it, or that of one group."""
+        (queue,) = self.model._queues.values()
+        found, message = [], queue._store.first
+        while message is not None:
+            if group in (None, message.message_group_id):
+                found.append(message.body)
+            message = message.next
+        return found
+
+    def tries(self, body: str) -> int:
+        """How many calls held the row."""
+        return sum(body in call for call in self.calls)
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, **attributes: str) -> Sqs:
+    """Return a queue that every sink made from now on calls."""
+    sqs = Sqs(SharedClock(), **attributes)
+    monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: sqs)
+    return sqs
+
+
+def rows(*bodies: str, form: RowForm = FORM) -> list[Outgoing]:
+    """Return rows whose group is the letters of the body, such as "a" for "a7"."""
+    return rows_of(((group_of(body), body) for body in bodies), form=form)
+
+
+def group_of(body: str) -> str:
+    return body.rstrip("0123456789")
+
+
+def rows_of(groups_and_bodies: Iterable[tuple[str, str]], *, form: RowForm = FORM) -> list[Outgoing]:
+    """Return rows in these groups; their ids are equal where group and body are."""
+    values = [
+        (body, group, hashlib.md5(f"{group}/{body}".encode()).hexdigest(), None) for group, body in groups_and_bodies
+    ]
+    return outgoing(list(zip(*values, strict=True)), form, first_row=1)

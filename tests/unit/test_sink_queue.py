@@ -1,0 +1,338 @@
+"""The sink's one call: each row of it is confirmed, or is tried again, or is named as the one that SQS refuses."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    JournalUnavailableError,
+    QueueNotFoundError,
+    SqsFifoError,
+    TransientQueueError,
+)
+from sqs_fifo_spark.outgoing import Outgoing, RefusedRow, RowForm
+from sqs_fifo_spark.sink_queue import SEND_BUDGET_S, SinkQueue, StoppedError
+from tests.unit.sending import LOST, THROTTLED, Sqs, patched, refusal, rows
+
+TEN = [f"{group}1" for group in "abcdefghij"]
+
+
+class Confirmed:
+    """What was confirmed, call by call, and how many calls had been made by then."""
+
+    def __init__(self, sqs: Sqs) -> None:
+        self._sqs = sqs
+        self.bodies: list[str] = []
+        self.after_calls: list[int] = []
+
+    def __call__(self, given: list[Outgoing]) -> None:
+        self.bodies += [row.entry["MessageBody"] for row in given]
+        self.after_calls.append(len(self._sqs.calls))
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
+    return patched(monkeypatch)
+
+
+@pytest.fixture
+def confirmed(sqs: Sqs) -> Confirmed:
+    return Confirmed(sqs)
+
+
+def send(sqs: Sqs, confirm: Callable[[list[Outgoing]], None], *bodies: str, stopped: bool = False) -> None:
+    event = threading.Event()
+    if stopped:
+        event.set()
+    SinkQueue(sqs.options(), sqs.clock).send(rows(*bodies), confirm, event)
+
+
+def refused(call: Callable[[], object]) -> RefusedRow:
+    with pytest.raises(RefusedRow) as told:
+        call()
+    assert "1" not in told.value.reason.replace("127.0.0.1", ""), "a body shows"
+    return told.value
+
+
+def raised(kind: type[SqsFifoError], call: Callable[[], object]) -> str:
+    with pytest.raises(SqsFifoError) as told:
+        call()
+    assert type(told.value) is kind
+    assert len(str(told.value).splitlines()) == 1
+    return str(told.value)
+
+
+# What is sent
+
+
+def test_all_rows_of_a_call_are_confirmed(sqs: Sqs, confirmed: Confirmed) -> None:
+    """One call, one confirmation, and each row stands in the queue."""
+    send(sqs, confirmed, *TEN)
+    assert sqs.calls == [TEN]
+    assert confirmed.bodies == sqs.bodies() == TEN
+
+
+def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Confirmed) -> None:
+    """What was sent is confirmed at once, before the next try, which holds only the others."""
+    sqs.failing = lambda body: ("InternalError", False) if sqs.tries(body) < 3 and body in ("b1", "d1") else None
+    send(sqs, confirmed, "a1", "b1", "c1", "d1")
+    assert sqs.calls == [["a1", "b1", "c1", "d1"], ["b1", "d1"], ["b1", "d1"]]
+    assert confirmed.bodies == ["a1", "c1", "b1", "d1"]
+    assert confirmed.after_calls == [1, 3]
+    assert sqs.duplicates == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        THROTTLED,
+        refusal("RequestThrottled"),
+        refusal("KmsThrottled"),
+        refusal("OverLimit"),
+        refusal("InternalFailure", 500),
+        refusal("ServiceUnavailable", 503),
+        refusal("", 502),
+        LOST,
+    ],
+    ids=str,
+)
+def test_a_call_that_fails_for_now_is_made_again(sqs: Sqs, confirmed: Confirmed, error: Exception) -> None:
+    """With all its rows, after a pause, until it is answered."""
+
+    def fail(bodies: list[str]) -> None:
+        if len(sqs.calls) < 4:
+            raise error
+
+    sqs.before = fail
+    send(sqs, confirmed, "a1", "b1")
+    assert sqs.calls == [["a1", "b1"]] * 4
+    assert sqs.clock.pauses == 3
+    assert confirmed.bodies == sqs.bodies() == ["a1", "b1"]
+
+
+def test_a_lost_answer_doubles_nothing(sqs: Sqs, confirmed: Confirmed) -> None:
+    """The call is made again with the same ids, and SQS recognises the rows."""
+
+    def lose(bodies: list[str], answer: dict[str, Any]) -> None:
+        if len(sqs.calls) < 3:
+            raise LOST
+
+    sqs.after = lose
+    send(sqs, confirmed, "a1", "b1")
+    assert confirmed.bodies == sqs.bodies() == ["a1", "b1"]
+    assert sqs.duplicates == 4
+
+
+def test_a_lost_answer_doubles_nothing_by_content_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the body is the id."""
+    sqs = patched(monkeypatch, ContentBasedDeduplication="true")
+    given = rows("a1", "b1", form=RowForm(None, False, 1_048_576))
+
+    def lose(bodies: list[str], answer: dict[str, Any]) -> None:
+        if len(sqs.calls) < 2:
+            raise LOST
+
+    sqs.after = lose
+    SinkQueue(sqs.options(), sqs.clock).send(given, lambda sent: None, threading.Event())
+    assert sqs.bodies() == ["a1", "b1"]
+
+
+@pytest.mark.parametrize("forgotten", [["b1"], ["a1", "b1", "c1"]])
+def test_an_entry_that_the_answer_does_not_name_is_not_taken_for_sent(
+    sqs: Sqs, confirmed: Confirmed, forgotten: list[str]
+) -> None:
+    """Neither in `Successful` nor in `Failed`: it is tried again. Nor does an answer without lists confirm anything."""
+
+    def forget(bodies: list[str], answer: dict[str, Any]) -> None:
+        if len(sqs.calls) == 1:
+            answer["Successful"] = [each for each in answer["Successful"] if bodies[int(each["Id"])] not in forgotten]
+            for name in ("Successful", "Failed"):
+                if not answer[name]:
+                    del answer[name]
+
+    sqs.after = forget
+    send(sqs, confirmed, "a1", "b1", "c1")
+    assert sqs.calls == [["a1", "b1", "c1"], forgotten]
+    assert sorted(confirmed.bodies) == ["a1", "b1", "c1"]
+    assert sqs.bodies() == ["a1", "b1", "c1"]
+
+
+# What SQS refuses
+
+
+def test_an_entry_by_the_senders_fault_is_named_at_once(sqs: Sqs, confirmed: Confirmed) -> None:
+    """The rows that the same answer confirms are confirmed first; nothing is tried again."""
+    faults = {"b1": ("InternalError", False), "c1": ("InvalidMessageContents", True)}
+    sqs.failing = faults.get
+    told = refused(lambda: send(sqs, confirmed, "a1", "b1", "c1", "d1"))
+    assert (told.row, told.reason) == (3, "SQS refuses it (InvalidMessageContents)")
+    assert sqs.calls == [["a1", "b1", "c1", "d1"]]
+    assert confirmed.bodies == sqs.bodies() == ["a1", "d1"]
+
+
+def test_an_entry_whose_fault_is_not_told_is_the_senders(sqs: Sqs, confirmed: Confirmed) -> None:
+    """It is not tried for two minutes for nothing."""
+    sqs.failing = {"a1": ("InvalidParameterValue", True)}.get
+
+    def leave_out(bodies: list[str], answer: dict[str, Any]) -> None:
+        del answer["Failed"][0]["SenderFault"]
+
+    sqs.after = leave_out
+    assert refused(lambda: send(sqs, confirmed, "a1")).row == 1
+    assert len(sqs.calls) == 1
+
+
+def test_throttling_is_tried_again_whoevers_fault_it_is_said_to_be(sqs: Sqs, confirmed: Confirmed) -> None:
+    """AWS counts it as the sender's."""
+    sqs.failing = lambda body: ("ThrottlingException", True) if len(sqs.calls) < 3 else None
+    send(sqs, confirmed, "a1")
+    assert confirmed.bodies == ["a1"]
+
+
+@pytest.mark.parametrize("culprit", range(10))
+def test_a_call_that_sqs_refuses_as_a_whole_names_its_culprit(sqs: Sqs, confirmed: Confirmed, culprit: int) -> None:
+    """Each row is tried by itself; those before it are sent, and it is found."""
+
+    def refuse(bodies: list[str]) -> None:
+        if TEN[culprit] in bodies:
+            raise refusal("InvalidParameterValue")
+
+    sqs.before = refuse
+    told = refused(lambda: send(sqs, confirmed, *TEN))
+    assert told.row == culprit + 1
+    assert "InvalidParameterValue" in told.reason
+    assert confirmed.bodies == sqs.bodies() == TEN[:culprit]
+    assert sqs.calls == [TEN, *([body] for body in TEN[: culprit + 1])]
+
+
+def test_a_call_without_a_culprit_is_sent_row_by_row(sqs: Sqs, confirmed: Confirmed) -> None:
+    """What SQS refuses only together is sent all the same."""
+
+    def refuse(bodies: list[str]) -> None:
+        if len(bodies) > 1:
+            raise refusal("AWS.SimpleQueueService.BatchRequestTooLong")
+
+    sqs.before = refuse
+    send(sqs, confirmed, "a1", "b1", "c1")
+    assert confirmed.bodies == sqs.bodies() == ["a1", "b1", "c1"]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("AccessDenied", AccessDeniedError),
+        ("KmsAccessDenied", AccessDeniedError),
+        ("SignatureDoesNotMatch", AccessDeniedError),
+        ("ExpiredToken", AccessDeniedError),
+        ("AWS.SimpleQueueService.NonExistentQueue", QueueNotFoundError),
+    ],
+)
+def test_what_is_no_rows_fault_is_raised_as_what_it_is(
+    sqs: Sqs, confirmed: Confirmed, code: str, kind: type[SqsFifoError]
+) -> None:
+    """Of a call and of an entry; it is not tried again, but for credentials that may have been renewed."""
+    sqs.failing = {"b1": (code, True)}.get
+    raised(kind, lambda: send(sqs, confirmed, "a1", "b1"))
+    assert confirmed.bodies == ["a1"]
+    assert len(sqs.calls) == 1
+
+    def refuse(bodies: list[str]) -> None:
+        raise refusal(code)
+
+    sqs.before = refuse
+    raised(kind, lambda: send(sqs, confirmed, "c1", "d1"))
+    assert len(sqs.calls) == (3 if code == "ExpiredToken" else 2)
+    assert sqs.clock.pauses == 0
+
+
+# How long
+
+
+@pytest.mark.parametrize("way", ["throttled", "lost", "failed"])
+def test_no_try_begins_after_the_budget(sqs: Sqs, confirmed: Confirmed, way: str) -> None:
+    """The last failure is raised; what was sent in time is confirmed."""
+    began, at = sqs.clock.monotonic(), []
+
+    def look(bodies: list[str]) -> None:
+        at.append(sqs.clock.monotonic())
+        if way == "throttled" and len(at) > 1:
+            raise THROTTLED
+        if way == "lost" and len(at) > 1:
+            raise LOST
+
+    sqs.before = look
+    sqs.failing = lambda body: ("InternalError", False) if body == "b1" else None
+    said = raised(TransientQueueError, lambda: send(sqs, confirmed, "a1", "b1"))
+    assert sqs.url in said
+    assert SEND_BUDGET_S - 10 < at[-1] - began <= SEND_BUDGET_S
+    assert confirmed.bodies == ["a1"]
+    assert len(sqs.calls) > 10
+
+
+def test_a_budget_is_that_of_all_tries_together(sqs: Sqs, confirmed: Confirmed) -> None:
+    """A call that is throttled, then refused, then tried row by row, does not begin to count anew."""
+    began = sqs.clock.monotonic()
+
+    def look(bodies: list[str]) -> None:
+        if len(bodies) > 1 and sqs.clock.monotonic() - began > SEND_BUDGET_S / 2:
+            raise refusal("InvalidParameterValue")
+        raise THROTTLED
+
+    sqs.before = look
+    raised(TransientQueueError, lambda: send(sqs, confirmed, "a1", "b1"))
+    assert sqs.calls[-1] == ["a1"]
+    assert sqs.clock.monotonic() - began <= SEND_BUDGET_S
+
+
+def test_the_budget_ends_before_sqs_forgets() -> None:
+    """With the age of a look at the record, far inside the five minutes of deduplication."""
+    from sqs_fifo_spark.sent_record import LOOK_AGAIN_S
+
+    assert SEND_BUDGET_S + LOOK_AGAIN_S <= 240
+
+
+# Stopped
+
+
+def test_once_stopped_no_call_is_made(sqs: Sqs, confirmed: Confirmed) -> None:
+    """Not even the first."""
+    with pytest.raises(StoppedError):
+        send(sqs, confirmed, "a1", stopped=True)
+    assert sqs.calls == []
+
+
+@pytest.mark.parametrize("way", ["throttled", "failed", "refused"])
+def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Confirmed, way: str) -> None:
+    """What was confirmed before stays confirmed; nothing is tried again, nor row by row."""
+    stopped = threading.Event()
+    sqs.failing = {"b1": ("InternalError", False)}.get if way == "failed" else sqs.failing
+
+    def fail(bodies: list[str]) -> None:
+        if way == "refused":
+            stopped.set()
+            raise refusal("InvalidParameterValue")
+        if way == "throttled":
+            raise THROTTLED
+
+    sqs.before = fail
+    sqs.clock.on_sleep = stopped.set
+    with pytest.raises(StoppedError):
+        SinkQueue(sqs.options(), sqs.clock).send(rows("a1", "b1"), confirmed, stopped)
+    assert sqs.calls == [["a1", "b1"]]
+    assert confirmed.bodies == (["a1"] if way == "failed" else [])
+
+
+def test_what_confirm_raises_ends_the_call(sqs: Sqs) -> None:
+    """A row that could not be recorded is not followed, nor tried again."""
+    sqs.failing = {"b1": ("InternalError", False)}.get
+
+    def confirm(sent: list[Outgoing]) -> None:
+        raise JournalUnavailableError("cannot write")
+
+    assert raised(JournalUnavailableError, lambda: send(sqs, confirm, "a1", "b1")) == "cannot write"
+    assert sqs.calls == [["a1", "b1"]]
