@@ -94,9 +94,10 @@ class Sender:
         try:
             while rows := self._take():
                 deadline = self._record.look() + SEND_BUDGET_S
-                known = [row for row in rows if self._record.is_sent(row.digest)]
-                missing = [row for row in rows if not self._record.is_sent(row.digest)]
-                self._release(known)
+                # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
+                is_known = [self._record.is_sent(row.digest) for row in rows]
+                self._release(row for row, known in zip(rows, is_known, strict=True) if known)
+                missing = [row for row, known in zip(rows, is_known, strict=True) if not known]
                 if missing:
                     self._queue.send(missing, self._confirm, stopped=self._stopped, deadline=deadline)
         except StoppedError:
