@@ -45,7 +45,7 @@ class SharedClock(ManualClock):
         super().__init__()
         self._lock = threading.Lock()
         self.pauses = 0
-        self.on_sleep: Callable[[], None] = lambda: None
+        self.on_sleep: Callable[[], object] = lambda: None
 
     def sleep(self, seconds: float) -> None:
         self.on_sleep()

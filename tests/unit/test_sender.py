@@ -1,0 +1,399 @@
+"""The sender's laws: each row once, a group's rows in order whatever fails, several groups and calls at once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.calls import MAX_CALL_BYTES
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
+from sqs_fifo_spark.outgoing import Outgoing, RefusedRow
+from sqs_fifo_spark.sender import CALLS, Sender
+from sqs_fifo_spark.sent_record import Record
+from sqs_fifo_spark.sink_queue import SinkQueue
+from tests.helpers import wait_until
+from tests.unit.sending import LONG_S, LOST, THROTTLED, Sqs, group_of, patched, rows, rows_of
+
+
+class Noted:
+    """A record in memory, which can fail."""
+
+    def __init__(self, known: Iterable[Outgoing] = ()) -> None:
+        self.digests = {row.digest for row in known}
+        self.closed = 0
+        self.on_look: Callable[[], None] = lambda: None
+        self.on_add: Callable[[list[bytes]], None] = lambda digests: None
+
+    def look(self) -> None:
+        self.on_look()
+
+    def is_sent(self, digest: bytes) -> bool:
+        return digest in self.digests
+
+    def add(self, digests: Iterable[bytes]) -> None:
+        new = list(digests)
+        self.on_add(new)
+        self.digests.update(new)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
+    return patched(monkeypatch)
+
+
+def make(sqs: Sqs, record: Record | None = None) -> Sender:
+    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted())
+
+
+def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None) -> Sender:
+    """Send the rows to the end, and return who did."""
+    sender = make(sqs, record)
+    try:
+        sender.add(given)
+        sender.finish()
+    finally:
+        sender.stop()
+    return sender
+
+
+def finish(sender: Sender, *bodies: str) -> None:
+    sender.add(rows(*bodies))
+    sender.finish()
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sqs-fifo-send")]
+
+
+def dealt(groups: int, each: int) -> list[str]:
+    """Bodies "a1", "b1", ... "a2", ...: group by group in turn."""
+    names = [f"{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(groups)]
+    return [f"{name}{number}" for number in range(1, each + 1) for name in names]
+
+
+def assert_in_order(sqs: Sqs, bodies: Iterable[str]) -> None:
+    """Each of `bodies` stands in the queue once, and its group in their order."""
+    expected: dict[str, list[str]] = {}
+    for body in bodies:
+        expected.setdefault(group_of(body), []).append(body)
+    assert {group: sqs.bodies(group) for group in expected} == expected
+    assert len(sqs.bodies()) == sum(map(len, expected.values()))
+
+
+# Order, each once
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("groups", [1, 7, 25])
+def test_each_row_once_and_each_group_in_order_whatever_fails(sqs: Sqs, seed: int, groups: int) -> None:
+    """Through throttled calls, failed entries and lost answers; the queue itself watches each call."""
+    dice, lock = random.Random(seed), threading.Lock()
+
+    def roll() -> float:
+        with lock:
+            return dice.random()
+
+    def before(bodies: list[str]) -> None:
+        if roll() < 0.2:
+            raise THROTTLED
+
+    def after(bodies: list[str], answer: dict[str, Any]) -> None:
+        if roll() < 0.2:
+            raise LOST
+
+    sqs.before, sqs.after = before, after
+    sqs.failing = lambda body: ("InternalError", False) if roll() < 0.2 else None
+    bodies = dealt(groups, 150 // groups)
+    record = Noted()
+    sender = send(sqs, rows(*bodies), record)
+    assert_in_order(sqs, bodies)
+    assert sqs.duplicates > 0
+    assert sender.sent == len(bodies)
+    assert record.digests == {row.digest for row in rows(*bodies)}
+    assert record.closed == 1
+    assert threads() == []
+
+
+def test_the_queue_of_these_tests_catches_two_rows_of_a_group_at_once(sqs: Sqs) -> None:
+    """So that no test here passes for nothing."""
+    with pytest.raises(AssertionError, match=r"two rows under way: \['a'\]"):
+        SinkQueue(sqs.options(), sqs.clock).send(rows("a1", "a2"), lambda sent: None, threading.Event())
+
+
+def test_a_single_group_goes_row_by_row(sqs: Sqs) -> None:
+    """However many calls could be made at once."""
+    bodies = dealt(1, 30)
+    send(sqs, rows(*bodies))
+    assert sqs.calls == [[body] for body in bodies]
+    assert sqs.most_calls == 1
+
+
+def test_rows_added_later_stand_behind_those_before(sqs: Sqs) -> None:
+    """Also when the sender has nothing to do in between."""
+    sender = make(sqs)
+    bodies = dealt(3, 20)
+    for at in range(0, len(bodies), 7):
+        wait_until(lambda at=at: len(sqs.bodies()) >= at - 7, LONG_S, "nearly all is sent")  # type: ignore[misc]
+        sender.add(rows(*bodies[at : at + 7]))
+    sender.finish()
+    assert_in_order(sqs, bodies)
+
+
+def test_a_row_waits_until_the_one_before_it_is_recorded(sqs: Sqs) -> None:
+    """Not only until it is sent: of each group at most one row is sent and not recorded."""
+    bodies = dealt(12, 6)
+    record = Noted()
+    digests = {row.entry["MessageBody"]: row.digest for row in rows(*bodies)}
+
+    def look(called: list[str]) -> None:
+        for body in called:
+            number = int(body.removeprefix(group_of(body)))
+            before = digests.get(f"{group_of(body)}{number - 1}")
+            assert before is None or before in record.digests, f"{body} overtakes the record"
+
+    sqs.before = look
+    send(sqs, rows(*bodies), record)
+    assert_in_order(sqs, bodies)
+
+
+# Several at once
+
+
+def test_calls_are_full_when_many_groups_are_ready(sqs: Sqs) -> None:
+    """500 rows in 100 groups are 50 calls."""
+    bodies = dealt(100, 5)
+    send(sqs, rows(*bodies))
+    assert [len(call) for call in sqs.calls] == [10] * 50
+    assert_in_order(sqs, bodies)
+
+
+def test_eight_calls_are_made_at_once_and_no_more(sqs: Sqs) -> None:
+    """Each waits here until there are eight."""
+    together = threading.Barrier(CALLS)
+
+    def wait(bodies: list[str]) -> None:
+        together.wait(LONG_S)
+
+    sqs.before = wait
+    send(sqs, rows(*dealt(3 * CALLS * 10, 1)))
+    assert sqs.most_calls == CALLS == 8
+
+
+def test_other_groups_flow_while_an_entry_is_tried_again(sqs: Sqs) -> None:
+    """A group whose row fails again and again holds up itself alone, also in whose call it was."""
+    bodies = dealt(15, 10)
+    slow = bodies[0]
+    others = [body for body in bodies if group_of(body) != group_of(slow)]
+    sqs.failing = lambda body: ("InternalError", False) if body == slow and sqs.tries(slow) < 3 else None
+    sqs.clock.on_sleep = lambda: wait_until(lambda: len(sqs.bodies()) == len(others), LONG_S, "all others are sent")
+    send(sqs, rows(*bodies))
+    assert sqs.tries(slow) == 3
+    assert {group_of(body) for body in sqs.bodies()[len(others) :]} == {group_of(slow)}
+    assert_in_order(sqs, bodies)
+
+
+def test_other_groups_flow_while_a_call_hangs(sqs: Sqs) -> None:
+    """Only the ten groups of that call wait for it."""
+    bodies = dealt(30, 10)
+    hanging = {group_of(body) for body in bodies[:10]}
+    others = sum(group_of(body) not in hanging for body in bodies)
+
+    def hang(called: list[str]) -> None:
+        if bodies[0] in called:
+            wait_until(lambda: len(sqs.bodies()) == others, LONG_S, "all others are sent")
+
+    sqs.before = hang
+    send(sqs, rows(*bodies))
+    assert_in_order(sqs, bodies)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "calls"),
+    [
+        ([600_000, 600_000], 2),
+        ([400_000, 400_000, 400_000], 2),
+        ([524_288, 524_288], 1),
+        ([524_288, 524_289], 2),
+        ([104_857] * 9 + [104_863], 1),
+        ([104_857] * 9 + [104_864], 2),
+        ([1_048_576, 1], 2),
+        ([1_048_576], 1),
+    ],
+)
+def test_a_call_is_no_larger_than_sqs_takes(sqs: Sqs, sizes: list[int], calls: int) -> None:
+    """To the byte, and no smaller than it need be."""
+    given = rows_of((f"g{number}", "x" * size) for number, size in enumerate(sizes))
+    send(sqs, given)
+    assert len(sqs.calls) == calls
+    assert all(sum(map(len, call)) <= MAX_CALL_BYTES for call in sqs.calls)
+    assert len(sqs.bodies()) == len(sizes)
+
+
+# Memory
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_BUFFERED_ROWS", 40), ("MAX_BUFFERED_BYTES", 80)])
+def test_add_waits_while_much_is_waiting_to_be_sent(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    """So a partition of any size takes no more than the limit and what one `add` brings."""
+    monkeypatch.setattr(f"sqs_fifo_spark.sender.{limit}", value)
+    bodies = [f"g{number % 10}" for number in range(10, 500)]  # two bytes each
+    added, is_done = 0, threading.Event()
+    sender = make(sqs)
+
+    def hold(called: list[str]) -> None:
+        wait_until(lambda: added - sender.sent > 40 or is_done.is_set(), LONG_S, "more is added than fits")
+
+    sqs.before = hold
+    try:
+        for at in range(0, len(bodies), 7):
+            given = rows_of((f"g{at + n}", body) for n, body in enumerate(bodies[at : at + 7]))
+            added += len(given)
+            sender.add(given)
+            assert added - sender.sent <= 40
+    finally:
+        is_done.set()
+        sender.stop()
+    assert sender.sent > 300
+
+
+# Known rows
+
+
+def test_rows_that_the_record_knows_are_not_sent(sqs: Sqs) -> None:
+    """The others are, in order; and what is known lets its group go on, also when all of it is."""
+    bodies = dealt(14, 10)
+    known = [body for body in bodies if body.startswith(("aa", "ba")) or body.endswith(("3", "7"))]
+    sender = send(sqs, rows(*bodies), Noted(rows(*known)))
+    missing = [body for body in bodies if body not in known]
+    assert_in_order(sqs, missing)
+    assert sender.sent == len(missing)
+    assert sum(map(len, sqs.calls)) == len(missing)
+
+
+def test_a_row_that_becomes_known_while_it_is_looked_up_ends_all_the_same(sqs: Sqs) -> None:
+    """Another thread reads the record meanwhile: the row is sent or known, never neither, for its group would hang."""
+
+    class Changing(Noted):
+        def is_sent(self, digest: bytes) -> bool:
+            was_known = digest in self.digests
+            self.digests.add(digest)
+            return was_known
+
+    sender = make(sqs, Changing())
+    sender.add(rows("a1", "b1"))
+    wait_until(lambda: not sender._waiting, LONG_S, "each row is sent or known")
+    sender.stop()
+
+
+# Failures
+
+
+def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs) -> None:
+    """What the calls beside it send is confirmed and recorded before the error is raised, and nothing is sent then."""
+    bodies = dealt(60, 20)
+    refused, record = "aa3", Noted()
+    sender = make(sqs, record)
+    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == refused else None
+
+    def hold(called: list[str], answer: dict[str, Any]) -> None:
+        if refused not in called and sqs.tries(refused):
+            assert sender._stopped.wait(LONG_S)
+
+    sqs.after = hold
+    with pytest.raises(RefusedRow) as told:
+        finish(sender, *bodies)
+    assert told.value.row == 1 + bodies.index(refused)
+    calls = len(sqs.calls)
+    assert sqs.bodies(group_of(refused)) == ["aa1", "aa2"]
+    assert sender.sent == len(sqs.bodies())
+    assert record.digests == {row.digest for row in rows(*sqs.bodies())}
+    assert record.closed == 0
+    assert threads() == []
+    sender.stop()
+    assert len(sqs.calls) == calls < 120
+
+
+@pytest.mark.parametrize("way", ["add", "look", "denied", "defect"])
+def test_what_any_thread_meets_is_raised_by_add_and_finish(sqs: Sqs, way: str) -> None:
+    """Nothing of the group follows, and no thread is left; `sent` is what SQS has confirmed."""
+    record = Noted()
+    error: Exception = JournalUnavailableError("cannot write")
+
+    def fail(*_: object) -> None:
+        if sqs.tries("a3" if way != "look" else "a2"):
+            raise error
+
+    if way == "denied":
+        error = AccessDeniedError("no")
+        sqs.before = fail
+    elif way == "defect":
+        error = ZeroDivisionError("ours")
+        sqs.before = fail
+    elif way == "add":
+        record.on_add = fail
+    else:
+        record.on_look = fail
+    sender = make(sqs, record)
+    with pytest.raises(type(error)) as told:
+        finish(sender, "a1", "a2", "a3", "a4", "a5")
+    assert told.value is error
+    assert sqs.bodies() == {"add": ["a1", "a2", "a3"]}.get(way, ["a1", "a2"])
+    assert sender.sent == len(sqs.bodies())
+    assert threads() == []
+    with pytest.raises(type(error)):
+        sender.finish()
+    assert record.closed == 0
+
+
+def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
+    """What that call sends is recorded."""
+    record = Noted()
+    sender = make(sqs, record)
+    calling = threading.Event()
+
+    def hold(called: list[str]) -> None:
+        calling.set()
+        assert sender._stopped.wait(LONG_S)
+
+    sqs.before = hold
+    sender.add(rows("a1", "a2"))
+    assert calling.wait(LONG_S)
+    sender.stop()
+    assert sqs.calls == [["a1"]]
+    assert record.digests == {row.digest for row in rows("a1")}
+    assert (sender.sent, record.closed, threads()) == (1, 0, [])
+
+
+def test_stop_while_a_retry_pauses_ends_the_retry(sqs: Sqs) -> None:
+    """Nothing is tried again once somebody has failed elsewhere."""
+    sender = make(sqs)
+    pausing = threading.Event()
+
+    def throttle(called: list[str]) -> None:
+        raise THROTTLED
+
+    def pause() -> None:
+        pausing.set()
+        assert sender._stopped.wait(LONG_S)
+
+    sqs.before, sqs.clock.on_sleep = throttle, pause
+    sender.add(rows("a1"))
+    assert pausing.wait(LONG_S)
+    sender.stop()
+    assert sqs.calls == [["a1"]]
+    assert (sender.sent, threads()) == (0, [])
+
+
+def test_a_sender_without_rows_makes_no_call(sqs: Sqs) -> None:
+    """An empty partition is finished at once."""
+    assert send(sqs, []).sent == 0
+    assert sqs.calls == []
