@@ -113,10 +113,11 @@ class SentRecord:
             now = self._clock.monotonic()
             if self._looked_at is not None and now - self._looked_at <= LOOK_AGAIN_S:
                 return self._looked_at
-            self._require_remembered()
             # An object that is listed and then gone has been merged by its writer into one that a new list shows.
             while not all(self._read(name) for name in self._store.list(self._folder)):
                 continue
+            # Last, because what is forgotten is marked before it is dropped: what the list misses has its mark here.
+            self._require_remembered()
             self._looked_at = now
             return now
 
