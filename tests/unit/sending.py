@@ -113,7 +113,7 @@ class Sqs:
         return parse_sink_options({"queueUrl": self.url, **options})
 
     def get_queue_attributes(self, **request: Any) -> Answer:
-        return self.model.call("GetQueueAttributes", request)
+        return self._call("GetQueueAttributes", request)
 
     def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> Answer:
         bodies = [entry["MessageBody"] for entry in Entries]
@@ -143,12 +143,15 @@ class Sqs:
             for each, told in failing.items()
             if told
         ]
+        answer = self._call("SendMessageBatch", {"QueueUrl": url, "Entries": good}) if good else {}
+        return {"Successful": answer.get("Successful", []), "Failed": [*answer.get("Failed", []), *bad]}
+
+    def _call(self, action: str, request: dict[str, Any]) -> Answer:
         with self._lock:
             try:
-                answer = self.model.call("SendMessageBatch", {"QueueUrl": url, "Entries": good}) if good else {}
+                return self.model.call(action, request)
             except SqsError as error:
                 raise refusal(error.query_code, error.status, error.message) from None
-        return {"Successful": answer.get("Successful", []), "Failed": [*answer.get("Failed", []), *bad]}
 
     def _count(self, event: Any) -> None:
         self.duplicates += event.kind == "duplicate"

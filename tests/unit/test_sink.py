@@ -1,0 +1,381 @@
+"""A sink's two sides without Spark: what is checked before, what a task sends, what a replay sends, what errors say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    BatchForgottenError,
+    JournalCorruptError,
+    JournalMismatchError,
+    JournalUnavailableError,
+    NotFifoQueueError,
+    OptionError,
+    QueueNotFoundError,
+    RowError,
+    SqsFifoError,
+    TransientQueueError,
+)
+from sqs_fifo_spark.outgoing import outgoing
+from sqs_fifo_spark.sink import MAX_PART_ROWS, Place, Sent, SinkPlan, finish_write, prepare, send_partition
+from sqs_fifo_spark.sink_queue import SinkQueue
+from tests.unit.sending import LONG_S, LOST, THROTTLED, Sqs, Store, group_of, patched, refusal
+
+TEN_MINUTES_S = 600
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
+    return patched(monkeypatch)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+def batch(*bodies: str | None) -> pa.RecordBatch:
+    """Rows whose group is the letters of the body, and whose id is all of it; a bad row's is "x"."""
+    groups = [group_of(body) if body else "x" for body in bodies]
+    names = ["body", "messageGroupId", "messageDeduplicationId"]
+    ids = [(body or "x")[:100] for body in bodies]
+    return pa.RecordBatch.from_arrays([pa.array(each, pa.string()) for each in (bodies, groups, ids)], names)
+
+
+def planned(sqs: Sqs, store: Store | None = None, *, by_column: bool = True, **options: str) -> SinkPlan:
+    made = sqs.options(**options)
+    queue = SinkQueue(made, sqs.clock)
+    plan = prepare(made, by_column=by_column, queue=queue, store=store, clock=sqs.clock)
+    copy: SinkPlan = pickle.loads(pickle.dumps(plan))
+    assert copy == plan
+    return copy
+
+
+def run(
+    sqs: Sqs,
+    store: Store | None,
+    *batches: pa.RecordBatch,
+    plan: SinkPlan | None = None,
+    place: Place | None = None,
+) -> Sent:
+    """Run one task, of a micro-batch of its own unless there is a `plan`."""
+    plan = plan or planned(sqs, store)
+    queue = SinkQueue(plan.options, sqs.clock)
+    where = place or Place(0, "q", 1)
+    sent = send_partition(plan, batches, where, queue=queue, store=store, clock=sqs.clock)
+    return pickle.loads(pickle.dumps(sent))  # type: ignore[no-any-return]
+
+
+def error(kind: type[SqsFifoError], *arguments: Any, **named: Any) -> str:
+    """Run a task that fails, and return what it says in its one line, also after a journey between processes."""
+    with pytest.raises(SqsFifoError) as told:
+        run(*arguments, **named)
+    copy = pickle.loads(pickle.dumps(told.value))
+    assert type(copy) is kind
+    assert len(str(copy).splitlines()) == 1
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("sqs-fifo-send")]
+    return str(copy)
+
+
+# Before the first row
+
+
+def test_the_plan_says_what_the_tasks_need(sqs: Sqs, store: Store) -> None:
+    """The journal is made, and checked, once; each write is a run of its own; the limit is the queue's."""
+    first, second = planned(sqs, store, messageGroupId="all"), planned(sqs, store)
+    identity = json.loads(store.objects["journal.json"])
+    assert identity["queueArn"].endswith(":q.fifo")
+    assert first.journal == second.journal == identity["journal"]
+    assert first.run != second.run
+    assert first.form.message_group_id == "all"
+    assert first.form.max_message_bytes == 1_048_576
+    assert first.began_ms == int(sqs.clock.now() * 1000)
+    assert set(store.objects) == {"journal.json"}
+    assert sqs.calls == []
+
+
+def test_without_a_location_there_is_no_journal(sqs: Sqs) -> None:
+    """And the tasks look for none."""
+    assert planned(sqs).journal is None
+
+
+def test_a_queues_smaller_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its MaximumMessageSize."""
+    sqs = patched(monkeypatch, MaximumMessageSize="1024")
+    assert planned(sqs).form.max_message_bytes == 1_024
+    assert "1,025 bytes" in error(RowError, sqs, None, batch("a" + "1" * 1_024))
+
+
+def test_content_needs_a_queue_that_deduplicates_by_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else SQS would refuse every row: it is told before the first, with both remedies."""
+    with pytest.raises(
+        OptionError, match=r"has no ContentBasedDeduplication, so SQS would refuse every row. Turn it on"
+    ):
+        planned(patched(monkeypatch), by_column=False)
+    sqs = patched(monkeypatch, ContentBasedDeduplication="true")
+    run(sqs, None, batch("a1", "a2", "a1"), plan=planned(sqs, by_column=False))
+    assert sqs.bodies() == ["a1", "a2"]
+
+
+def test_a_journal_of_another_queue_is_refused(sqs: Sqs, store: Store) -> None:
+    """What was sent to one queue was not sent to the other."""
+    planned(sqs, store)
+    identity = json.loads(store.objects["journal.json"])
+    identity["queueArn"] += "x"
+    store.objects["journal.json"] = json.dumps(identity).encode()
+    with pytest.raises(JournalMismatchError, match=r"belongs to the queue '.+:q\.fifox', not to '.+:q\.fifo'"):
+        planned(sqs, store)
+
+
+def test_a_store_that_overwrites_is_refused(sqs: Sqs, store: Store) -> None:
+    """Before it is relied on."""
+    store.put_if_absent = lambda name, data: store.objects.update({name: data}) or True  # type: ignore[method-assign]
+    with pytest.raises(JournalUnavailableError, match="does not put objects only if they are absent"):
+        planned(sqs, store)
+
+
+def test_a_queue_that_is_not_there_or_not_fifo_is_told(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in its own class."""
+    with pytest.raises(QueueNotFoundError):
+        planned(sqs, queueUrl=sqs.url.replace("q.fifo", "other.fifo"))
+    monkeypatch.setattr(sqs, "get_queue_attributes", lambda **request: {"Attributes": {"QueueArn": "arn"}})
+    with pytest.raises(NotFifoQueueError):
+        planned(sqs)
+
+
+# A task
+
+
+def test_rows_of_all_batches_are_sent_in_order(sqs: Sqs) -> None:
+    """Empty batches too may come; what is returned says how many there were and where."""
+    sent = run(sqs, None, batch("a1", "b1"), batch(), batch("a2"), batch("b2", "a3"), place=Place(4, "q", 9))
+    assert sqs.bodies("a") == ["a1", "a2", "a3"]
+    assert sqs.bodies("b") == ["b1", "b2"]
+    assert sent == Sent(Place(4, "q", 9), rows=5, known=0)
+    assert run(sqs, None).rows == 0
+
+
+@pytest.mark.parametrize(("rows", "size", "most"), [(2_500, 1, MAX_PART_ROWS), (100, 1 << 18, 16), (3, 1_048_000, 4)])
+def test_a_batch_is_taken_in_parts(sqs: Sqs, monkeypatch: pytest.MonkeyPatch, rows: int, size: int, most: int) -> None:
+    """Each row is a dozen objects in Python: no more of them than a part has, in number and in bytes, at once."""
+    parts: list[int] = []
+
+    def watched(columns: Any, form: Any, *, first_row: int) -> Any:
+        assert first_row == 1 + sum(parts)
+        parts.append(len(columns[0]))
+        return outgoing(columns, form, first_row=first_row)
+
+    monkeypatch.setattr("sqs_fifo_spark.sink.outgoing", watched)
+    columns = [pa.array(["x" * size] * rows), pa.array([f"g{number}" for number in range(rows)])]
+    given = pa.RecordBatch.from_arrays([*columns, columns[1]], ["body", "messageGroupId", "messageDeduplicationId"])
+    assert run(sqs, None, given).rows == len(sqs.bodies()) == rows
+    assert sum(parts) == rows
+    assert max(parts) <= most
+
+
+def test_a_bad_row_is_told_with_partition_row_reason_and_count(sqs: Sqs, store: Store) -> None:
+    """Its number goes through all batches; nothing of its group after it is sent, in whichever batch."""
+    said = error(RowError, sqs, store, batch("a1", "x1"), batch("a2", None, "x2"), batch("x3"), place=Place(3, "q", 1))
+    sent = len(sqs.bodies())
+    assert said == (
+        f"row 4 of partition 3 cannot be sent: its body is null. {sent} rows of the partition were sent, none of its "
+        "group after it. Correct such rows, or filter them out before the sink, which never skips any."
+    )
+    assert sqs.bodies("x") in ([], ["x1"])
+    assert sent <= 2
+
+
+def test_a_row_that_sqs_refuses_is_told_alike(sqs: Sqs) -> None:
+    """With the code that SQS gives; the rows before it of its group were sent."""
+    sqs.failing = {"a3": ("InvalidMessageContents", True)}.get
+    said = error(RowError, sqs, None, batch("a1", "a2"), batch("a3", "a4"))
+    assert said.startswith(
+        "row 3 of partition 0 cannot be sent: SQS refuses it (InvalidMessageContents). 2 rows of the partition were "
+        "sent, none of its group after it. "
+    )
+    assert sqs.bodies() == ["a1", "a2"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind"),
+    [
+        (refusal("AccessDenied", 403), AccessDeniedError),
+        (refusal("AWS.SimpleQueueService.NonExistentQueue"), QueueNotFoundError),
+        (THROTTLED, TransientQueueError),
+        (LOST, TransientQueueError),
+    ],
+    ids=str,
+)
+def test_what_the_queue_meets_keeps_its_class_and_says_how_many_were_sent(
+    sqs: Sqs, raised: Exception, kind: type[SqsFifoError]
+) -> None:
+    """And nothing of the group follows."""
+
+    def fail(bodies: list[str]) -> None:
+        if bodies == ["a3"]:
+            raise raised
+
+    sqs.before = fail
+    assert error(kind, sqs, None, batch("a1", "a2", "a3", "a4")).endswith(" 2 rows of partition 0 were sent.")
+    assert sqs.bodies() == ["a1", "a2"]
+
+
+def test_a_store_that_fails_ends_the_task_with_what_was_sent(sqs: Sqs, store: Store) -> None:
+    """A row that is sent and cannot be recorded counts as sent, and is the group's last."""
+    plan = planned(sqs, store)
+    store.lies_about = lambda name: "refuse" if len(sqs.bodies()) == 3 else ""
+    said = error(JournalUnavailableError, sqs, store, batch("a1", "a2", "a3", "a4"), plan=plan)
+    assert said.endswith("cannot write '" + said.split("'")[1] + "' 3 rows of partition 0 were sent.")
+    assert sqs.bodies() == ["a1", "a2", "a3"]
+
+
+def test_an_upstream_that_fails_ends_the_sending(sqs: Sqs) -> None:
+    """Its own error is raised; nothing is sent afterwards, and no thread is left."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch("a1")
+        raise ZeroDivisionError("upstream")
+
+    queue = SinkQueue(sqs.options(), sqs.clock)
+    with pytest.raises(ZeroDivisionError, match=r"^upstream$"):
+        send_partition(planned(sqs), batches(), Place(0, "q", 1), queue=queue, store=None, clock=sqs.clock)
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("sqs-fifo-send")]
+
+
+def test_an_executor_without_the_drivers_journal_sends_nothing(sqs: Sqs, store: Store) -> None:
+    """On a path of its own it would record what no replay finds; so with another journal, or with none."""
+    plan = planned(sqs, store)
+    other = Store()
+    for elsewhere in (other, Store()):
+        assert "does not find the driver's journal" in error(
+            JournalUnavailableError, sqs, elsewhere, batch("a1"), plan=plan
+        )
+        planned(sqs, other)
+    assert sqs.calls == []
+
+
+# A replay
+
+ROWS = [f"{group}{number}" for number in range(1, 5) for group in "abcdef"]
+
+
+def fail_at(sqs: Sqs, store: Store, wanted: str, *, is_sent: bool) -> None:
+    """Let a first run of ROWS die at the row `wanted`: before it is sent, or when it is sent and not recorded."""
+    plan = planned(sqs, store)
+    body = hashlib.sha256(f"{group_of(wanted)}\n{wanted}".encode()).digest()
+
+    def fail(event: str) -> None:
+        if is_sent and event.startswith("before put sent/") and wanted in sqs.bodies():
+            raise JournalUnavailableError("the disk is gone")
+
+    def deny(bodies: list[str]) -> None:
+        if not is_sent and wanted in bodies:
+            raise refusal("AccessDenied", 403)
+
+    store.on_step, sqs.before = fail, deny
+    error(JournalUnavailableError if is_sent else AccessDeniedError, sqs, store, batch(*ROWS), plan=plan)
+    store.on_step, sqs.before = lambda event: None, lambda bodies: None
+    assert not any(body in data for data in store.objects.values())
+
+
+def replay(sqs: Sqs, store: Store | None, partitions: int) -> list[Sent]:
+    """Run the micro-batch again, its groups dealt to so many partitions."""
+    plan = planned(sqs, store)
+    split: list[list[str]] = [[body for body in ROWS if ord(body[0]) % partitions == at] for at in range(partitions)]
+    return [run(sqs, store, batch(*part), plan=plan, place=Place(at, "q", 1)) for at, part in enumerate(split)]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 5])
+@pytest.mark.parametrize("wanted", ["a1", "c2", "f4"])
+def test_a_replay_sends_what_is_missing_however_late_and_however_partitioned(
+    sqs: Sqs, store: Store, wanted: str, partitions: int
+) -> None:
+    """Each row once and each group in order, when SQS has long forgotten what was sent."""
+    fail_at(sqs, store, wanted, is_sent=False)
+    before = len(sqs.bodies())
+    sqs.clock.advance(TEN_MINUTES_S)
+    sent = replay(sqs, store, partitions)
+    assert {group: sqs.bodies(group) for group in "abcdef"} == {g: [f"{g}{n}" for n in range(1, 5)] for g in "abcdef"}
+    assert sum(each.rows for each in sent) == len(ROWS)
+    assert sum(each.known for each in sent) == before
+    assert sum(each.known for each in replay(sqs, store, 3)) == len(ROWS)
+
+
+def test_what_was_sent_and_not_recorded_is_doubled_right_behind_itself(sqs: Sqs, store: Store) -> None:
+    """The window that remains: at most the last row of each group, and only when SQS has forgotten it."""
+    fail_at(sqs, store, "c2", is_sent=True)
+    sqs.clock.advance(TEN_MINUTES_S)
+    replay(sqs, store, 2)
+    assert "c2" in sqs.bodies("c")
+    for group in "abcdef":
+        bodies = sqs.bodies(group)
+        assert list(dict.fromkeys(bodies)) == [f"{group}{number}" for number in range(1, 5)]
+        doubled = [body for at, body in enumerate(bodies) if bodies[at + 1 : at + 2] == [body]]
+        assert len(bodies) == 4 + len(doubled) <= 5
+    assert sqs.bodies("c") == ["c1", "c2", "c2", "c3", "c4"]
+
+
+def test_without_a_journal_sqs_recognises_a_replay_for_five_minutes(sqs: Sqs) -> None:
+    """Then it does not, and every row is doubled: what the guide says."""
+    replay(sqs, None, 1)
+    sqs.clock.advance(299)
+    replay(sqs, None, 2)
+    assert len(sqs.bodies()) == len(ROWS)
+    sqs.clock.advance(TEN_MINUTES_S)
+    replay(sqs, None, 1)
+    assert len(sqs.bodies()) == 2 * len(ROWS)
+
+
+def test_a_run_and_its_zombie_send_each_row_once(sqs: Sqs, store: Store) -> None:
+    """Two runs of one micro-batch at once, partitioned alike or not: an earlier driver's tasks may live on."""
+    both = threading.Barrier(2)
+
+    def start(partitions: int) -> list[Sent]:
+        both.wait(LONG_S)
+        return replay(sqs, store, partitions)
+
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(start, 1), pool.submit(start, 3)]:
+            each.result(LONG_S)
+    assert {group: sqs.bodies(group) for group in "abcdef"} == {g: [f"{g}{n}" for n in range(1, 5)] for g in "abcdef"}
+
+
+def test_a_damaged_record_ends_the_task_before_it_sends(sqs: Sqs, store: Store) -> None:
+    """What it said nobody knows."""
+    replay(sqs, store, 1)
+    (name,) = store.under("sent/")
+    store.objects[name] = store.objects[name][32:]
+    calls = len(sqs.calls)
+    said = error(JournalCorruptError, sqs, store, batch(*ROWS))
+    assert said.endswith("Restore the object. 0 rows of partition 0 were sent.")
+    assert len(sqs.calls) == calls
+
+
+# After the commit
+
+
+def test_a_commit_forgets_what_is_old(sqs: Sqs, store: Store) -> None:
+    """Of its own query and of batch writes; without a journal nothing is looked for."""
+    for number in (0, 1, 100):
+        run(sqs, store, batch("a1"), place=Place(0, "q", number))
+    finish_write(store, [Sent(Place(0, "q", 100), 1, 0), Sent(Place(1, "q", 100), 0, 0)], sqs.clock)
+    assert len(store.under("sent/q/")) == 2
+    assert "is forgotten" in error(BatchForgottenError, sqs, store, batch("a1"), place=Place(0, "q", 0))
+
+    once = Sent(Place(0, None, None), 1, 0)
+    run(sqs, store, batch("b1"), place=once.place)
+    sqs.clock.advance(7 * 86_400 + 1)
+    assert len(store.under("sent/batch-writes/")) == 1
+    finish_write(store, [once], sqs.clock)
+    assert store.under("sent/batch-writes/") == []
+    finish_write(None, [once], sqs.clock)
