@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import threading
 from collections import Counter
@@ -17,6 +18,9 @@ from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.outgoing import Outgoing, RowForm, outgoing
+from sqs_fifo_spark.sender import Sender
+from sqs_fifo_spark.sent_record import Record
+from sqs_fifo_spark.sink_queue import SinkQueue
 from tests.simulation import world
 
 FORM = RowForm(None, True, 1_048_576)
@@ -193,3 +197,59 @@ def rows_of(groups_and_bodies: Iterable[tuple[str, str]], *, form: RowForm = FOR
         (body, group, hashlib.md5(f"{group}/{body}".encode()).hexdigest(), None) for group, body in groups_and_bodies
     ]
     return outgoing(list(zip(*values, strict=True)), form, first_row=1)
+
+
+class Noted:
+    """A record in memory, which can fail."""
+
+    def __init__(self, known: Iterable[Outgoing] = (), looked_at: float = math.inf) -> None:
+        self._looked_at = looked_at
+        self.digests = {row.digest for row in known}
+        self.closed = 0
+        self.on_look: Callable[[], None] = lambda: None
+        self.on_add: Callable[[list[bytes]], None] = lambda digests: None
+
+    def look(self) -> float:
+        self.on_look()
+        return self._looked_at
+
+    def is_sent(self, digest: bytes) -> bool:
+        return digest in self.digests
+
+    def add(self, digests: Iterable[bytes]) -> None:
+        new = list(digests)
+        self.on_add(new)
+        self.digests.update(new)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def make(sqs: Sqs, record: Record | None = None) -> Sender:
+    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted())
+
+
+def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None) -> Sender:
+    """Send the rows to the end, and return who did."""
+    sender = make(sqs, record)
+    try:
+        sender.add(given)
+        sender.finish()
+    finally:
+        sender.stop()
+    return sender
+
+
+def finish(sender: Sender, *bodies: str) -> None:
+    sender.add(rows(*bodies))
+    sender.finish()
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sqs-fifo-send")]
+
+
+def dealt(groups: int, each: int) -> list[str]:
+    """Bodies "a1", "b1", ... "a2", ...: group by group in turn."""
+    names = [f"{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(groups)]
+    return [f"{name}{number}" for number in range(1, each + 1) for name in names]

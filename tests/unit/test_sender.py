@@ -4,78 +4,35 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.calls import MAX_CALL_BYTES
-from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
-from sqs_fifo_spark.outgoing import Outgoing, RefusedRow
-from sqs_fifo_spark.sender import CALLS, Sender
-from sqs_fifo_spark.sent_record import Record
+from sqs_fifo_spark.sender import CALLS
 from sqs_fifo_spark.sink_queue import SinkQueue
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, LOST, THROTTLED, Sqs, group_of, patched, rows, rows_of
-
-
-class Noted:
-    """A record in memory, which can fail."""
-
-    def __init__(self, known: Iterable[Outgoing] = ()) -> None:
-        self.digests = {row.digest for row in known}
-        self.closed = 0
-        self.on_look: Callable[[], None] = lambda: None
-        self.on_add: Callable[[list[bytes]], None] = lambda digests: None
-
-    def look(self) -> None:
-        self.on_look()
-
-    def is_sent(self, digest: bytes) -> bool:
-        return digest in self.digests
-
-    def add(self, digests: Iterable[bytes]) -> None:
-        new = list(digests)
-        self.on_add(new)
-        self.digests.update(new)
-
-    def close(self) -> None:
-        self.closed += 1
+from tests.unit.sending import (
+    LONG_S,
+    LOST,
+    THROTTLED,
+    Noted,
+    Sqs,
+    dealt,
+    group_of,
+    make,
+    patched,
+    rows,
+    rows_of,
+    send,
+    threads,
+)
 
 
 @pytest.fixture
 def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
     return patched(monkeypatch)
-
-
-def make(sqs: Sqs, record: Record | None = None) -> Sender:
-    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted())
-
-
-def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None) -> Sender:
-    """Send the rows to the end, and return who did."""
-    sender = make(sqs, record)
-    try:
-        sender.add(given)
-        sender.finish()
-    finally:
-        sender.stop()
-    return sender
-
-
-def finish(sender: Sender, *bodies: str) -> None:
-    sender.add(rows(*bodies))
-    sender.finish()
-
-
-def threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("sqs-fifo-send")]
-
-
-def dealt(groups: int, each: int) -> list[str]:
-    """Bodies "a1", "b1", ... "a2", ...: group by group in turn."""
-    names = [f"{chr(97 + number % 26)}{chr(97 + number // 26)}" for number in range(groups)]
-    return [f"{name}{number}" for number in range(1, each + 1) for name in names]
 
 
 def assert_in_order(sqs: Sqs, bodies: Iterable[str]) -> None:
@@ -124,7 +81,9 @@ def test_each_row_once_and_each_group_in_order_whatever_fails(sqs: Sqs, seed: in
 def test_the_queue_of_these_tests_catches_two_rows_of_a_group_at_once(sqs: Sqs) -> None:
     """So that no test here passes for nothing."""
     with pytest.raises(AssertionError, match=r"two rows under way: \['a'\]"):
-        SinkQueue(sqs.options(), sqs.clock).send(rows("a1", "a2"), lambda sent: None, threading.Event())
+        SinkQueue(sqs.options(), sqs.clock).send(
+            rows("a1", "a2"), lambda sent: None, stopped=threading.Event(), deadline=sqs.clock.monotonic()
+        )
 
 
 def test_a_single_group_goes_row_by_row(sqs: Sqs) -> None:
@@ -292,105 +251,6 @@ def test_a_row_that_becomes_known_while_it_is_looked_up_ends_all_the_same(sqs: S
     sender.add(rows("a1", "b1"))
     wait_until(lambda: not sender._waiting, LONG_S, "each row is sent or known")
     sender.stop()
-
-
-# Failures
-
-
-def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs) -> None:
-    """What the calls beside it send is confirmed and recorded before the error is raised, and nothing is sent then."""
-    bodies = dealt(60, 20)
-    refused, record = "aa3", Noted()
-    sender = make(sqs, record)
-    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == refused else None
-
-    def hold(called: list[str], answer: dict[str, Any]) -> None:
-        if refused not in called and sqs.tries(refused):
-            assert sender._stopped.wait(LONG_S)
-
-    sqs.after = hold
-    with pytest.raises(RefusedRow) as told:
-        finish(sender, *bodies)
-    assert told.value.row == 1 + bodies.index(refused)
-    calls = len(sqs.calls)
-    assert sqs.bodies(group_of(refused)) == ["aa1", "aa2"]
-    assert sender.sent == len(sqs.bodies())
-    assert record.digests == {row.digest for row in rows(*sqs.bodies())}
-    assert record.closed == 0
-    assert threads() == []
-    sender.stop()
-    assert len(sqs.calls) == calls < 120
-
-
-@pytest.mark.parametrize("way", ["add", "look", "denied", "defect"])
-def test_what_any_thread_meets_is_raised_by_add_and_finish(sqs: Sqs, way: str) -> None:
-    """Nothing of the group follows, and no thread is left; `sent` is what SQS has confirmed."""
-    record = Noted()
-    error: Exception = JournalUnavailableError("cannot write")
-
-    def fail(*_: object) -> None:
-        if sqs.tries("a3" if way != "look" else "a2"):
-            raise error
-
-    if way == "denied":
-        error = AccessDeniedError("no")
-        sqs.before = fail
-    elif way == "defect":
-        error = ZeroDivisionError("ours")
-        sqs.before = fail
-    elif way == "add":
-        record.on_add = fail
-    else:
-        record.on_look = fail
-    sender = make(sqs, record)
-    with pytest.raises(type(error)) as told:
-        finish(sender, "a1", "a2", "a3", "a4", "a5")
-    assert told.value is error
-    assert sqs.bodies() == {"add": ["a1", "a2", "a3"]}.get(way, ["a1", "a2"])
-    assert sender.sent == len(sqs.bodies())
-    assert threads() == []
-    with pytest.raises(type(error)):
-        sender.finish()
-    assert record.closed == 0
-
-
-def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
-    """What that call sends is recorded."""
-    record = Noted()
-    sender = make(sqs, record)
-    calling = threading.Event()
-
-    def hold(called: list[str]) -> None:
-        calling.set()
-        assert sender._stopped.wait(LONG_S)
-
-    sqs.before = hold
-    sender.add(rows("a1", "a2"))
-    assert calling.wait(LONG_S)
-    sender.stop()
-    assert sqs.calls == [["a1"]]
-    assert record.digests == {row.digest for row in rows("a1")}
-    assert (sender.sent, record.closed, threads()) == (1, 0, [])
-
-
-def test_stop_while_a_retry_pauses_ends_the_retry(sqs: Sqs) -> None:
-    """Nothing is tried again once somebody has failed elsewhere."""
-    sender = make(sqs)
-    pausing = threading.Event()
-
-    def throttle(called: list[str]) -> None:
-        raise THROTTLED
-
-    def pause() -> None:
-        pausing.set()
-        assert sender._stopped.wait(LONG_S)
-
-    sqs.before, sqs.clock.on_sleep = throttle, pause
-    sender.add(rows("a1"))
-    assert pausing.wait(LONG_S)
-    sender.stop()
-    assert sqs.calls == [["a1"]]
-    assert (sender.sent, threads()) == (0, [])
 
 
 def test_a_sender_without_rows_makes_no_call(sqs: Sqs) -> None:

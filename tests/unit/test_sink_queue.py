@@ -16,9 +16,10 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.outgoing import Outgoing, RefusedRow, RowForm
-from sqs_fifo_spark.sink_queue import SEND_BUDGET_S, SinkQueue, StoppedError
+from sqs_fifo_spark.sink_queue import SinkQueue, StoppedError
 from tests.unit.sending import LOST, THROTTLED, Sqs, patched, refusal, rows
 
+BUDGET_S = 120.0
 TEN = [f"{group}1" for group in "abcdefghij"]
 
 
@@ -45,11 +46,21 @@ def confirmed(sqs: Sqs) -> Confirmed:
     return Confirmed(sqs)
 
 
-def send(sqs: Sqs, confirm: Callable[[list[Outgoing]], None], *bodies: str, stopped: bool = False) -> None:
-    event = threading.Event()
-    if stopped:
-        event.set()
-    SinkQueue(sqs.options(), sqs.clock).send(rows(*bodies), confirm, event)
+def send(
+    sqs: Sqs, confirm: Callable[[list[Outgoing]], None], *bodies: str, stopped: threading.Event | None = None
+) -> None:
+    give(sqs, confirm, rows(*bodies), stopped)
+
+
+def give(
+    sqs: Sqs,
+    confirm: Callable[[list[Outgoing]], None],
+    given: list[Outgoing],
+    stopped: threading.Event | None = None,
+) -> None:
+    deadline = sqs.clock.monotonic() + BUDGET_S
+    queue = SinkQueue(sqs.options(), sqs.clock)
+    queue.send(given, confirm, stopped=stopped or threading.Event(), deadline=deadline)
 
 
 def refused(call: Callable[[], object]) -> RefusedRow:
@@ -138,7 +149,7 @@ def test_a_lost_answer_doubles_nothing_by_content_either(monkeypatch: pytest.Mon
             raise LOST
 
     sqs.after = lose
-    SinkQueue(sqs.options(), sqs.clock).send(given, lambda sent: None, threading.Event())
+    give(sqs, lambda sent: None, given)
     assert sqs.bodies() == ["a1", "b1"]
 
 
@@ -269,7 +280,7 @@ def test_no_try_begins_after_the_budget(sqs: Sqs, confirmed: Confirmed, way: str
     sqs.failing = lambda body: ("InternalError", False) if body == "b1" else None
     said = raised(TransientQueueError, lambda: send(sqs, confirmed, "a1", "b1"))
     assert sqs.url in said
-    assert SEND_BUDGET_S - 10 < at[-1] - began <= SEND_BUDGET_S
+    assert BUDGET_S - 10 < at[-1] - began <= BUDGET_S
     assert confirmed.bodies == ["a1"]
     assert len(sqs.calls) > 10
 
@@ -279,21 +290,35 @@ def test_a_budget_is_that_of_all_tries_together(sqs: Sqs, confirmed: Confirmed) 
     began = sqs.clock.monotonic()
 
     def look(bodies: list[str]) -> None:
-        if len(bodies) > 1 and sqs.clock.monotonic() - began > SEND_BUDGET_S / 2:
+        if len(bodies) > 1 and sqs.clock.monotonic() - began > BUDGET_S / 2:
             raise refusal("InvalidParameterValue")
         raise THROTTLED
 
     sqs.before = look
     raised(TransientQueueError, lambda: send(sqs, confirmed, "a1", "b1"))
     assert sqs.calls[-1] == ["a1"]
-    assert sqs.clock.monotonic() - began <= SEND_BUDGET_S
+    assert sqs.clock.monotonic() - began <= BUDGET_S
 
 
-def test_the_budget_ends_before_sqs_forgets() -> None:
-    """With the age of a look at the record, far inside the five minutes of deduplication."""
-    from sqs_fifo_spark.sent_record import LOOK_AGAIN_S
+def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, confirmed: Confirmed) -> None:
+    """Neither the first nor a later one: others may have sent the row since, and SQS may have forgotten it."""
+    queue = SinkQueue(sqs.options(), sqs.clock)
+    deadline = sqs.clock.monotonic() + BUDGET_S
+    sqs.clock.advance(BUDGET_S + 0.001)
+    said = raised(
+        TransientQueueError,
+        lambda: queue.send(rows("a1"), confirmed, stopped=threading.Event(), deadline=deadline),
+    )
+    assert said == f"send_message_batch on '{sqs.url}' was not made in time: this process stood still."
+    assert sqs.calls == []
 
-    assert SEND_BUDGET_S + LOOK_AGAIN_S <= 240
+    def stand_still(bodies: list[str]) -> None:
+        sqs.clock.on_sleep = lambda: sqs.clock.advance(BUDGET_S)
+        raise LOST
+
+    sqs.before = stand_still
+    raised(TransientQueueError, lambda: send(sqs, confirmed, "a1"))
+    assert sqs.calls == [["a1"]]
 
 
 # Stopped
@@ -301,8 +326,10 @@ def test_the_budget_ends_before_sqs_forgets() -> None:
 
 def test_once_stopped_no_call_is_made(sqs: Sqs, confirmed: Confirmed) -> None:
     """Not even the first."""
+    stopped = threading.Event()
+    stopped.set()
     with pytest.raises(StoppedError):
-        send(sqs, confirmed, "a1", stopped=True)
+        send(sqs, confirmed, "a1", stopped=stopped)
     assert sqs.calls == []
 
 
@@ -322,7 +349,7 @@ def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Confirmed, way
     sqs.before = fail
     sqs.clock.on_sleep = stopped.set
     with pytest.raises(StoppedError):
-        SinkQueue(sqs.options(), sqs.clock).send(rows("a1", "b1"), confirmed, stopped)
+        send(sqs, confirmed, "a1", "b1", stopped=stopped)
     assert sqs.calls == [["a1", "b1"]]
     assert confirmed.bodies == (["a1"] if way == "failed" else [])
 

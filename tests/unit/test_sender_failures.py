@@ -1,0 +1,159 @@
+"""A sender that something fails for good, or that is stopped: no row is sent afterwards, and all is told."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
+from sqs_fifo_spark.outgoing import RefusedRow
+from sqs_fifo_spark.sender import SEND_BUDGET_S
+from tests.unit.sending import (
+    LONG_S,
+    THROTTLED,
+    Answer,
+    Noted,
+    Sqs,
+    dealt,
+    finish,
+    group_of,
+    make,
+    patched,
+    rows,
+    threads,
+)
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
+    return patched(monkeypatch)
+
+
+def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs) -> None:
+    """What the calls beside it send is confirmed and recorded before the error is raised, and nothing is sent then."""
+    bodies = dealt(60, 20)
+    refused, record = "aa3", Noted()
+    sender = make(sqs, record)
+    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == refused else None
+
+    def hold(called: list[str], answer: Answer) -> None:
+        if refused not in called and sqs.tries(refused):
+            assert sender._stopped.wait(LONG_S)
+
+    sqs.after = hold
+    with pytest.raises(RefusedRow) as told:
+        finish(sender, *bodies)
+    assert told.value.row == 1 + bodies.index(refused)
+    calls = len(sqs.calls)
+    assert sqs.bodies(group_of(refused)) == ["aa1", "aa2"]
+    assert sender.sent == len(sqs.bodies())
+    assert record.digests == {row.digest for row in rows(*sqs.bodies())}
+    assert record.closed == 0
+    assert threads() == []
+    sender.stop()
+    assert len(sqs.calls) == calls < 120
+
+
+@pytest.mark.parametrize("way", ["add", "look", "denied", "defect"])
+def test_what_any_thread_meets_is_raised_by_add_and_finish(sqs: Sqs, way: str) -> None:
+    """Nothing of the group follows, and no thread is left; `sent` is what SQS has confirmed."""
+    record = Noted()
+    error: Exception = JournalUnavailableError("cannot write")
+
+    def fail(*_: object) -> None:
+        if sqs.tries("a3" if way != "look" else "a2"):
+            raise error
+
+    if way == "denied":
+        error = AccessDeniedError("no")
+        sqs.before = fail
+    elif way == "defect":
+        error = ZeroDivisionError("ours")
+        sqs.before = fail
+    elif way == "add":
+        record.on_add = fail
+    else:
+        record.on_look = fail
+    sender = make(sqs, record)
+    with pytest.raises(type(error)) as told:
+        finish(sender, "a1", "a2", "a3", "a4", "a5")
+    assert told.value is error
+    assert sqs.bodies() == {"add": ["a1", "a2", "a3"]}.get(way, ["a1", "a2"])
+    assert sender.sent == len(sqs.bodies())
+    assert threads() == []
+    with pytest.raises(type(error)):
+        sender.finish()
+    assert record.closed == 0
+
+
+def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
+    """What that call sends is recorded."""
+    record = Noted()
+    sender = make(sqs, record)
+    calling = threading.Event()
+
+    def hold(called: list[str]) -> None:
+        calling.set()
+        assert sender._stopped.wait(LONG_S)
+
+    sqs.before = hold
+    sender.add(rows("a1", "a2"))
+    assert calling.wait(LONG_S)
+    sender.stop()
+    assert sqs.calls == [["a1"]]
+    assert record.digests == {row.digest for row in rows("a1")}
+    assert (sender.sent, record.closed, threads()) == (1, 0, [])
+
+
+def test_stop_while_a_retry_pauses_ends_the_retry(sqs: Sqs) -> None:
+    """Nothing is tried again once somebody has failed elsewhere."""
+    sender = make(sqs)
+    pausing = threading.Event()
+
+    def throttle(called: list[str]) -> None:
+        raise THROTTLED
+
+    def pause() -> None:
+        pausing.set()
+        assert sender._stopped.wait(LONG_S)
+
+    sqs.before, sqs.clock.on_sleep = throttle, pause
+    sender.add(rows("a1"))
+    assert pausing.wait(LONG_S)
+    sender.stop()
+    assert sqs.calls == [["a1"]]
+    assert (sender.sent, threads()) == (0, [])
+
+
+def test_a_row_is_not_tried_long_after_the_look_at_the_record(sqs: Sqs) -> None:
+    """Another attempt may have sent it since then; SQS must know it still."""
+    assert SEND_BUDGET_S <= DEDUPLICATION_S - 60
+    looked_at = sqs.clock.monotonic()
+    sqs.clock.advance(SEND_BUDGET_S)
+    sender = make(sqs, Noted(looked_at=looked_at))
+    finish(sender, "a1")
+    assert sqs.bodies() == ["a1"]
+
+    sqs.clock.advance(0.001)
+    sender = make(sqs, Noted(looked_at=looked_at))
+    with pytest.raises(TransientQueueError, match="was not made in time"):
+        finish(sender, "a2")
+    assert (sqs.bodies(), threads()) == (["a1"], [])
+
+
+def test_a_row_is_tried_until_then_and_not_longer(sqs: Sqs) -> None:
+    """Pauses and all, counted from the look and not from the first try."""
+    looked_at = sqs.clock.monotonic()
+    sqs.clock.advance(SEND_BUDGET_S - 20)
+
+    def throttle(called: list[str]) -> None:
+        raise THROTTLED
+
+    sqs.before = throttle
+    with pytest.raises(TransientQueueError):
+        finish(make(sqs, Noted(looked_at=looked_at)), "a1", "a2")
+    assert sqs.clock.monotonic() <= looked_at + SEND_BUDGET_S
+    assert len(sqs.calls) > 4
+    assert sqs.tries("a2") == 0
