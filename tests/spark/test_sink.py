@@ -1,0 +1,130 @@
+"""What is written to `sqsfifo` stands in the queue: each row once, in its group, in order, with all that it had."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from hashlib import sha256
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from sqs_fifo_spark import in_group_order
+from tests.spark.sink import (
+    COLUMNS,
+    Held,
+    assert_each_once_in_order,
+    expected,
+    file_stream,
+    one_file_a_partition,
+    rows,
+    sink_options,
+    take_all,
+    to_the_end,
+    write,
+    write_all,
+    write_files,
+)
+from tests.spark.support import Rig, micro_batches, running
+
+COUNT, GROUPS = 50_000, 1_000
+
+
+def test_a_streaming_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig, tmp_path: Path) -> None:
+    """1,000 groups in 8 partitions, in two micro-batches."""
+    write_files(tmp_path / "files", COUNT, GROUPS, waves=2)
+    with one_file_a_partition(rig.spark):
+        frame = file_stream(rig.spark, tmp_path / "files")
+        query = write_all(frame.select(COLUMNS), rig.url, tmp_path / "checkpoint")
+    assert len(micro_batches(query)) == 2
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+
+
+def test_a_batch_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig) -> None:
+    """1,000 groups, each scattered over all partitions until `in_group_order` brings it together in one of 8."""
+    frame = in_group_order(rows(rig.spark, COUNT, GROUPS), order_by="number", num_partitions=8).select(COLUMNS)
+    assert frame.rdd.getNumPartitions() == 8
+    write(frame, rig.url)
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+
+
+def test_rows_scattered_over_partitions_are_brought_in_order_in_foreach_batch(rig: Rig, tmp_path: Path) -> None:
+    """`in_group_order` serves each micro-batch of `foreachBatch`, however its rows are distributed."""
+    write_files(tmp_path / "files", 2_000, groups=50, waves=2)
+
+    def write_batch(frame: DataFrame, batch_id: int) -> None:
+        scattered = frame.repartition(5, "number")
+        write(in_group_order(scattered, order_by="number").select(COLUMNS), rig.url)
+
+    stream = file_stream(rig.spark, tmp_path / "files").writeStream.foreachBatch(write_batch)
+    query = to_the_end(stream.option("checkpointLocation", str(tmp_path / "checkpoint")))
+    assert len(micro_batches(query)) == 2
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
+
+
+def test_a_source_is_written_into_a_sink_unchanged(rig: Rig, tmp_path: Path) -> None:
+    """All columns of the source are accepted: what has a place in a message arrives, and the rest is ignored."""
+    attributes = {
+        "colour": {"DataType": "String", "StringValue": "grün"},
+        "amount": {"DataType": "Number.int", "StringValue": "42"},
+        "raw": {"DataType": "Binary.png", "BinaryValue": "AP8Q"},
+    }
+    copied = rig.create_queue("copied.fifo")
+    want = []
+    for number in range(60):
+        message = Held(f"group-{number % 7}", f"id-{number}", f"snow ☃ {number}", attributes if number % 2 else {})
+        want.append(message)
+        rig.call(
+            "SendMessage",
+            QueueUrl=rig.url,
+            MessageBody=message.body,
+            MessageGroupId=message.message_group_id,
+            MessageDeduplicationId=message.deduplication_id,
+            MessageAttributes=message.attributes,
+        )
+    writer = rig.source().writeStream.format("sqsfifo").options(**sink_options(copied))
+    with running(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()) as query:
+        rig.drain(query)
+    assert in_groups(take_all(rig.server, copied)) == in_groups(want)
+
+
+def test_plain_maps_and_binary_bodies_are_taken(rig: Rig) -> None:
+    """A MAP<STRING, STRING> makes String attributes, NULL makes none, and bytes that are UTF-8 make a body."""
+    frame = rig.spark.sql(
+        "SELECT cast(body AS BINARY) AS body, 'g' AS messageGroupId, md5(body) AS messageDeduplicationId, "
+        "messageAttributes FROM VALUES ('grün', map('colour', 'blue', 'shape', 'round')), ('☃', NULL), ('x', map()) "
+        "AS t(body, messageAttributes)"
+    )
+    write(frame.coalesce(1), rig.url)
+    assert {each.body: each.attributes for each in take_all(rig.server, rig.url)} == {
+        "grün": {
+            "colour": {"DataType": "String", "StringValue": "blue"},
+            "shape": {"DataType": "String", "StringValue": "round"},
+        },
+        "☃": {},
+        "x": {},
+    }
+
+
+def test_one_group_for_all_rows_overrides_the_column(rig: Rig) -> None:
+    """With option `messageGroupId` the rows of a partition are one group, in their order."""
+    write(rows(rig.spark, 200, groups=10, partitions=1).select(COLUMNS), rig.url, messageGroupId="all")
+    assert_each_once_in_order(take_all(rig.server, rig.url), {"all": [f"row {n}" for n in range(200)]})
+
+
+def test_deduplication_by_content_sends_equal_bodies_once(rig: Rig) -> None:
+    """The queue's own ids are used, also where there is a column; of equal bodies the first stands in the queue."""
+    attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
+    url = rig.call("CreateQueue", QueueName="content.fifo", Attributes=attributes)["QueueUrl"]
+    frame = rows(rig.spark, 120, groups=6, partitions=1)
+    frame = frame.selectExpr("concat('row ', number % 60) AS body", "messageGroupId", "messageDeduplicationId")
+    write(frame, url, deduplication="content")
+    held = take_all(rig.server, url)
+    assert_each_once_in_order(held, expected(60, groups=6))
+    assert {each.deduplication_id for each in held} == {sha256(each.body.encode()).hexdigest() for each in held}
+
+
+def in_groups(held: list[Held]) -> dict[str, list[Held]]:
+    groups: defaultdict[str, list[Held]] = defaultdict(list)
+    for each in held:
+        groups[each.message_group_id].append(each)
+    return dict(groups)
