@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext, TaskContext
-from pyspark.sql import SparkSession
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
+
+from tests.spark.apps.two_hosts import start_session
 
 URL, HOME = sys.argv[1], Path(sys.argv[2])
 
@@ -78,45 +79,8 @@ def make_source(home: str) -> type[DataSource]:
     return StallingSource
 
 
-def start_cluster() -> str:
-    """Start Spark's standalone cluster in this JVM, with a worker on each of two hosts, and return its URL.
-
-    Spark makes no speculative copy in local mode, and none on the host where the first attempt runs: `local-cluster`
-    has one host. Linux answers to all of 127.0.0.0/8.
-    """
-    SparkContext._ensure_initialized()
-    jvm, gateway = SparkContext._jvm, SparkContext._gateway
-    assert jvm is not None
-    assert gateway is not None
-    deploy = jvm.org.apache.spark.deploy
-    conf = jvm.org.apache.spark.SparkConf()
-    master = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)._1()
-    url = f"spark://127.0.0.1:{master.address().port()}"
-    urls = gateway.new_array(jvm.java.lang.String, 1)
-    urls[0] = url
-    for number, host in enumerate(("127.0.0.1", "127.0.0.2"), 1):
-        option = jvm.scala.Option
-        deploy.worker.Worker.startRpcEnvAndEndpoint(
-            host, 0, 0, 2, 512, urls, str(HOME / "work"), option.apply(number), conf, option.empty()
-        )
-    return url
-
-
 def main() -> None:
-    spark = (
-        SparkSession.builder.master(start_cluster())
-        .config("spark.executor.memory", "512m")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(HOME / "local"))
-        .config("spark.speculation", "true")
-        .config("spark.speculation.interval", "100ms")
-        .config("spark.speculation.quantile", "0.25")
-        .config("spark.speculation.multiplier", "1.1")
-        .config("spark.speculation.minTaskRuntime", "200ms")
-        .getOrCreate()
-    )
+    spark = start_session(HOME)
     spark.dataSource.register(make_source(str(HOME)))
     query = (
         spark.readStream.format("stalling")

@@ -1,0 +1,86 @@
+"""Write files into queues with tasks that say where they run, so that a test can kill them.
+
+Arguments: directory, master, then jobs as JSON, done one after another: {"mode": "stream" or "batch", "options": {...}}.
+The directory holds `files`, and gets `checkpoint` and `writers`: there each attempt at a partition has a file as long
+as it writes, called `<partition>-<attempt>-<process id>`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from tests.spark.sink import COLUMNS, SCHEMA, file_stream, to_the_end
+
+HOME, MASTER = Path(sys.argv[1]), sys.argv[2]
+FILES = 8
+
+
+def make_sink(writers: str) -> type[DataSource]:
+    """Return the sink whose attempts have files in `writers`. A function, so that cloudpickle carries it by value."""
+    from sqs_fifo_spark.datasource import SqsFifoDataSource
+
+    def told(writer: Any) -> Any:
+        class Telling(type(writer)):  # type: ignore[misc]
+            def write(self, iterator: Iterator[Any]) -> Any:
+                import os
+
+                context = TaskContext.get()
+                assert context is not None
+                told = Path(writers, f"{context.partitionId()}-{context.attemptNumber()}-{os.getpid()}")
+                told.touch()
+                try:
+                    return super().write(iterator)
+                finally:
+                    told.unlink(missing_ok=True)
+
+        writer.__class__ = Telling
+        return writer
+
+    class TellingSink(SqsFifoDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "telling"
+
+        def writer(self, schema: StructType, overwrite: bool) -> Any:
+            return told(super().writer(schema, overwrite))
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+            return told(super().streamWriter(schema, overwrite))
+
+    return TellingSink
+
+
+def main() -> None:
+    spark = (
+        SparkSession.builder.master(MASTER)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(HOME / "local"))
+        .config("spark.sql.files.minPartitionNum", FILES)
+        .getOrCreate()
+    )
+    (HOME / "writers").mkdir()
+    spark.dataSource.register(make_sink(str(HOME / "writers")))
+    for job in map(json.loads, sys.argv[3:]):
+        if job["mode"] == "batch":
+            frame = spark.read.schema(SCHEMA).parquet(str(HOME / "files")).select(COLUMNS)
+            frame.write.format("telling").options(**job["options"]).mode("append").save()
+        else:
+            stream = file_stream(spark, HOME / "files", files=FILES).select(COLUMNS)
+            writer = stream.writeStream.format("telling").options(**job["options"])
+            to_the_end(writer.option("checkpointLocation", str(HOME / "checkpoint")))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

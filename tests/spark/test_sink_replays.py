@@ -1,0 +1,256 @@
+"""What is written twice, by whatever dies or is run again, stands in the queue once; and where it cannot, how often."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import DataFrame
+
+from sqs_fifo_spark import in_group_order
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.local import Event, LocalQueueServer
+from tests.crash.processes import look
+from tests.helpers import wait_until
+from tests.spark.sink import (
+    COLUMNS,
+    DEADLINE_S,
+    Held,
+    assert_each_once_in_order,
+    audit,
+    expected,
+    file_stream,
+    forget_commit,
+    group_of,
+    one_file_a_partition,
+    sink_options,
+    take_all,
+    to_the_end,
+    write,
+    write_all,
+    write_files,
+)
+from tests.spark.support import LONG_S, Rig, run_app, start_app
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT, GROUPS = 4_000, 100
+FILES = 8
+SQS_REMEMBERS_S = 300.0
+LATER_S = 600.0
+CALLS, ENTRIES = 8, 10
+"""The calls that a task has under way at once, and the rows of each: all that a replay may double."""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The time of the queue in `late_rig`."""
+    return ManualClock()
+
+
+@pytest.fixture
+def late_rig(spark: SparkSession, clock: ManualClock, tmp_path: Path) -> Iterator[Rig]:
+    """A rig whose queue forgets what was sent when the test turns `clock`, and not before."""
+    with LocalQueueServer(clock=clock) as server:
+        yield Rig(spark, server, tmp_path)
+
+
+def pass_time(rig: Rig, clock: ManualClock, seconds: float) -> None:
+    rig.server.run(lambda model: clock.advance(seconds))
+
+
+class Killer:
+    """Kills processes at the moment at which the queue has stored a message, so that its sender is never answered."""
+
+    def __init__(self, rig: Rig, kill: Callable[[], None], *moments: int) -> None:
+        """Call `kill` when as many messages as each of `moments` says have been sent."""
+        self.sent = 0
+        self._kill = kill
+        self._moments = set(moments)
+        rig.server.run(lambda model: model.on_event(self._see))
+
+    def _see(self, event: Event) -> None:
+        if event.kind == "sent":
+            self.sent += 1
+            if self.sent in self._moments:
+                self._kill()
+
+
+def kill_writers(home: Path, killed: list[str]) -> None:
+    """Kill all Python workers that write at the moment, and note which partitions and attempts they wrote."""
+    for told in (home / "writers").iterdir():
+        partition, attempt, pid = told.name.split("-")
+        told.unlink(missing_ok=True)
+        if look(int(pid)) is not None:
+            os.kill(int(pid), signal.SIGKILL)
+            killed.append(f"{partition}-{attempt}")
+
+
+def calls(rig: Rig) -> int:
+    return rig.server.requests.counts().get("SendMessageBatch", 0)
+
+
+# Tasks
+
+
+def test_tasks_killed_in_mid_partition_are_retried_and_each_row_comes_once(rig: Rig, tmp_path: Path) -> None:
+    """SIGKILL to the Python workers while their calls are unanswered, three times in a stream and in a batch write."""
+    write_files(tmp_path / "files", COUNT, GROUPS, files=FILES)
+    killed: list[str] = []
+    moments = [at for mode in (0, COUNT) for at in (mode + 300, mode + 1_500, mode + 2_700)]
+    Killer(rig, lambda: kill_writers(tmp_path, killed), *moments)
+    batch = rig.create_queue("batch.fifo")
+    jobs = [
+        {"mode": "stream", "options": sink_options(rig.url)},
+        {"mode": "batch", "options": sink_options(batch, journalLocation=tmp_path / "journal")},
+    ]
+    log = run_app("sink_from_files.py", tmp_path, "local[2,4]", *map(json.dumps, jobs), log=tmp_path / "log.txt")
+    assert len(killed) >= len(moments), log[-3000:]
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+    assert_each_once_in_order(take_all(rig.server, batch), expected(COUNT, GROUPS))
+
+
+def test_a_slow_task_and_its_speculative_copy_send_each_row_once(rig: Rig, tmp_path: Path) -> None:
+    """Both attempts at a partition send at once, and neither overtakes the other within a group."""
+    write_files(tmp_path / "files", COUNT, GROUPS, files=FILES)
+    duplicates: list[Event] = []
+    rig.server.run(
+        lambda model: model.on_event(lambda event: duplicates.append(event) if event.kind == "duplicate" else None)
+    )
+    options = json.dumps(sink_options(rig.url, journalLocation=tmp_path / "journal"))
+    log = run_app("sink_speculation.py", tmp_path, options, log=tmp_path / "log.txt", SPARK_LOCAL_IP="127.0.0.1")
+    assert not list(tmp_path.glob("never-*")), f"Spark did not speculate: {log[-3000:]}"
+    assert (tmp_path / "copied").exists()
+    assert duplicates, "the copies did not send the same rows"
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+
+
+# Micro-batches
+
+
+def run_twice(rig: Rig, clock: ManualClock, after_s: float, **options: object) -> tuple[list[Held], int]:
+    """Stream two waves of rows, run the second micro-batch once more after `after_s`, and return what the queue holds.
+
+    The second number is how many calls the replay made.
+    """
+    write_files(rig.home / "files", COUNT, GROUPS, files=FILES, waves=2)
+    checkpoint = rig.home / "checkpoint"
+    with one_file_a_partition(rig.spark, FILES):
+        frame = file_stream(rig.spark, rig.home / "files", files=FILES).select(COLUMNS)
+        write_all(frame, rig.url, checkpoint, **options)
+        forget_commit(checkpoint, 1)
+        pass_time(rig, clock, after_s)
+        before = calls(rig)
+        write_all(frame, rig.url, checkpoint, **options)
+    assert (checkpoint / "commits" / "1").exists()
+    return take_all(rig.server, rig.url), calls(rig) - before
+
+
+def test_with_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_sends_nothing(
+    late_rig: Rig, clock: ManualClock
+) -> None:
+    """SQS has forgotten the rows, and the journal has not."""
+    held, replayed = run_twice(late_rig, clock, LATER_S, journalLocation=late_rig.journal)
+    assert_each_once_in_order(held, expected(COUNT, GROUPS))
+    assert replayed == 0
+
+
+def test_without_a_journal_a_micro_batch_that_runs_again_within_five_minutes_doubles_nothing(
+    late_rig: Rig, clock: ManualClock
+) -> None:
+    """SQS recognises every row, up to the last second."""
+    held, replayed = run_twice(late_rig, clock, SQS_REMEMBERS_S - 1)
+    assert_each_once_in_order(held, expected(COUNT, GROUPS))
+    assert replayed >= COUNT / 2 / ENTRIES
+
+
+def test_without_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_comes_twice(
+    late_rig: Rig, clock: ManualClock
+) -> None:
+    """As documented: its rows stand behind all that was sent before, in their order, and nothing else is doubled."""
+    held, _ = run_twice(late_rig, clock, LATER_S)
+    found: dict[str, list[str]] = {}
+    for each in held:
+        found.setdefault(each.message_group_id, []).append(each.body)
+    once = expected(COUNT, GROUPS)
+    half = COUNT // GROUPS // 2
+    assert found == {group: bodies + bodies[half:] for group, bodies in once.items()}
+
+
+def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(late_rig: Rig, clock: ManualClock) -> None:
+    """What was sent is known by its content, not by partition and row number; batch writes find it by Spark's ids."""
+    rig, checkpoint = late_rig, late_rig.home / "checkpoint"
+    write_files(rig.home / "files", COUNT, GROUPS, files=FILES, waves=2)
+    seen: list[tuple[int, int]] = []
+
+    def run(partitions: int) -> None:
+        def write_batch(frame: DataFrame, batch_id: int) -> None:
+            seen.append((batch_id, partitions))
+            ordered = in_group_order(frame, order_by="number", num_partitions=partitions)
+            write(ordered.select(COLUMNS), rig.url, journalLocation=rig.journal)
+
+        stream = file_stream(rig.spark, rig.home / "files", files=FILES).writeStream.foreachBatch(write_batch)
+        to_the_end(stream.option("checkpointLocation", str(checkpoint)))
+
+    run(3)
+    forget_commit(checkpoint, 1)
+    pass_time(rig, clock, LATER_S)
+    before = calls(rig)
+    run(5)
+    assert seen == [(0, 3), (1, 3), (1, 5)]
+    assert calls(rig) == before
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+
+
+def test_a_micro_batch_killed_in_the_middle_and_resumed_after_ten_minutes_doubles_what_was_not_recorded(
+    late_rig: Rig, clock: ManualClock
+) -> None:
+    """SIGKILL to all while calls are unanswered: at most 80 rows of a task come twice, right behind themselves.
+
+    A group's next row waits for the record of the one before, so each group has one such row at most.
+    """
+    rig, home = late_rig, late_rig.home
+    write_files(home / "files", COUNT, GROUPS, files=FILES)
+    options = sink_options(rig.url, journalLocation=rig.journal)
+    killed: list[str] = []
+    pids: list[int] = []
+
+    def kill_all() -> None:
+        pids.extend(int(told.name.split("-")[2]) for told in (home / "writers").iterdir())
+        kill_writers(home, killed)
+        os.killpg(process.pid, signal.SIGKILL)
+
+    killer = Killer(rig, kill_all, COUNT // 3)
+    job = json.dumps({"mode": "stream", "options": options})
+    process = start_app("sink_from_files.py", home, "local[2]", job, log=home / "log.txt")
+    try:
+        status = process.wait(DEADLINE_S)
+    finally:
+        process.kill()
+    assert status == -signal.SIGKILL, (home / "log.txt").read_text(errors="replace")[-4000:]
+    assert killed
+    wait_until(lambda: not any(look(pid) for pid in pids), LONG_S, "nobody sends any more")
+    assert COUNT // 3 <= killer.sent < COUNT
+    assert not (home / "checkpoint" / "commits" / "0").exists()
+
+    pass_time(rig, clock, LATER_S)
+    with one_file_a_partition(rig.spark, FILES):
+        frame = file_stream(rig.spark, home / "files", files=FILES).select(COLUMNS)
+        write_all(frame, rig.url, home / "checkpoint", journalLocation=rig.journal)
+    outcome = audit(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+    assert (outcome.lost, outcome.unknown, outcome.misplaced) == ([], [], []), str(outcome)
+    numbers = [int(body.removeprefix("row ")) for body, count in outcome.repeats.items() for _ in range(count)]
+    # The call that was killed had been obeyed, so it is there; and no other than those under way.
+    assert numbers
+    by_group = Counter(group_of(number, GROUPS) for number in numbers)
+    assert set(by_group.values()) == {1}, by_group
+    by_task = Counter(number % GROUPS % FILES for number in numbers)
+    assert len(by_task) <= len(killed), (by_task, killed)
+    assert max(by_task.values()) <= CALLS * ENTRIES, by_task
