@@ -6,6 +6,7 @@ from collections import defaultdict
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame
 
 from sqs_fifo_spark import in_group_order
@@ -57,6 +58,17 @@ def test_rows_scattered_over_partitions_are_brought_in_order_in_foreach_batch(ri
 
     stream = file_stream(rig.spark, tmp_path / "files").writeStream.foreachBatch(write_batch)
     query = to_the_end(stream.option("checkpointLocation", str(tmp_path / "checkpoint")))
+    assert len(micro_batches(query)) == 2
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_rows_scattered_over_partitions_are_brought_in_order_in_a_stream(rig: Rig, tmp_path: Path) -> None:
+    """`in_group_order` serves a streaming frame too, which Spark itself does not sort."""
+    write_files(tmp_path / "files", 2_000, groups=50, waves=2)
+    scattered = file_stream(rig.spark, tmp_path / "files").repartition(5, "number")
+    frame = in_group_order(scattered, order_by="number", num_partitions=3).select(COLUMNS)
+    query = write_all(frame, rig.url, tmp_path / "checkpoint")
     assert len(micro_batches(query)) == 2
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
 

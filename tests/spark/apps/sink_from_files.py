@@ -1,6 +1,6 @@
 """Write files into queues with tasks that say where they run, so that a test can kill them.
 
-Arguments: directory, master, then jobs as JSON, done one after another: {"mode": "stream" or "batch", "options": {...}}.
+Arguments: directory, master, then jobs as JSON, which are done in turn: {"mode": "stream" or "batch", "options": {}}.
 The directory holds `files`, and gets `checkpoint` and `writers`: there each attempt at a partition has a file as long
 as it writes, called `<partition>-<attempt>-<process id>`.
 """

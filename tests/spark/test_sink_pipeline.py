@@ -1,0 +1,72 @@
+"""From queue to queue through kills: each message once, in order, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from sqs_fifo_spark.local import Event
+from tests.helpers import wait_until
+from tests.spark.sink import DEADLINE_S, assert_each_once_in_order, group_of, take_all
+from tests.spark.support import Rig, start_app
+
+COUNT, GROUPS = 20_000, 400
+MOMENTS = [("sent", 700), ("received", 2_500), ("deleted", 1_500), ("sent", 2_300), ("deleted", 3_000)]
+"""When each run is killed: when so many messages were sent to the second queue, or received or deleted in the first."""
+VISIBILITY_S = 6
+
+
+def test_a_pipeline_killed_five_times_moves_each_of_20_000_messages_once_and_in_order(rig: Rig, tmp_path: Path) -> None:
+    """SIGKILL to driver and JVM while tasks send, while they receive, and while the source deletes.
+
+    Each time the server kills them in the middle of a call that it has obeyed, so its answer never comes.
+    """
+    rig.send(COUNT, GROUPS)
+    target = rig.create_queue("target.fifo")
+    running: list[subprocess.Popen[bytes]] = []
+    moment: list[tuple[str, int]] = []
+    seen = 0
+
+    def kill_at_the_moment(event: Event) -> None:
+        nonlocal seen
+        if moment and event.kind == moment[0][0]:
+            seen += 1
+            if seen == moment[0][1]:
+                moment.clear()
+                os.killpg(running[-1].pid, signal.SIGKILL)
+
+    rig.server.run(lambda model: model.on_event(kill_at_the_moment))
+
+    def start() -> subprocess.Popen[bytes]:
+        log = tmp_path / f"log-{len(running)}.txt"
+        options = [f"visibilityTimeoutSeconds={VISIBILITY_S}", "waitTimeSeconds=1"]
+        running.append(start_app("pipeline.py", tmp_path, rig.url, target, *options, log=log))
+        return running[-1]
+
+    def output() -> str:
+        return (tmp_path / f"log-{len(running) - 1}.txt").read_text(errors="replace")[-4000:]
+
+    try:
+        for kind, number in MOMENTS:
+            seen, moment[:] = 0, [(kind, number)]
+            process = start()
+            assert process.wait(DEADLINE_S) == -signal.SIGKILL, output()
+            assert rig.depth() != (0, 0), f"nothing was left when {number} were {kind}"
+        process = start()
+
+        def is_moved() -> bool:
+            assert process.poll() is None, output()
+            return rig.depth() == (0, 0)
+
+        wait_until(is_moved, DEADLINE_S, "the first queue is empty")
+    finally:
+        for process in running:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    want: dict[str, list[str]] = {}
+    for number in range(COUNT):
+        want.setdefault(group_of(number, GROUPS), []).append(f"BODY {number}")
+    assert_each_once_in_order(take_all(rig.server, target), want)
