@@ -99,7 +99,7 @@ class SentRecord:
         # `_looking` is held during a look: who finds the last one old waits for the one that is under way.
         self._looking = threading.Lock()
         self._looked_at: float | None = None
-        self._seen: set[str] = set()
+        self._seen: set[str] = set()  # objects that need not be read, or not again
         self._sent: set[bytes] = set()  # only ever added to, by whoever holds `_looking`
         # `_changed` guards `_next`, `_is_putting`, `_own` and `_recorded`; nothing is written while it is held.
         self._changed = threading.Condition()
@@ -159,6 +159,7 @@ class SentRecord:
         with self._changed:
             self._own.append(name)
             self._recorded += data
+        self._seen.add(name)  # these rows were this attempt's, which does not come to them again
         return name
 
     def _read(self, name: str) -> bool:
