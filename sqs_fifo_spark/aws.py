@@ -38,12 +38,20 @@ class ClientConfig:
     external_id: str | None = field(repr=False)
 
 
-@functools.cache
+_building = threading.Lock()
+
+
 def sqs_client(config: ClientConfig, wait_time_s: int = 0) -> Any:
     """Return this process's client for `config`, whose long polls last up to `wait_time_s` seconds.
 
     Thread-safe to use. Retries are off: `retry` has the only policy.
     """
+    with _building:  # threads that begin together build one
+        return _build_client(config, wait_time_s)
+
+
+@functools.cache
+def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     session = botocore.session.get_session()
     if config.role_arn:
         session._credentials = _assumed_role(session, config)
@@ -77,16 +85,13 @@ def _assumed_role(session: botocore.session.Session, config: ClientConfig) -> De
     return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
-_forget = sqs_client.cache_clear
-
-
 def forget_clients() -> None:
     """Let the next call build its client anew, with the credentials that the AWS chain gives then.
 
     A provider that expires renews them by itself; a file of credentials is read once for each client, and Spark's
     workers live longer than what stands in it.
     """
-    _forget()
+    _build_client.cache_clear()
 
 
 class S3Credentials:
@@ -147,4 +152,10 @@ def without_sdk_logs() -> Iterator[None]:
         _FILTER.active.depth -= 1
 
 
-os.register_at_fork(after_in_child=sqs_client.cache_clear)
+def _begin_process() -> None:
+    global _building
+    _building = threading.Lock()  # some thread of the parent may hold the old one
+    _build_client.cache_clear()
+
+
+os.register_at_fork(after_in_child=_begin_process)

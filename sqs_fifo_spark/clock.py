@@ -26,6 +26,10 @@ class Clock(Protocol):
         """Return True as soon as `event` is set, or False after `timeout_s`."""
 
 
+# Linux's plain one stands still while the machine is suspended, when SQS's does not.
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 class SystemClock:
     """The machine's own time."""
 
@@ -33,7 +37,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_MONOTONIC)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -6,8 +6,6 @@ a stream is really read or written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -20,9 +18,6 @@ from pyspark.sql.types import StructType
 from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
 from sqs_fifo_spark.schema import SCHEMA
-
-if TYPE_CHECKING:
-    from sqs_fifo_spark.sink import SinkPlan
 
 
 class SqsFifoDataSource(DataSource):
@@ -58,16 +53,11 @@ class SqsFifoDataSource(DataSource):
                 "output mode 'complete' writes the whole result anew each time, but messages can only be added to a "
                 "queue. Use output mode 'append', or 'update' to send what has changed."
             )
-        return SqsFifoStreamWriter(self._plan(schema), schema)
+        return SqsFifoStreamWriter(parse_sink_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from sqs_fifo_spark.writer import SqsFifoWriter
 
         if overwrite:
             raise UnsupportedWriteError("messages can only be added to a queue: use mode('append').")
-        return SqsFifoWriter(self._plan(schema))
-
-    def _plan(self, schema: StructType) -> SinkPlan:
-        from sqs_fifo_spark.writer import plan_write
-
-        return plan_write(parse_sink_options(self.options), schema)
+        return SqsFifoWriter(parse_sink_options(self.options), schema)

@@ -6,6 +6,8 @@
     epochs/00000000000000000042/spare-<writer>   what an attempt received that did not become a segment
     ledger/00000000000000000041.json             epoch 41 is committed; what of it is not finished
 
+A sink's journal has the same identity; what else stands there, `sent_record` says.
+
 Contract. Every object is put if absent and never changed. A partition's content is its segment: the first
 writer's. Epochs up to the highest ledger are committed: their objects are dropped, but for those that the ledger still
 refers to. A leftover of a task may put one there again, which goes with the next commit; nobody takes it for content,
@@ -67,7 +69,7 @@ class Journal:
         if identity.get("queueArn") != queue_arn:
             raise JournalMismatchError(
                 f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
-                f"'{queue_arn}'. Each query needs a journalLocation of its own."
+                f"'{queue_arn}'. Give each its own journalLocation."
             )
         journal_id = identity.get("journal")
         if not isinstance(journal_id, str) or not _IDENTIFIER.fullmatch(journal_id):
@@ -84,7 +86,7 @@ class Journal:
         data = store.get(_IDENTITY)
         if data is None or parse_json(data, _IDENTITY).get("journal") != journal_id:
             raise JournalUnavailableError(
-                f"this executor does not find the driver's journal at '{store.location}', so it receives nothing. "
+                f"this executor does not find the driver's journal at '{store.location}', so it does nothing. "
                 "journalLocation must be one place that driver and all executors share."
             )
         return cls(store, journal_id)

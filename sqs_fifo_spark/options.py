@@ -221,7 +221,7 @@ SINK = OptionTable(
         *_CONNECTION,
     ),
     required=("queue_url",),
-    added_by_spark=("path", "checkpointlocation", "queryname"),
+    added_by_spark=("checkpointlocation", "queryname"),
 )
 
 

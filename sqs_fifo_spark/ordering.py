@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from sqs_fifo_spark.errors import SchemaError
 
 _GROUP = "messageGroupId"
 _ROWS_AT_ONCE = 10_000
+_SORT_DIRECTION = re.compile(r"(?:ASC|DESC) NULLS (?:FIRST|LAST)'>$")
+_SORTED_ALIKE = (BooleanType, NumericType, StringType, BinaryType, DateType, TimestampType, TimestampNTZType)
 _KEY = "_in_group_order_{}"
 
 
@@ -26,8 +38,8 @@ def in_group_order(
     holds a whole partition of the micro-batch, and `order_by` must be ascending. The order is that within a
     micro-batch; from one to the next it is the stream's. Rows that are equal in `order_by` have none.
 
-    Raises SchemaError without a column `messageGroupId`: rows that all go to one group need one partition, as
-    `df.coalesce(1)` gives it.
+    Raises SchemaError for a key that is not there or cannot be sorted by, and without a column `messageGroupId`: rows
+    that all go to one group need one partition, as `df.coalesce(1)` gives it.
     """
     if _GROUP not in df.columns:
         raise SchemaError(
@@ -35,6 +47,8 @@ def in_group_order(
             "df.coalesce(1) and sort within partitions."
         )
     keys = [order_by] if isinstance(order_by, (str, Column)) else list(order_by)
+    if not keys:
+        raise SchemaError("'order_by' is empty; name the column, or columns, that rows of a group are sorted by.")
     by_group = df.repartition(_GROUP) if num_partitions is None else df.repartition(num_partitions, _GROUP)
     if not df.isStreaming:
         return by_group.sortWithinPartitions(*keys)
@@ -43,9 +57,22 @@ def in_group_order(
     names: list[str] = []
     for key in keys:
         column = F.col(key) if isinstance(key, str) else key
+        if _SORT_DIRECTION.search(str(column)):
+            raise SchemaError(
+                "'order_by' has a sort direction, but in a streaming frame the order is ascending, nulls first. Leave "
+                "it out, or call in_group_order inside foreachBatch."
+            )
         for value in (column.isNotNull(), column):
             names.append(_KEY.format(len(names)))
             keyed = keyed.withColumn(names[-1], value)
+
+    for name in names:
+        kind = keyed.schema[name].dataType
+        if not isinstance(kind, _SORTED_ALIKE) or (isinstance(kind, StringType) and kind != StringType()):
+            raise SchemaError(
+                f"'order_by' has the type {kind.simpleString()}, by which Spark and Arrow sort in different ways. In a "
+                "streaming frame, order by numbers, times, strings or binaries, or call in_group_order in foreachBatch."
+            )
 
     def in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         partition = list(batches)

@@ -121,7 +121,7 @@ def _checked(row: int, form: RowForm, body: Any, group: Any, deduplication_id: A
             f"it has {size:,} bytes with its attributes, and the queue takes at most {form.max_message_bytes:,} "
             "(its MaximumMessageSize)",
         )
-    return Outgoing(row, group, entry, size, _digest(group, told))
+    return Outgoing(row, group, entry, size, _digest("id" if form.by_column else "body", group, told))
 
 
 def _body(row: int, body: Any) -> str:
@@ -189,6 +189,6 @@ def _name(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-def _digest(group: str, told: str) -> bytes:
-    # A group never holds a line break, so no two pairs give the same bytes.
-    return hashlib.sha256(f"{group}\n{told}".encode()).digest()
+def _digest(kind: str, group: str, told: str) -> bytes:
+    # Neither kind nor group holds a line break, so nothing else gives the same bytes.
+    return hashlib.sha256(f"{kind}\n{group}\n{told}".encode()).digest()

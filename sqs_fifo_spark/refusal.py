@@ -22,9 +22,18 @@ _DENIED = frozenset(
         "InvalidSecurity",
         "KmsAccessDenied",
         "KMS.AccessDeniedException",
+        "KmsDisabled",
+        "KMS.DisabledException",
+        "KmsInvalidKeyUsage",
+        "KMS.InvalidKeyUsageException",
+        "KmsInvalidState",
+        "KMS.InvalidStateException",
+        "KmsNotFound",
+        "KMS.NotFoundException",
         "KmsOptInRequired",
         "MissingAuthenticationToken",
         "OptInRequired",
+        "RequestExpired",
         "SignatureDoesNotMatch",
         "UnauthorizedOperation",
     }
@@ -53,6 +62,28 @@ _TRANSIENT = frozenset(
         "Unavailable",
     }
 )
+
+
+_ABOUT_MESSAGES = frozenset(
+    {
+        "BatchRequestTooLong",
+        "InvalidAttributeValue",
+        "InvalidMessageContents",
+        "InvalidParameterValue",
+        "MissingParameter",
+    }
+)
+
+
+class MessageRefusedError(QueueRequestError):
+    """SQS does not take a message of the call, for what it is. `code` is AWS's."""
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class LostHoldError(QueueRequestError):
@@ -100,4 +131,7 @@ def error_of(
         or "total visibilitytimeout" in text
     ):
         return LostHoldError(said)
-    return QueueRequestError(f"SQS refused {said}. The request cannot succeed as it is; it had no effect.")
+    refused = f"SQS refused {said}. The request cannot succeed as it is; it had no effect."
+    if code.rpartition(".")[2] in _ABOUT_MESSAGES:
+        return MessageRefusedError(refused, code)
+    return QueueRequestError(refused)

@@ -6,17 +6,26 @@ there is one, says so. So no answer, refusal or crash can put a row before an ea
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
 from sqs_fifo_spark.calls import MAX_CALL_BYTES, MAX_ENTRIES
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.outgoing import Outgoing
 from sqs_fifo_spark.sent_record import Record
-from sqs_fifo_spark.sink_queue import SinkQueue, StoppedError
+from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue, StoppedError
 
-SEND_BUDGET_S = 180.0
-"""How long after a look at the record a row is tried. SQS knows for 300 s a row that any attempt has sent."""
+SEND_BUDGET_S = 100.0
+"""How long after a look at the record a row is tried."""
+CONFIRM_BUDGET_S = 75.0
+"""How long after the last try its answer and its record may take.
+
+SQS knows for 300 s a row that it has taken. An attempt that looks just before another's record is written sends the row
+SEND_BUDGET_S and one call later at the latest: 290 s after the other's look, as calls end within 15 s.
+"""
 CALLS = 8
 """Calls that one task has under way at once."""
 MAX_BUFFERED_ROWS = 10_000
@@ -30,13 +39,15 @@ class Sender:
     Runs on an executor. One thread adds rows; nothing is sent any more once `finish` or `stop` has returned.
     """
 
-    def __init__(self, queue: SinkQueue, record: Record) -> None:
+    def __init__(self, queue: SinkQueue, record: Record, clock: Clock) -> None:
         self._queue = queue
         self._record = record
+        self._clock = clock
         self._stopped = threading.Event()
         # `_changed` guards all that follows; no call is made while it is held.
         self._changed = threading.Condition()
         self._waiting: dict[str, deque[Outgoing]] = {}  # of all groups that have a row here or under way
+        self._last: dict[str, int] = {}  # sequence numbers of groups in `_waiting`
         self._ready: deque[str] = deque()  # groups with rows, none of them under way
         self._rows = 0
         self._bytes = 0
@@ -44,6 +55,8 @@ class Sender:
         self._threads: list[threading.Thread] = []
         self.sent = 0
         """Rows that SQS has confirmed."""
+        self.equal = 0
+        """How many of them it has, as far as can be told, taken for equal to an earlier one of their group."""
 
     def add(self, rows: Iterable[Outgoing]) -> None:
         """Take rows, in order; return when there is room for more. Raises what any row or call has met."""
@@ -99,7 +112,8 @@ class Sender:
                 self._release(row for row, known in zip(rows, is_known, strict=True) if known)
                 missing = [row for row, known in zip(rows, is_known, strict=True) if not known]
                 if missing:
-                    self._queue.send(missing, self._confirm, stopped=self._stopped, deadline=deadline)
+                    confirm = functools.partial(self._confirm, deadline + CONFIRM_BUDGET_S)
+                    self._queue.send(missing, confirm, stopped=self._stopped, deadline=deadline)
         except StoppedError:
             return  # whoever set it knows why
         except Exception as error:
@@ -123,10 +137,22 @@ class Sender:
                 rows.append(self._waiting[self._ready.popleft()].popleft())
             return rows
 
-    def _confirm(self, rows: list[Outgoing]) -> None:
+    def _confirm(self, deadline: float, confirmed: list[Confirmed]) -> None:
         with self._changed:
-            self.sent += len(rows)
+            self.sent += len(confirmed)
+            for each in confirmed:
+                # Numbers rise within a group, also when a replay is told those of the first time.
+                if each.sequence_number is not None:
+                    last = self._last.get(each.row.group, -1)
+                    self.equal += each.sequence_number <= last
+                    self._last[each.row.group] = max(last, each.sequence_number)
+        rows = [each.row for each in confirmed]
         self._record.add(row.digest for row in rows)
+        if self._clock.monotonic() > deadline:
+            raise JournalUnavailableError(
+                "the record of what was sent took so long that another attempt may have sent the same rows anew, so "
+                "this one stops before it sends what follows them."
+            )
         self._release(rows)
 
     def _release(self, rows: Iterable[Outgoing]) -> None:
@@ -139,4 +165,5 @@ class Sender:
                     self._ready.append(row.group)
                 else:
                     del self._waiting[row.group]
+                    self._last.pop(row.group, None)
             self._changed.notify_all()

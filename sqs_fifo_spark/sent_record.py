@@ -27,13 +27,18 @@ KEPT_BATCHES = 100
 """How many micro-batches are remembered. Spark's checkpoint remembers as many, unless told otherwise."""
 FORGET_EVERY = 20
 """How many more are remembered until the oldest are forgotten, all at once."""
+MERGE_AT = 64
+"""How many objects a task leaves before it makes one of them: a replay reads them one by one."""
 KEPT_MS = 7 * 86_400_000
 """How long a batch write is remembered, from its beginning."""
-LOOK_AGAIN_S = 60.0
+LOOK_AGAIN_S = 30.0
 """How old a look at the record may be when a row's turn comes: other attempts send it too."""
 
 _DIGEST_LENGTH = hashlib.sha256().digest_size
 _BATCH_WRITES = "sent/batch-writes"
+_PAUSE_S = 0.1
+_FOLDER_NAME = re.compile(r"sent/[^/]+(?:/[^/]+)?/?")
+_OVER_NAME = re.compile(r"over/[^/]+/(\d+)")
 _SENT_NAME = re.compile(r"sent/[^/]+/(\d+)[^/]*/([^/-]+-\d+)-([0-9a-f]{64})")
 
 
@@ -101,25 +106,24 @@ class SentRecord:
         self._looked_at: float | None = None
         self._seen: set[str] = set()  # objects that need not be read, or not again
         self._sent: set[bytes] = set()  # only ever added to, by whoever holds `_looking`
-        # `_changed` guards `_next`, `_is_putting`, `_own` and `_recorded`; nothing is written while it is held.
+        # `_changed` guards `_next` and `_is_putting`; nothing is written while it is held.
         self._changed = threading.Condition()
         self._next = _Put()
         self._is_putting = False
-        self._own: list[str] = []
-        self._recorded = bytearray()
+        self._parts: list[tuple[str, bytes]] = []  # own objects, and their content, of whoever is putting
 
     def look(self) -> float:
         with self._looking:
-            now = self._clock.monotonic()
-            if self._looked_at is not None and now - self._looked_at <= LOOK_AGAIN_S:
-                return self._looked_at
-            # An object that is listed and then gone has been merged by its writer into one that a new list shows.
-            while not all(self._read(name) for name in self._store.list(self._folder)):
-                continue
-            # Last, because what is forgotten is marked before it is dropped: what the list misses has its mark here.
-            self._require_remembered()
-            self._looked_at = now
-            return now
+            while self._looked_at is None or self._clock.monotonic() - self._looked_at > LOOK_AGAIN_S:
+                began_at = self._clock.monotonic()
+                if not all(self._read(name) for name in _objects(self._store, self._folder)):
+                    # What is listed and then gone has been merged by its writer into what a new list shows.
+                    self._clock.sleep(_PAUSE_S)
+                    continue
+                # Last: what is forgotten is marked before it is dropped, so what the list misses has its mark here.
+                self._require_remembered()
+                self._looked_at = began_at  # if that is long ago already, the next round reads only what is new
+            return self._looked_at
 
     def is_sent(self, digest: bytes) -> bool:
         return digest in self._sent
@@ -136,7 +140,10 @@ class SentRecord:
                 self._is_putting, self._next = True, _Put()
         if is_ours:
             try:
-                self._put(b"".join(sorted(put.digests)))
+                data = b"".join(sorted(put.digests))
+                self._parts.append((self._put(data), data))
+                if len(self._parts) >= MERGE_AT:
+                    self._merge()
             except Exception as error:
                 put.error = error
             with self._changed:
@@ -146,19 +153,19 @@ class SentRecord:
             raise put.error
 
     def close(self) -> None:
-        """Leave one object instead of many."""
-        parts = list(self._own)
-        if len(parts) > 1:
-            whole = self._put(bytes(self._recorded))
-            self._store.delete(name for name in parts if name != whole)
+        if len(self._parts) > 1:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Make one object of many."""
+        whole = self._put(b"".join(data for _, data in self._parts))
+        self._store.delete([name for name, _ in self._parts if name != whole])
+        self._parts.clear()
 
     def _put(self, data: bytes) -> str:
         # Named by its content: one that is there already says the same, whoever put it.
         name = f"{self._folder}/{self._place}-{hashlib.sha256(data).hexdigest()}"
         self._store.put_if_absent(name, data)
-        with self._changed:
-            self._own.append(name)
-            self._recorded += data
         self._seen.add(name)  # these rows were this attempt's, which does not come to them again
         return name
 
@@ -202,29 +209,27 @@ def forget(store: Store, query: str, batch: int) -> None:
     over = batch - KEPT_BATCHES
     # First the mark, so that nobody takes what is dropped for what was never sent.
     store.put_if_absent(f"over/{query}/{over:020d}", b"")
-    store.delete([name for name in store.list(f"sent/{query}") if _batch_of(name) <= over])
+    store.delete([name for name in _objects(store, f"sent/{query}") if _number(name) <= over])
     store.delete(marks)
 
 
 def forget_batch_writes(store: Store, now: float) -> None:
     """Drop what batch writes outside of a stream have left that began long ago. Runs on the driver."""
     since_ms = int(now * 1000) - KEPT_MS
-    store.delete([name for name in store.list(_BATCH_WRITES) if _batch_of(name) < since_ms])
+    store.delete([name for name in _objects(store, _BATCH_WRITES) if _number(name) < since_ms])
 
 
-def _batch_of(name: str) -> int:
-    """Return the micro-batch, or the time in milliseconds, that the object's folder begins with."""
-    match = _SENT_NAME.fullmatch(name)
-    if match is None:
-        raise _damaged(name)
-    return int(match[1])
+def _objects(store: Store, folder: str) -> list[str]:
+    """Return the names of the objects below `folder`, without the empty ones that some tools make for folders."""
+    return [name for name in store.list(folder) if not _FOLDER_NAME.fullmatch(name)]
 
 
 def _number(name: str) -> int:
-    number = name.rpartition("/")[2]
-    if not number.isdecimal():
+    """Return the micro-batch, or the time in milliseconds, that an object's name tells."""
+    match = _SENT_NAME.fullmatch(name) or _OVER_NAME.fullmatch(name)
+    if match is None:
         raise _damaged(name)
-    return int(number)
+    return int(match[1])
 
 
 def _damaged(name: str) -> JournalCorruptError:

@@ -48,11 +48,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Sent:
-    """What one task has done: all of its `rows` are sent, of which the journal knew `known` before."""
+    """What one task has done: all of its `rows` are sent.
+
+    The journal knew `known` of them before; at least `equal` of the others SQS has taken for equal to earlier ones.
+    """
 
     place: Place
     rows: int
-    known: int
+    known: int = 0
+    equal: int = 0
 
 
 def prepare(options: SinkOptions, *, by_column: bool, queue: SinkQueue, store: Store | None, clock: Clock) -> SinkPlan:
@@ -102,8 +106,8 @@ def send_partition(
     parts = (part for batch in batches for part in _parts(batch))
     first = next(parts, None)
     if first is None:  # most partitions of a small shuffle: they cost no call
-        return Sent(place, rows=0, known=0)
-    sender = Sender(queue, _record(plan, place, store, clock))
+        return Sent(place, rows=0)
+    sender = Sender(queue, _record(plan, place, store, clock), clock)
     next_row = 1
     try:
         try:
@@ -122,7 +126,8 @@ def send_partition(
         ) from None
     except SqsFifoError as error:
         raise type(error)(f"{error} {sender.sent:,} rows of partition {place.partition} were sent.") from None
-    return Sent(place, rows=next_row - 1, known=next_row - 1 - sender.sent)
+    rows_sent = next_row - 1
+    return Sent(place, rows_sent, known=rows_sent - sender.sent, equal=sender.equal)
 
 
 def finish_write(store: Store | None, sent: Iterable[Sent], clock: Clock) -> None:
@@ -146,6 +151,10 @@ def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield the rows in parts small enough to be held several times over; rows of one part are checked together."""
-    rows = max(1, min(MAX_PART_ROWS, MAX_PART_BYTES * batch.num_rows // max(1, batch.nbytes)))
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+    start = 0
+    while start < batch.num_rows:
+        part = batch.slice(start, MAX_PART_ROWS)
+        while part.nbytes > MAX_PART_BYTES and part.num_rows > 1:
+            part = part.slice(0, part.num_rows // 2)
+        yield part
+        start += part.num_rows

@@ -6,17 +6,25 @@ A call never holds two rows of one group, so that whatever order SQS takes or re
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from sqs_fifo_spark.calls import QueueCalls
-from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
-from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.outgoing import Outgoing, RefusedRow
-from sqs_fifo_spark.refusal import error_of
+from sqs_fifo_spark.refusal import MessageRefusedError, error_of
 from sqs_fifo_spark.retry import retry_transient
 
 _OPERATION = "send_message_batch"
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A row that SQS has taken, or has taken for equal to one that it has; with that one's sequence number, if told."""
+
+    row: Outgoing
+    sequence_number: int | None
 
 
 class StoppedError(Exception):
@@ -26,13 +34,10 @@ class StoppedError(Exception):
 class SinkQueue(QueueCalls):
     """The queue as the sink sees it."""
 
-    def __init__(self, options: SinkOptions, clock: Clock) -> None:
-        super().__init__(options, clock)
-
     def send(
         self,
         rows: Sequence[Outgoing],
-        confirm: Callable[[list[Outgoing]], None],
+        confirm: Callable[[list[Confirmed]], None],
         *,
         stopped: threading.Event,
         deadline: float,
@@ -54,26 +59,34 @@ class SinkQueue(QueueCalls):
                 raise TransientQueueError(
                     f"{_OPERATION} on '{self._url}' was not made in time: this process stood still."
                 )
-            entries = [{"Id": str(index), **row.entry} for index, row in enumerate(pending)]
-            answer = self._call(_OPERATION, Entries=entries)
-            sent = {int(entry["Id"]) for entry in answer.get("Successful", ())}
-            tried, pending = pending, [row for index, row in enumerate(pending) if index not in sent]
+            tried = {str(index): row for index, row in enumerate(pending)}
+            answer = self._call(_OPERATION, Entries=[{"Id": key, **row.entry} for key, row in tried.items()])
+            sent = {told["Id"]: told for told in answer.get("Successful") or () if told.get("Id") in tried}
+            pending = [row for key, row in tried.items() if key not in sent]
             if sent:
-                confirm([row for index, row in enumerate(tried) if index in sent])
-            for failed in answer.get("Failed", ()):
-                code = str(failed["Code"])
+                confirm([Confirmed(tried[key], _sequence_number(told)) for key, told in sent.items()])
+            code = "no answer for some entries"
+            for failed in answer.get("Failed") or ():
+                row, code = tried.get(failed.get("Id")), str(failed.get("Code"))
                 error = error_of(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
-                if isinstance(error, QueueRequestError):
-                    raise RefusedRow(tried[int(failed["Id"])].row, f"SQS refuses it ({code})")
+                if isinstance(error, QueueRequestError) and row is not None:
+                    raise RefusedRow(row.row, f"SQS refuses it ({code})")
                 if not isinstance(error, TransientQueueError):
                     raise error
             if pending:
-                raise TransientQueueError(f"{_OPERATION} on '{self._url}': entries failed until the time was over.")
+                raise TransientQueueError(
+                    f"{_OPERATION} on '{self._url}': {code}, and again until the time to retry was over."
+                )
 
         try:
             retry_transient(call, clock=self._clock, budget_s=deadline - self._clock.monotonic())
-        except QueueRequestError as error:
+        except MessageRefusedError as error:
             if len(pending) == 1:
-                raise RefusedRow(pending[0].row, f"SQS refuses it ({error})") from None
+                raise RefusedRow(pending[0].row, f"SQS refuses it ({error.code})") from None
             for row in pending:  # it is one of them, and SQS does not tell which
                 self.send([row], confirm, stopped=stopped, deadline=deadline)
+
+
+def _sequence_number(told: Mapping[str, Any]) -> int | None:
+    number = str(told.get("SequenceNumber"))
+    return int(number) if number.isdecimal() else None

@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyspark.sql.datasource
@@ -19,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import OptionError
+from sqs_fifo_spark.errors import OptionError, SqsFifoError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink import Place, Sent, SinkPlan, finish_write, prepare, send_partition
 from sqs_fifo_spark.sink_queue import SinkQueue
@@ -44,40 +45,86 @@ class SentMessage(WriterCommitMessage):
     sent: Sent
 
 
-class SqsFifoWriter(DataSourceArrowWriter):
+class _PlannedWrite:
+    """What both writers have in common: options, and a plan that is made on the driver and used on executors."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """Raises SchemaError or OptionError. Makes no call: Spark builds writers to commit and to abort, too."""
+        self._options = options
+        self._schema = schema
+        self._by_column = uses_deduplication_column(schema, options)
+        self._plan: SinkPlan | SqsFifoError | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Look at queue and journal, for the tasks: Spark pickles a writer on the driver, and only for them to write.
+
+        What is wrong there the tasks raise, before anything else: an error raised here would lose its class.
+        """
+        if self._plan is None:
+            queue = SinkQueue(self._options, SYSTEM_CLOCK)
+            try:
+                store = _store(self._options)
+                self._plan = prepare(
+                    self._options, by_column=self._by_column, queue=queue, store=store, clock=SYSTEM_CLOCK
+                )
+            except SqsFifoError as error:
+                self._plan = error
+        return self.__dict__
+
+    def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
+        plan = self._plan
+        assert plan is not None
+        if isinstance(plan, SqsFifoError):
+            raise plan
+        queue = SinkQueue(plan.options, SYSTEM_CLOCK)
+        store = _store(plan.options)
+        return SentMessage(send_partition(plan, batches, place, queue=queue, store=store, clock=SYSTEM_CLOCK))
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+        sent = _told(messages)
+        rows, known, equal = (sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal"))
+        if known:
+            _log.warning(
+                "%s ran again: %d of its %d rows had been sent before, and were not sent twice.", what, known, rows
+            )
+        if equal:
+            _log.warning(
+                "%s: SQS took at least %d of its %d rows for equal to rows sent before, and did not add them. See "
+                "'deduplication'.",
+                what,
+                equal,
+                rows,
+            )
+        finish_write(_store(self._options), sent, SYSTEM_CLOCK)
+
+
+class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
     """Sends the rows of a batch write."""
 
-    def __init__(self, plan: SinkPlan) -> None:
-        self._plan = plan
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessage:
-        return _send(self._plan, iterator, _place())
+        return self._send(iterator, _place())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _commit(self._plan.options, messages, "the batch write")
+        self._commit(messages, "the batch write")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _tell_aborted(messages, "the batch write")
 
 
-class SqsFifoStreamWriter(_StreamWriter):  # type: ignore[misc]
+class SqsFifoStreamWriter(_PlannedWrite, _StreamWriter):  # type: ignore[misc]
     """Sends the rows of one micro-batch; before Spark 4.1 they come as rows, then as Arrow batches."""
-
-    def __init__(self, plan: SinkPlan, schema: StructType) -> None:
-        self._plan = plan
-        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch] | Iterator[Row]) -> SentMessage:
         place = _place()
-        if place.query is None and self._plan.journal is not None:
+        if place.query is None and self._options.journal_location is not None:
             raise OptionError(
                 "option 'journalLocation' is given, but Spark does not tell its tasks which query and micro-batch they "
                 "belong to, by which the journal knows what was sent. Leave journalLocation out."
             )
-        return _send(self._plan, iterator if _HAS_STREAM_ARROW else self._batches(iterator), place)
+        return self._send(iterator if _HAS_STREAM_ARROW else self._batches(iterator), place)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _commit(self._plan.options, messages, f"micro-batch {batchId}")
+        self._commit(messages, f"micro-batch {batchId}")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         _tell_aborted(messages, f"micro-batch {batchId}")
@@ -87,45 +134,23 @@ class SqsFifoStreamWriter(_StreamWriter):  # type: ignore[misc]
             yield rows_to_arrow(part, self._schema)
 
 
-def plan_write(options: SinkOptions, schema: StructType) -> SinkPlan:
-    """Return the plan of writing rows of `schema`, as `sink.prepare` does, or raise SchemaError. Runs on the driver."""
-    by_column = uses_deduplication_column(schema, options)
-    queue = SinkQueue(options, SYSTEM_CLOCK)
-    return prepare(options, by_column=by_column, queue=queue, store=_store(options), clock=SYSTEM_CLOCK)
-
-
 def _place() -> Place:
     context = TaskContext.get()
     assert context is not None
     batch = context.getLocalProperty(_BATCH)
-    return Place(context.partitionId(), context.getLocalProperty(_QUERY), None if batch is None else int(batch))
+    return Place(
+        context.partitionId(),
+        context.getLocalProperty(_QUERY),
+        None if batch is None else int(batch),
+    )
 
 
 def _store(options: SinkOptions) -> Store | None:
     return None if options.journal_location is None else open_store(options.journal_location, options.region)
 
 
-def _send(plan: SinkPlan, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
-    queue = SinkQueue(plan.options, SYSTEM_CLOCK)
-    store = _store(plan.options)
-    return SentMessage(send_partition(plan, batches, place, queue=queue, store=store, clock=SYSTEM_CLOCK))
-
-
 def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
     return [message.sent for message in messages if isinstance(message, SentMessage)]
-
-
-def _commit(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    sent = _told(messages)
-    known = sum(each.known for each in sent)
-    if known:
-        _log.warning(
-            "%s ran again: %d of its %d rows had been sent before, and were not sent twice.",
-            what,
-            known,
-            sum(each.rows for each in sent),
-        )
-    finish_write(_store(options), sent, SYSTEM_CLOCK)
 
 
 def _tell_aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:

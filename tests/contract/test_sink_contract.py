@@ -22,7 +22,7 @@ from sqs_fifo_spark.outgoing import COLUMNS, Outgoing, RefusedRow, RowForm, outg
 from sqs_fifo_spark.sender import Sender
 from sqs_fifo_spark.sent_record import NoRecord
 from sqs_fifo_spark.sink import prepare
-from sqs_fifo_spark.sink_queue import SinkQueue
+from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue
 from tests.contract.conftest import Queue
 from tests.contract.test_local_queue import code_of
 
@@ -110,7 +110,7 @@ def options_of(queue: Queue) -> SinkOptions:
 def send(queue: Queue, rows: Sequence[Outgoing]) -> list[tuple[int, int]]:
     """Send as a task does, and return entries and bytes of each call."""
     watched = Watched(options_of(queue))
-    sender = Sender(watched, NoRecord(SYSTEM_CLOCK))
+    sender = Sender(watched, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK)
     sender.add(rows)
     sender.finish()
     return watched.sizes
@@ -211,7 +211,12 @@ def test_a_limit_that_was_lowered_meanwhile_names_the_row(queue: Queue) -> None:
     watched, confirmed = Watched(options_of(small)), list[Outgoing]()
     deadline = SYSTEM_CLOCK.monotonic() + 60
     with pytest.raises(RefusedRow) as told:
-        watched.send([*rows, *plain], confirmed.extend, stopped=threading.Event(), deadline=deadline)
+        watched.send(
+            [*rows, *plain],
+            lambda told: confirmed.extend(each.row for each in told),
+            stopped=threading.Event(),
+            deadline=deadline,
+        )
     assert told.value.row == 5
     assert "InvalidParameterValue" in told.value.reason
     assert confirmed == rows
@@ -251,10 +256,10 @@ class Asked(SinkQueue):
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def send(self, rows: Sequence[Outgoing], confirm: Callable[[list[Outgoing]], None], **_: Any) -> None:
+    def send(self, rows: Sequence[Outgoing], confirm: Callable[[list[Confirmed]], None], **_: Any) -> None:
         validation.batch_size([wire(row.entry) for row in rows])
         self.calls.append(len(rows))
-        confirm(list(rows))
+        confirm([Confirmed(row, None) for row in rows])
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -266,7 +271,7 @@ def test_calls_are_split_exactly_where_the_queue_refuses_them(seed: int) -> None
     sizes = [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
     rows = [row(size, dice, number=n, attributes=dice.randint(0, 10)) for n, size in enumerate(sizes)]
     queue = Asked()
-    sender = Sender(queue, NoRecord(SYSTEM_CLOCK))
+    sender = Sender(queue, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK)
     sender.add(rows)
     sender.finish()
     assert sum(queue.calls) == len(rows)

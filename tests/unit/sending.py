@@ -226,7 +226,7 @@ class Noted:
 
 
 def make(sqs: Sqs, record: Record | None = None) -> Sender:
-    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted())
+    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted(), sqs.clock)
 
 
 def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None) -> Sender:

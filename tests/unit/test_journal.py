@@ -97,7 +97,7 @@ def test_journal_of_another_queue_is_refused(store: FaultyStore, journal: Journa
     """Both queues are named, and what to do."""
     other = ARN.replace("bids", "asks")
     for call in (Journal.find, Journal.create):
-        with pytest.raises(JournalMismatchError, match="journalLocation of its own") as told:
+        with pytest.raises(JournalMismatchError, match="Give each its own journalLocation") as told:
             call(store, other)
         assert ARN in one_line(told.value)
         assert other in str(told.value)

@@ -458,9 +458,9 @@ def test_a_real_standard_queue_is_refused(rig: Rig) -> None:
 @pytest.fixture
 def own_clients() -> Iterator[None]:
     """Clients built under this test's environment are forgotten after it."""
-    aws.sqs_client.cache_clear()
+    aws.forget_clients()
     yield
-    aws.sqs_client.cache_clear()
+    aws.forget_clients()
 
 
 @pytest.mark.usefixtures("own_clients")

@@ -89,7 +89,7 @@ def test_every_option_of_a_sink_is_read() -> None:
     }
     assert set(given) == {option.name for option in SINK.options}
     lower = {name.lower(): value for name, value in given.items()}
-    added = {"path": "x", "checkpointlocation": "/c", "queryname": "q"}
+    added = {"checkpointlocation": "/c", "queryname": "q"}
     assert parse_sink_options({**lower, **added}) == options
     assert SECRET not in repr(options)
     with pytest.raises(dataclasses.FrozenInstanceError):

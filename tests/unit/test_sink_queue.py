@@ -16,14 +16,14 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.outgoing import Outgoing, RefusedRow, RowForm
-from sqs_fifo_spark.sink_queue import SinkQueue, StoppedError
+from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue, StoppedError
 from tests.unit.sending import LOST, THROTTLED, Sqs, patched, refusal, rows
 
 BUDGET_S = 120.0
 TEN = [f"{group}1" for group in "abcdefghij"]
 
 
-class Confirmed:
+class Noted:
     """What was confirmed, call by call, and how many calls had been made by then."""
 
     def __init__(self, sqs: Sqs) -> None:
@@ -42,8 +42,12 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
 
 
 @pytest.fixture
-def confirmed(sqs: Sqs) -> Confirmed:
-    return Confirmed(sqs)
+def confirmed(sqs: Sqs) -> Noted:
+    return Noted(sqs)
+
+
+def by_row(confirm: Callable[[list[Outgoing]], None]) -> Callable[[list[Confirmed]], None]:
+    return lambda confirmed: confirm([each.row for each in confirmed])
 
 
 def send(
@@ -60,7 +64,7 @@ def give(
 ) -> None:
     deadline = sqs.clock.monotonic() + BUDGET_S
     queue = SinkQueue(sqs.options(), sqs.clock)
-    queue.send(given, confirm, stopped=stopped or threading.Event(), deadline=deadline)
+    queue.send(given, by_row(confirm), stopped=stopped or threading.Event(), deadline=deadline)
 
 
 def refused(call: Callable[[], object]) -> RefusedRow:
@@ -81,14 +85,14 @@ def raised(kind: type[SqsFifoError], call: Callable[[], object]) -> str:
 # What is sent
 
 
-def test_all_rows_of_a_call_are_confirmed(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_all_rows_of_a_call_are_confirmed(sqs: Sqs, confirmed: Noted) -> None:
     """One call, one confirmation, and each row stands in the queue."""
     send(sqs, confirmed, *TEN)
     assert sqs.calls == [TEN]
     assert confirmed.bodies == sqs.bodies() == TEN
 
 
-def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Noted) -> None:
     """What was sent is confirmed at once, before the next try, which holds only the others."""
     sqs.failing = lambda body: ("InternalError", False) if sqs.tries(body) < 3 and body in ("b1", "d1") else None
     send(sqs, confirmed, "a1", "b1", "c1", "d1")
@@ -112,7 +116,7 @@ def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Confirme
     ],
     ids=str,
 )
-def test_a_call_that_fails_for_now_is_made_again(sqs: Sqs, confirmed: Confirmed, error: Exception) -> None:
+def test_a_call_that_fails_for_now_is_made_again(sqs: Sqs, confirmed: Noted, error: Exception) -> None:
     """With all its rows, after a pause, until it is answered."""
 
     def fail(bodies: list[str]) -> None:
@@ -126,7 +130,7 @@ def test_a_call_that_fails_for_now_is_made_again(sqs: Sqs, confirmed: Confirmed,
     assert confirmed.bodies == sqs.bodies() == ["a1", "b1"]
 
 
-def test_a_lost_answer_doubles_nothing(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_a_lost_answer_doubles_nothing(sqs: Sqs, confirmed: Noted) -> None:
     """The call is made again with the same ids, and SQS recognises the rows."""
 
     def lose(bodies: list[str], answer: dict[str, Any]) -> None:
@@ -155,7 +159,7 @@ def test_a_lost_answer_doubles_nothing_by_content_either(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("forgotten", [["b1"], ["a1", "b1", "c1"]])
 def test_an_entry_that_the_answer_does_not_name_is_not_taken_for_sent(
-    sqs: Sqs, confirmed: Confirmed, forgotten: list[str]
+    sqs: Sqs, confirmed: Noted, forgotten: list[str]
 ) -> None:
     """Neither in `Successful` nor in `Failed`: it is tried again. Nor does an answer without lists confirm anything."""
 
@@ -176,7 +180,7 @@ def test_an_entry_that_the_answer_does_not_name_is_not_taken_for_sent(
 # What SQS refuses
 
 
-def test_an_entry_by_the_senders_fault_is_named_at_once(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_an_entry_by_the_senders_fault_is_named_at_once(sqs: Sqs, confirmed: Noted) -> None:
     """The rows that the same answer confirms are confirmed first; nothing is tried again."""
     faults = {"b1": ("InternalError", False), "c1": ("InvalidMessageContents", True)}
     sqs.failing = faults.get
@@ -186,7 +190,7 @@ def test_an_entry_by_the_senders_fault_is_named_at_once(sqs: Sqs, confirmed: Con
     assert confirmed.bodies == sqs.bodies() == ["a1", "d1"]
 
 
-def test_an_entry_whose_fault_is_not_told_is_the_senders(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_an_entry_whose_fault_is_not_told_is_the_senders(sqs: Sqs, confirmed: Noted) -> None:
     """It is not tried for two minutes for nothing."""
     sqs.failing = {"a1": ("InvalidParameterValue", True)}.get
 
@@ -198,7 +202,7 @@ def test_an_entry_whose_fault_is_not_told_is_the_senders(sqs: Sqs, confirmed: Co
     assert len(sqs.calls) == 1
 
 
-def test_throttling_is_tried_again_whoevers_fault_it_is_said_to_be(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_throttling_is_tried_again_whoevers_fault_it_is_said_to_be(sqs: Sqs, confirmed: Noted) -> None:
     """AWS counts it as the sender's."""
     sqs.failing = lambda body: ("ThrottlingException", True) if len(sqs.calls) < 3 else None
     send(sqs, confirmed, "a1")
@@ -206,7 +210,7 @@ def test_throttling_is_tried_again_whoevers_fault_it_is_said_to_be(sqs: Sqs, con
 
 
 @pytest.mark.parametrize("culprit", range(10))
-def test_a_call_that_sqs_refuses_as_a_whole_names_its_culprit(sqs: Sqs, confirmed: Confirmed, culprit: int) -> None:
+def test_a_call_that_sqs_refuses_as_a_whole_names_its_culprit(sqs: Sqs, confirmed: Noted, culprit: int) -> None:
     """Each row is tried by itself; those before it are sent, and it is found."""
 
     def refuse(bodies: list[str]) -> None:
@@ -221,7 +225,7 @@ def test_a_call_that_sqs_refuses_as_a_whole_names_its_culprit(sqs: Sqs, confirme
     assert sqs.calls == [TEN, *([body] for body in TEN[: culprit + 1])]
 
 
-def test_a_call_without_a_culprit_is_sent_row_by_row(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_a_call_without_a_culprit_is_sent_row_by_row(sqs: Sqs, confirmed: Noted) -> None:
     """What SQS refuses only together is sent all the same."""
 
     def refuse(bodies: list[str]) -> None:
@@ -244,7 +248,7 @@ def test_a_call_without_a_culprit_is_sent_row_by_row(sqs: Sqs, confirmed: Confir
     ],
 )
 def test_what_is_no_rows_fault_is_raised_as_what_it_is(
-    sqs: Sqs, confirmed: Confirmed, code: str, kind: type[SqsFifoError]
+    sqs: Sqs, confirmed: Noted, code: str, kind: type[SqsFifoError]
 ) -> None:
     """Of a call and of an entry; it is not tried again, but for credentials that may have been renewed."""
     sqs.failing = {"b1": (code, True)}.get
@@ -265,7 +269,7 @@ def test_what_is_no_rows_fault_is_raised_as_what_it_is(
 
 
 @pytest.mark.parametrize("way", ["throttled", "lost", "failed"])
-def test_no_try_begins_after_the_budget(sqs: Sqs, confirmed: Confirmed, way: str) -> None:
+def test_no_try_begins_after_the_budget(sqs: Sqs, confirmed: Noted, way: str) -> None:
     """The last failure is raised; what was sent in time is confirmed."""
     began, at = sqs.clock.monotonic(), []
 
@@ -285,7 +289,7 @@ def test_no_try_begins_after_the_budget(sqs: Sqs, confirmed: Confirmed, way: str
     assert len(sqs.calls) > 10
 
 
-def test_a_budget_is_that_of_all_tries_together(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_a_budget_is_that_of_all_tries_together(sqs: Sqs, confirmed: Noted) -> None:
     """A call that is throttled, then refused, then tried row by row, does not begin to count anew."""
     began = sqs.clock.monotonic()
 
@@ -300,14 +304,14 @@ def test_a_budget_is_that_of_all_tries_together(sqs: Sqs, confirmed: Confirmed) 
     assert sqs.clock.monotonic() - began <= BUDGET_S
 
 
-def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, confirmed: Noted) -> None:
     """Neither the first nor a later one: others may have sent the row since, and SQS may have forgotten it."""
     queue = SinkQueue(sqs.options(), sqs.clock)
     deadline = sqs.clock.monotonic() + BUDGET_S
     sqs.clock.advance(BUDGET_S + 0.001)
     said = raised(
         TransientQueueError,
-        lambda: queue.send(rows("a1"), confirmed, stopped=threading.Event(), deadline=deadline),
+        lambda: queue.send(rows("a1"), by_row(confirmed), stopped=threading.Event(), deadline=deadline),
     )
     assert said == f"send_message_batch on '{sqs.url}' was not made in time: this process stood still."
     assert sqs.calls == []
@@ -324,7 +328,7 @@ def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, c
 # Stopped
 
 
-def test_once_stopped_no_call_is_made(sqs: Sqs, confirmed: Confirmed) -> None:
+def test_once_stopped_no_call_is_made(sqs: Sqs, confirmed: Noted) -> None:
     """Not even the first."""
     stopped = threading.Event()
     stopped.set()
@@ -334,7 +338,7 @@ def test_once_stopped_no_call_is_made(sqs: Sqs, confirmed: Confirmed) -> None:
 
 
 @pytest.mark.parametrize("way", ["throttled", "failed", "refused"])
-def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Confirmed, way: str) -> None:
+def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Noted, way: str) -> None:
     """What was confirmed before stays confirmed; nothing is tried again, nor row by row."""
     stopped = threading.Event()
     sqs.failing = {"b1": ("InternalError", False)}.get if way == "failed" else sqs.failing
