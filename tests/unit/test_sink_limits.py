@@ -1,0 +1,188 @@
+"""What keeps a sink inside its limits: of SQS's memory, of its own, and of what the journal holds."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import boto3
+import pyarrow as pa
+import pytest
+
+from sqs_fifo_spark import aws, sender, sent_record, sink
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, QueueRequestError, SqsFifoError
+from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
+from sqs_fifo_spark.outgoing import Outgoing
+from sqs_fifo_spark.sent_record import MERGE_AT, NoRecord, SentRecord
+from tests.unit.sending import Noted, SharedClock, Sqs, Store, make, patched, refusal, rows
+from tests.unit.sending import send as send_all
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
+    return patched(monkeypatch)
+
+
+# Time
+
+
+def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() -> None:
+    """From one's look to the other's last call; the first may record late, and the second look just before."""
+    call_s = aws.CONNECT_TIMEOUT_S + aws.READ_TIMEOUT_S
+    recorded_s = sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S
+    assert recorded_s + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S
+    assert call_s < sender.CONFIRM_BUDGET_S
+    assert sent_record.LOOK_AGAIN_S < sender.SEND_BUDGET_S / 2, "a row has time for retries after an old look"
+
+
+def test_a_record_that_comes_too_late_stops_the_group(sqs: Sqs) -> None:
+    """Another attempt may have sent the row anew by then: its copy must stand right behind it."""
+    record = Noted(looked_at=sqs.clock.monotonic())
+    record.on_add = lambda digests: sqs.clock.advance(sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S + 1)
+    with pytest.raises(JournalUnavailableError, match="took so long"):
+        send_all(sqs, rows("a1", "a2"), record)
+    assert sqs.bodies() == ["a1"]
+
+
+# What SQS takes for equal
+
+
+def test_rows_that_sqs_takes_for_equal_are_counted(sqs: Sqs) -> None:
+    """The same id again, while the group still has rows: what a user would otherwise miss without a word."""
+    assert send_all(sqs, rows("a1", "a2", "a1", "a3", "b1"), NoRecord(sqs.clock)).equal == 1
+    assert sqs.bodies("a") == ["a1", "a2", "a3"]
+
+
+def test_rows_that_are_sent_again_are_not_told_as_equal(sqs: Sqs) -> None:
+    """A replay in the same order is told rising numbers, as the first time."""
+    given = rows("a1", "b1", "a2", "a3")
+    send_all(sqs, given)
+    again = send_all(sqs, given, NoRecord(sqs.clock))
+    assert (again.sent, again.equal) == (4, 0)
+
+
+# Who is at fault
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("KmsDisabled", AccessDeniedError),
+        ("KMS.InvalidStateException", AccessDeniedError),
+        ("RequestExpired", AccessDeniedError),
+        ("UnsupportedOperation", QueueRequestError),
+    ],
+)
+def test_what_is_wrong_with_the_queue_is_not_told_as_a_bad_row(sqs: Sqs, code: str, kind: type[SqsFifoError]) -> None:
+    """Whoever filters such a row out loses a good one."""
+
+    def refuse(bodies: list[str]) -> None:
+        raise refusal(code, 400, "no")
+
+    sqs.before = refuse
+    with pytest.raises(kind, match=code):
+        send_all(sqs, rows("a1", "b1"))
+    assert len(sqs.calls) == 1
+
+
+def test_an_answer_about_other_entries_is_no_answer(sqs: Sqs) -> None:
+    """Ids that were not asked about, and none at all: each row is sent until its own is there."""
+    asked = []
+
+    def alien(bodies: list[str], answer: dict[str, object]) -> None:
+        asked.append(bodies)
+        if len(asked) == 1:
+            answer["Successful"] = [{"Id": "99"}, {}]
+            answer["Failed"] = None
+
+    sqs.after = alien
+    assert send_all(sqs, rows("a1", "b1")).sent == 2
+    assert sqs.tries("a1") == 2
+    assert sqs.bodies() == ["a1", "b1"]
+
+
+# Memory
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_parts_are_small_whatever_stands_beside_what(order: int) -> None:
+    """A few large rows among many small ones do not hide in an average."""
+    bodies = ["x" * 100] * 9_000 + ["y" * (1 << 20)] * 20
+    batch = pa.RecordBatch.from_arrays([pa.array(bodies[::order])], names=["body"])
+    parts = list(sink._parts(batch))
+    assert pa.Table.from_batches(parts).to_pydict() == {"body": bodies[::order]}
+    assert all(part.nbytes <= sink.MAX_PART_BYTES and part.num_rows <= sink.MAX_PART_ROWS for part in parts)
+
+
+def test_threads_that_begin_together_build_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client takes megabytes and a second, and with a role a call."""
+    built, together = [], threading.Barrier(8)
+    build = boto3.session.Session.client
+
+    def count(self: boto3.session.Session, *arguments: object, **options: object) -> object:
+        built.append(arguments)
+        return build(self, *arguments, **options)
+
+    monkeypatch.setattr(boto3.session.Session, "client", count)
+    config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "together", None)
+
+    def ask(number: int) -> object:
+        together.wait()
+        return aws.sqs_client(config)
+
+    with ThreadPoolExecutor(8) as pool:
+        clients = set(pool.map(ask, range(8)))
+    assert len(clients) == len(built) == 1
+
+
+# The journal
+
+
+def digest(number: int) -> bytes:
+    return hashlib.sha256(str(number).encode()).digest()
+
+
+def test_a_task_leaves_few_objects_also_if_it_dies() -> None:
+    """One row at a time, as a hot group sends: a replay reads them one by one, so there must not be thousands."""
+    store, clock = Store(), SharedClock()
+    record = SentRecord(store, clock, query="q", batch="1", run="r1", partition=0)
+    count = 5 * MERGE_AT + 7
+    for number in range(count):
+        record.add([digest(number)])
+        assert len(store.objects) <= 5 + MERGE_AT
+    assert len(store.objects) == 5 + 7
+    replay = SentRecord(store, clock, query="q", batch="1", run="r2", partition=0)
+    replay.look()
+    assert all(replay.is_sent(digest(number)) for number in range(count))
+
+
+def test_a_long_look_is_followed_by_a_short_one() -> None:
+    """What it has read is known, so a slow store does not make every look too old to send after it."""
+    store, clock = Store(), SharedClock()
+    for number in range(10):
+        SentRecord(store, clock, query="q", batch="1", run=f"r{number}", partition=0).add([digest(number)])
+    reads = []
+
+    def slow(call: str) -> bool:
+        if call == "get":
+            reads.append(call)
+            clock.advance(10)
+        return False
+
+    store.fails = slow
+    replay = SentRecord(store, clock, query="q", batch="1", run="new", partition=0)
+    assert clock.monotonic() - replay.look() <= sent_record.LOOK_AGAIN_S
+    assert len(reads) == 10
+
+
+def test_rows_of_a_failed_attempt_are_the_next_ones(sqs: Sqs) -> None:
+    """What one attempt has sent and recorded, the next does not send."""
+    record = Noted()
+    first: list[Outgoing] = rows("a1", "b1")
+    send_all(sqs, first, record)
+    second = make(sqs, record)
+    second.add(rows("a1", "a2", "b1"))
+    second.finish()
+    assert sqs.tries("a1") == 1
+    assert sqs.bodies("a") == ["a1", "a2"]
