@@ -172,15 +172,15 @@ def write_files(home: Path, count: int, groups: int, *, files: int = 8, waves: i
 
 
 def file_stream(spark: SparkSession, home: Path, *, files: int = 8) -> DataFrame:
-    """Return a stream of what `write_files` wrote, a wave in each micro-batch. Use it within `one_file_a_partition`."""
+    """Return a stream of what `write_files` wrote, a wave in each micro-batch; within `file_partitions`, see there."""
     return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files).parquet(str(home))
 
 
 @contextmanager
-def one_file_a_partition(spark: SparkSession, files: int = 8) -> Iterator[None]:
-    """Let Spark make a partition of each small file, where it would put several into one."""
+def file_partitions(spark: SparkSession, count: int = 8) -> Iterator[None]:
+    """Let Spark make `count` partitions of as many small files, or of more, where it would make fewer."""
     name = "spark.sql.files.minPartitionNum"
-    spark.conf.set(name, str(files))
+    spark.conf.set(name, str(count))
     try:
         yield
     finally:

@@ -15,8 +15,8 @@ from tests.spark.sink import (
     Held,
     assert_each_once_in_order,
     expected,
+    file_partitions,
     file_stream,
-    one_file_a_partition,
     rows,
     sink_options,
     take_all,
@@ -33,7 +33,7 @@ COUNT, GROUPS = 50_000, 1_000
 def test_a_streaming_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig, tmp_path: Path) -> None:
     """1,000 groups in 8 partitions, in two micro-batches."""
     write_files(tmp_path / "files", COUNT, GROUPS, waves=2)
-    with one_file_a_partition(rig.spark):
+    with file_partitions(rig.spark):
         frame = file_stream(rig.spark, tmp_path / "files")
         query = write_all(frame.select(COLUMNS), rig.url, tmp_path / "checkpoint")
     assert len(micro_batches(query)) == 2

@@ -19,9 +19,9 @@ from tests.spark.sink import (
     assert_each_once_in_order,
     audit,
     expected,
+    file_partitions,
     file_stream,
     group_of,
-    one_file_a_partition,
     rows,
     take_all,
     write,
@@ -51,7 +51,7 @@ def test_a_streaming_write_through_faults_puts_each_of_50_000_rows_there_once_an
     """Each twentieth entry fails, and each twentieth call is throttled or loses its answer: 1,000 groups."""
     write_files(tmp_path / "files", 50_000, groups=1_000)
     rig.server.faults = FAULTS
-    with one_file_a_partition(rig.spark):
+    with file_partitions(rig.spark):
         frame = file_stream(rig.spark, tmp_path / "files")
         write_all(frame.select(COLUMNS), rig.url, tmp_path / "checkpoint")
     assert_faulty(rig)
