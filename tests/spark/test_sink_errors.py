@@ -1,0 +1,251 @@
+"""A write that cannot go on says why, in a line without content, and sends nothing of the bad row's group after it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import pytest
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
+from tests.spark.support import ROOT, Rig, failure, run_app, running
+from tests.spark.test_logs import ATTRIBUTE, BODY, CONTROL, SECRET_KEY, SITECUSTOMIZE, TOKEN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+SCHEMA = "body STRING, messageGroupId STRING, messageDeduplicationId STRING"
+TEN_MINUTES_S = 600
+
+
+def own_line(text: str) -> str:
+    """Return what our error says, of all that Spark puts around it."""
+    lines = re.findall(r"sqs_fifo_spark\.errors\.(\w+: .+)", text)
+    assert lines, f"none of our errors stands in: {text}"
+    return str(lines[-1])
+
+
+def raised(call: Callable[[], object]) -> str:
+    with pytest.raises(Exception, match="sqs_fifo_spark") as told:
+        call()
+    return str(told.value)
+
+
+def rows(*bodies: str, bad: int = -1, padding: int = 0) -> list[dict[str, Any]]:
+    """Rows whose group is the letters of the body; the one at the position `bad` has an empty one instead."""
+    return [
+        {
+            "body": "" if number == bad else f"{BODY} {body} {'x' * padding}",
+            "messageGroupId": body.rstrip("0123456789"),
+            "messageDeduplicationId": body,
+        }
+        for number, body in enumerate(bodies)
+    ]
+
+
+def write_file(folder: Path, name: str, given: Iterable[dict[str, Any]]) -> None:
+    """Write the rows as one partition: Spark does not split what is compressed."""
+    folder.mkdir(exist_ok=True)
+    draft = folder / f".{name}"
+    draft.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in given).encode(), 1))
+    draft.rename(folder / f"{name}.gz")
+
+
+def in_queue(server: LocalQueueServer) -> dict[str, list[str]]:
+    """Return what stands in the queue, by group, oldest first, without what begins and ends each body."""
+
+    def walk(model: FifoModel) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        (queue,) = (each for name, each in model._queues.items() if name == "test.fifo")
+        message = queue._store.first
+        while message is not None:
+            found.setdefault(message.message_group_id or "", []).append(message.body.split(" ")[1])
+            message = message.next
+        return found
+
+    return server.run(walk)
+
+
+def table(rig: Rig, given: list[dict[str, Any]]) -> DataFrame:
+    return rig.spark.createDataFrame(given, SCHEMA).coalesce(1)
+
+
+def save(frame: DataFrame, mode: str = "append", **options: Any) -> None:
+    frame.write.format("sqsfifo").mode(mode).options(**{name: str(value) for name, value in options.items()}).save()
+
+
+def start(rig: Rig, frame: DataFrame, mode: str = "append", **options: Any) -> AbstractContextManager[StreamingQuery]:
+    writer = frame.writeStream.format("sqsfifo").outputMode(mode)
+    options = {"checkpointLocation": rig.home / "checkpoint", **options}
+    return running(writer.options(**{name: str(value) for name, value in options.items()}).start())
+
+
+def files(rig: Rig) -> DataFrame:
+    return rig.spark.readStream.schema(SCHEMA).json(str(rig.home / "files"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"queueUrl": None}, r"OptionError: option 'queueUrl' is missing\. URL of the FIFO queue\."),
+        ({"messageGroup": "a"}, r"OptionError: unknown option '\w+'\. Did you mean 'messageGroupId'\?"),
+        ({"messageGroupId": "a b"}, r"OptionError: option 'messageGroupId' is 'a b'; it must be 1 to 128 .+"),
+        ({"numPartitions": "3"}, r"OptionError: option 'numPartitions' is one of the source, not of the sink\. .+"),
+        ({"deduplication": "never"}, r"OptionError: option 'deduplication' is 'never'; it must be column or content\."),
+        ({"deduplication": "content"}, r"OptionError: .+ has no ContentBasedDeduplication, so SQS would refuse .+"),
+        ({"queueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/b"}, r"NotFifoQueueError: .+ '\.fifo'\. .+"),
+    ],
+)
+def test_a_wrong_option_is_told_before_the_first_row(rig: Rig, options: dict[str, str | None], message: str) -> None:
+    """In one line of ours, of a table and of a stream; nothing is sent."""
+    given = {name: value for name, value in {"queueUrl": rig.url, **options}.items() if value is not None}
+    assert re.fullmatch(message, own_line(raised(lambda: save(table(rig, rows("a1")), **given))))
+    write_file(rig.home / "files", "1.json", rows("a1"))
+    with start(rig, files(rig), **given) as query:
+        assert re.fullmatch(message, own_line(failure(query)))
+    assert set(rig.server.requests.counts()) <= {"GetQueueAttributes"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("body AS text", r"SchemaError: the rows have a column 'text', which the sink does not know\. .+"),
+        ("1 AS body", r"SchemaError: column 'body' has the type int; it must be string or binary\. .+"),
+    ],
+)
+def test_wrong_rows_are_told_before_the_first(rig: Rig, change: str, message: str) -> None:
+    """By their schema, before anything is asked of the queue."""
+    frame = table(rig, rows("a1")).selectExpr(change, "messageGroupId", "messageDeduplicationId")
+    assert re.fullmatch(message, own_line(raised(lambda: save(frame, queueUrl=rig.url))))
+    assert not rig.server.requests.counts()
+
+
+def test_no_deduplication_is_explained(rig: Rig) -> None:
+    """Never guessed: the line says what either choice does."""
+    frame = table(rig, rows("a1")).drop("messageDeduplicationId")
+    said = own_line(raised(lambda: save(frame, queueUrl=rig.url)))
+    assert said.startswith("OptionError: option 'deduplication' is missing, and the rows have no column ")
+
+
+def test_what_would_replace_the_queues_content_is_refused(rig: Rig) -> None:
+    """A table's overwrite, and a stream's complete mode, each with what to use."""
+    said = own_line(raised(lambda: save(table(rig, rows("a1")), "overwrite", queueUrl=rig.url)))
+    assert said == "UnsupportedWriteError: messages can only be added to a queue: use mode('append')."
+    write_file(rig.home / "files", "1.json", rows("a1"))
+    counted = files(rig).groupBy("messageGroupId").count().selectExpr("messageGroupId", "string(count) AS body")
+    with start(rig, counted, "complete", queueUrl=rig.url, deduplication="content") as query:
+        assert own_line(failure(query)).startswith("UnsupportedWriteError: output mode 'complete' writes the whole ")
+    assert not rig.server.requests.counts()
+
+
+BODIES = [f"g{chr(97 + number % 20)}{number}" for number in range(220)]
+PADDING = 100_000
+BAD = 215
+"""More than a task holds stands before it, so that some rows are sent before it is seen."""
+
+
+def _assert_told(rig: Rig, text: str) -> None:
+    """The error names the row and how many were sent; the queue holds as many, each group up to the bad row."""
+    said = re.fullmatch(
+        r"RowError: row (\d+) of partition 0 cannot be sent: its body is empty\. (\d+) rows of the partition "
+        r"were sent, none of its group after it\. Correct such rows, or filter them out .+",
+        own_line(text),
+    )
+    assert said, text
+    assert int(said[1]) == BAD + 1
+    found = in_queue(rig.server)
+    assert 0 < sum(map(len, found.values())) == int(said[2])
+    for group, sent in found.items():
+        end = BAD if BODIES[BAD].startswith(group) else None
+        assert sent == [body for body in BODIES[:end] if body.startswith(group)][: len(sent)]
+    assert BODY not in text
+
+
+def test_a_bad_row_ends_a_write_with_its_number_and_how_many_were_sent(rig: Rig) -> None:
+    """Of a table and, into the queue emptied, of a stream: its error says what its own task has sent."""
+    given = rows(*BODIES, bad=BAD, padding=PADDING)
+    _assert_told(rig, raised(lambda: save(table(rig, given), queueUrl=rig.url)))
+    rig.call("PurgeQueue", QueueUrl=rig.url)
+    for row in given:
+        row["messageDeduplicationId"] += "-again"
+    write_file(rig.home / "files", "1.json", given)
+    with start(rig, files(rig), queueUrl=rig.url) as query:
+        _assert_told(rig, failure(query))
+
+
+@pytest.fixture
+def slow_rig(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[Rig, ManualClock]]:
+    """A queue whose time is turned by hand."""
+    clock = ManualClock()
+    with LocalQueueServer(clock=clock) as server:
+        yield Rig(spark, server, tmp_path), clock
+
+
+def test_what_an_aborted_micro_batch_sent_is_recognised_at_the_restart(slow_rig: tuple[Rig, ManualClock]) -> None:
+    """However late: without the bad row the micro-batch runs again, and each row stands in the queue once, in order."""
+    rig, clock = slow_rig
+    write_file(rig.home / "files", "1.json", rows(*BODIES, bad=BAD, padding=PADDING))
+    options: dict[str, Any] = {"queueUrl": rig.url, "journalLocation": rig.home / "journal"}
+    with start(rig, files(rig), **options) as query:
+        _assert_told(rig, failure(query))
+    clock.advance(TEN_MINUTES_S)
+    with start(rig, files(rig).where("body != ''"), **options) as query:
+        query.processAllAvailable()
+    expected: dict[str, list[str]] = {}
+    for body in BODIES[:BAD] + BODIES[BAD + 1 :]:
+        expected.setdefault(body[:2], []).append(body)
+    assert in_queue(rig.server) == expected
+
+
+def test_no_log_and_no_error_of_a_sink_holds_a_body_or_a_credential(rig: Rig, tmp_path: Path) -> None:
+    """Driver and workers log everything, through faults and bad rows; an aborted batch says how much stays sent.
+
+    The control: plain boto3 calls in the same processes, beside ours, show bodies and tokens of their own.
+    """
+    site = tmp_path / "site"
+    site.mkdir()
+    site.joinpath("sitecustomize.py").write_text(SITECUSTOMIZE)
+    control = rig.create_queue("control.fifo")
+    sqs = boto3.client("sqs", endpoint_url=rig.server.endpoint_url)
+    try:
+        sqs.send_message(QueueUrl=control, MessageBody=CONTROL, MessageGroupId="g", MessageDeduplicationId="d")
+    finally:
+        sqs.close()
+    given = [{**row, "messageAttributes": {"a": ATTRIBUTE}} for row in rows(*(f"g{n % 9}x{n}" for n in range(40)))]
+    bad = [{**row, "messageDeduplicationId": row["messageDeduplicationId"] + "-bad"} for row in given]
+    write_file(tmp_path / "rows", "1.json", given)
+    write_file(tmp_path / "bad", "1.json", bad[:20])
+    write_file(tmp_path / "bad", "2.json", [*bad[20:], {**bad[0], "body": f"{BODY}\x00"}])
+    rig.server.faults = Faults(seed=1, throttle=0.1, drop_answer=0.05, fail_entry=0.1)
+    log = run_app(
+        "sink_logs.py",
+        rig.url,
+        control,
+        tmp_path,
+        log=tmp_path / "log.txt",
+        PYTHONPATH=f"{site}:{ROOT}",
+        AWS_SECRET_ACCESS_KEY=SECRET_KEY,
+        AWS_SESSION_TOKEN=TOKEN,
+    )
+    places = [f"{what} of a {kind}" for kind in ("table", "stream") for what in ("plan", "worker", "commit")]
+    for where in places:
+        assert f"control call in the {where}" in log
+    shown = {line.split()[0] for line in log.splitlines() if " DEBUG botocore" in line and CONTROL in line}
+    assert len(shown) >= 2, "the control's body does not show in driver and worker: this test could not fail"
+    assert f"{CONTROL}-TOKEN" in log, "the control's token does not show: this test could not fail"
+    for failed in ("the table", "the stream", "the option"):
+        assert f"{failed} failed: " in log
+    assert "its body has a character that SQS does not take, U+0000" in log
+    assert re.search(r"WARNING sqs_fifo_spark\.writer .*the batch write was aborted\. Its finished partitions, ", log)
+    assert re.search(r"WARNING sqs_fifo_spark\.writer .*micro-batch 0 was aborted\. Its finished partitions, ", log)
+    for secret in (SECRET_KEY, TOKEN, BODY, ATTRIBUTE, "OPTION-5e0a44"):
+        found = [line[:300] for line in log.splitlines() if secret in line]
+        assert not found, f"{len(found)} lines of log hold {secret}: {found[:3]}"
