@@ -29,12 +29,12 @@ setup(
     extras_require={
         "local": ["aiohttp>=3.9"],
         # What PySpark asks for before it lets Python sort a streaming frame (`in_group_order`).
-        "order": ["pandas>=2.2"],
+        "order": ["pandas>=2.2,<3"],
         "test": [
             "pytest>=8",
             "moto[server,s3]>=5",
             "aiohttp>=3.9",
-            "pandas>=2.2",
+            "pandas>=2.2,<3",
             "greenlet>=3",
             "psycopg[binary]>=3.2",
             "ruff>=0.17,<0.18",

@@ -22,6 +22,7 @@ SCHEMA = "body STRING, messageGroupId STRING, messageDeduplicationId STRING, mes
 def make_sink(control_url: str) -> type[DataSource]:
     """Return the sink with a control call after each of ours. Carried by value, as it stands in a function."""
     from sqs_fifo_spark.datasource import SqsFifoDataSource
+    from sqs_fifo_spark.options import parse_sink_options
     from sqs_fifo_spark.writer import SqsFifoStreamWriter, SqsFifoWriter
 
     def control(where: str) -> None:
@@ -66,11 +67,11 @@ def make_sink(control_url: str) -> type[DataSource]:
 
         def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
             control("plan of a table")
-            return ControlledWriter(self._plan(schema))
+            return ControlledWriter(parse_sink_options(self.options), schema)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
             control("plan of a stream")
-            made: DataSourceStreamWriter = ControlledStreamWriter(self._plan(schema), schema)
+            made: DataSourceStreamWriter = ControlledStreamWriter(parse_sink_options(self.options), schema)
             return made
 
     return ControlledSink
