@@ -23,7 +23,7 @@ test: java postgres $(READY)  ## all tests, on the newest Spark
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 # Long ones whose outcome does not hang on the version of Spark.
-NEWEST_ONLY := test_faults test_full_disk test_memory
+NEWEST_ONLY := test_faults test_full_disk test_memory test_sink_faults test_sink_replays test_sink_pipeline
 test-min: java $(READY_MIN)  ## the Spark tests, on the oldest Spark and the oldest dependencies
 	$(BIN_MIN)/python -m pytest tests/spark $(NEWEST_ONLY:%=--ignore=tests/spark/%.py) $(PYTEST_ARGS)
 
