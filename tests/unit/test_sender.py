@@ -20,6 +20,7 @@ from tests.unit.sending import (
     Noted,
     Sqs,
     dealt,
+    finish,
     group_of,
     make,
     patched,
@@ -109,17 +110,19 @@ def test_a_row_waits_until_the_one_before_it_is_recorded(sqs: Sqs) -> None:
     """Not only until it is sent: of each group at most one row is sent and not recorded."""
     bodies = dealt(12, 6)
     record = Noted()
-    digests = {row.entry["MessageBody"]: row.digest for row in rows(*bodies)}
+    sender = make(sqs, record)
+    of_digest = {row.digest: row.entry["MessageBody"] for row in rows(*bodies)}
 
-    def look(called: list[str]) -> None:
-        for body in called:
-            number = int(body.removeprefix(group_of(body)))
-            before = digests.get(f"{group_of(body)}{number - 1}")
-            assert before is None or before in record.digests, f"{body} overtakes the record"
+    def look(digests: list[bytes]) -> None:
+        for body in map(of_digest.__getitem__, digests):
+            group, left = group_of(body), 6 - int(body[2:])
+            assert group not in sender._ready, f"what follows {body} may be sent already"
+            assert len(sender._waiting[group]) == left, f"what follows {body} is under way already"
 
-    sqs.before = look
-    send(sqs, rows(*bodies), record)
+    record.on_add = look
+    finish(sender, *bodies)
     assert_in_order(sqs, bodies)
+    assert threads() == []
 
 
 # Several at once

@@ -10,6 +10,7 @@ from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, Tr
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.outgoing import RefusedRow
 from sqs_fifo_spark.sender import SEND_BUDGET_S
+from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
     THROTTLED,
@@ -31,29 +32,56 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
     return patched(monkeypatch)
 
 
-def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs) -> None:
+def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the calls beside it send is confirmed and recorded before the error is raised, and nothing is sent then."""
     bodies = dealt(60, 20)
     refused, record = "aa3", Noted()
     sender = make(sqs, record)
     sqs.failing = lambda body: ("InvalidMessageContents", True) if body == refused else None
 
+    is_waiting, is_raised = threading.Event(), threading.Event()
+    real = sender.stop
+
+    def stop() -> None:
+        is_waiting.set()
+        real()
+
     def hold(called: list[str], answer: Answer) -> None:
         if refused not in called and sqs.tries(refused):
-            assert sender._stopped.wait(LONG_S)
+            wait_until(lambda: is_waiting.is_set() or is_raised.is_set(), LONG_S, "the sender waits or has raised")
 
     sqs.after = hold
+    monkeypatch.setattr(sender, "stop", stop)
     with pytest.raises(RefusedRow) as told:
         finish(sender, *bodies)
+    sent = sender.sent
+    is_raised.set()
+    sender.stop()
+    assert sender.sent == sent
     assert told.value.row == 1 + bodies.index(refused)
-    calls = len(sqs.calls)
     assert sqs.bodies(group_of(refused)) == ["aa1", "aa2"]
     assert sender.sent == len(sqs.bodies())
     assert record.digests == {row.digest for row in rows(*sqs.bodies())}
     assert record.closed == 0
     assert threads() == []
-    sender.stop()
-    assert len(sqs.calls) == calls < 120
+    assert len(sqs.calls) < 120
+
+
+def test_a_failure_ends_all_sending_while_its_caller_is_busy_elsewhere(sqs: Sqs) -> None:
+    """The rows' own source may take its time: the error is told with the next rows, and nothing is sent until then."""
+    is_added = threading.Event()
+
+    def hold(called: list[str]) -> None:
+        assert is_added.wait(LONG_S)
+
+    sqs.before, sqs.failing = hold, {"a1": ("InvalidMessageContents", True)}.get
+    sender = make(sqs)
+    sender.add(rows("a1"))
+    is_added.set()
+    wait_until(lambda: threads() == [], LONG_S, "all threads end by themselves")
+    with pytest.raises(RefusedRow):
+        sender.add(rows("b1"))
+    assert sqs.calls == [["a1"]]
 
 
 @pytest.mark.parametrize("way", ["add", "look", "denied", "defect"])
