@@ -15,7 +15,7 @@ import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
-from tests.spark.support import ROOT, Rig, failure, run_app, running
+from tests.spark.support import LONG_S, ROOT, Rig, failure, run_app, running
 from tests.spark.test_logs import ATTRIBUTE, BODY, CONTROL, SECRET_KEY, SITECUSTOMIZE, TOKEN
 
 if TYPE_CHECKING:
@@ -231,6 +231,7 @@ def test_no_log_and_no_error_of_a_sink_holds_a_body_or_a_credential(rig: Rig, tm
         control,
         tmp_path,
         log=tmp_path / "log.txt",
+        timeout_s=5 * LONG_S,
         PYTHONPATH=f"{site}:{ROOT}",
         AWS_SECRET_ACCESS_KEY=SECRET_KEY,
         AWS_SESSION_TOKEN=TOKEN,
