@@ -6,7 +6,6 @@ from collections import defaultdict
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame
 
 from sqs_fifo_spark import in_group_order
@@ -62,7 +61,6 @@ def test_rows_scattered_over_partitions_are_brought_in_order_in_foreach_batch(ri
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
 
 
-@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_rows_scattered_over_partitions_are_brought_in_order_in_a_stream(rig: Rig, tmp_path: Path) -> None:
     """`in_group_order` serves a streaming frame too, which Spark itself does not sort."""
     write_files(tmp_path / "files", 2_000, groups=50, waves=2)
