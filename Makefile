@@ -27,15 +27,15 @@ NEWEST_ONLY := test_faults test_full_disk test_memory test_sink_faults test_sink
 test-min: java $(READY_MIN)  ## the Spark tests, on the oldest Spark and the oldest dependencies
 	$(BIN_MIN)/python -m pytest tests/spark $(NEWEST_ONLY:%=--ignore=tests/spark/%.py) $(PYTEST_ARGS)
 
-N ?= 10000
+N ?= 12000
 FROM ?= 0
-simulate: $(READY)  ## the protocol under N schedules of crashes and faults, from seed FROM
+simulate: $(READY)  ## source and sink under N schedules of crashes and faults, from seed FROM
 	$(BIN)/python -m tests.simulation --schedules $(N) --first $(FROM)
 
 replay: $(READY)  ## the schedule of one SEED, step by step
 	@$(BIN)/python -m tests.simulation --seed $(SEED)
 
-mutations: $(READY)  ## bugs planted into the protocol, each hunted by the simulation until it is caught
+mutations: $(READY)  ## bugs planted into source and sink, each hunted by the simulation until it is caught
 	$(BIN)/python -m tests.simulation --mutations
 
 # KILLS is for each of the two sinks; KILL_ARGS takes what `python -m tests.crash --help` lists, such as --seed 7.

@@ -1,6 +1,6 @@
 """Play schedules, replay one, or show that planted bugs are caught.
 
-python -m tests.simulation                        10,000 schedules, on all cores
+python -m tests.simulation                        12,000 schedules, on all cores: every other one is the sink's
 python -m tests.simulation --first 500000 --schedules 100000
 python -m tests.simulation --seed 4711            one schedule, with its whole trace
 python -m tests.simulation --mutations            every planted bug until it is caught
@@ -12,20 +12,20 @@ import argparse
 import os
 import sys
 
-from tests.simulation.mutations import MUTATIONS, plant
-from tests.simulation.runs import hunt, hunt_all, play, play_many
+from tests.simulation.mutations import plant
+from tests.simulation.runs import ALL_MUTATIONS, hunt, hunt_all, play, play_many
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulate the whole protocol.")
-    parser.add_argument("--schedules", type=int, default=10_000, help="how many to play")
-    parser.add_argument("--first", type=int, default=0, help="the seed of the first one")
+    parser.add_argument("--schedules", type=int, default=12_000, help="how many to play")
+    parser.add_argument("--first", type=int, default=0, help="the seed of the first one; odd: the sink")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play")
     parser.add_argument("--seed", type=int, help="play only this one, and print its trace")
-    parser.add_argument("--mutation", choices=[mutation.name for mutation in MUTATIONS], help="plant this bug")
+    parser.add_argument("--mutation", choices=[mutation.name for mutation in ALL_MUTATIONS], help="plant this bug")
     parser.add_argument("--mutations", action="store_true", help="plant each bug, and play until it is caught")
     given = parser.parse_args()
-    mutation = next((each for each in MUTATIONS if each.name == given.mutation), None)
+    mutation = next((each for each in ALL_MUTATIONS if each.name == given.mutation), None)
     if given.mutations:
         return hunt_all(given.first, given.schedules, given.jobs)
     if given.seed is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 PAUSES_S = (1, 5, 12, 31, 100)
@@ -27,13 +27,21 @@ class Climate:
     steps_between: int
 
     @classmethod
-    def draw(cls, rng: random.Random, *, is_calm: bool) -> Climate:
+    def draw(
+        cls,
+        rng: random.Random,
+        *,
+        is_calm: bool,
+        faults: Sequence[str] = (*CALL_FAULTS, *STORE_FAULTS),
+        chaos: Mapping[str, int] = CHAOS,
+        harmless: frozenset[str] = HARMLESS,
+    ) -> Climate:
         def rate(kind: str) -> float:
-            return 0.0 if (is_calm and kind not in HARMLESS) or rng.random() < 0.5 else rng.uniform(0.2, 1.0)
+            return 0.0 if (is_calm and kind not in harmless) or rng.random() < 0.5 else rng.uniform(0.2, 1.0)
 
         return cls(
-            {kind: 0.06 * rate(kind) for kind in (*CALL_FAULTS, *STORE_FAULTS)},
-            {kind: weight * rate(kind) for kind, weight in CHAOS.items()},
+            {kind: 0.06 * rate(kind) for kind in faults},
+            {kind: weight * rate(kind) for kind, weight in chaos.items()},
             rng.choice((8, 20, 50)),
         )
 

@@ -156,15 +156,25 @@ class Hub(ManualClock):
         """Return the processes that run, each once, oldest first."""
         return list(dict.fromkeys(thread.process for thread in self._threads))
 
+    def threads_of(self, process: Process) -> list[Thread]:
+        """Return the threads of the process that have not ended."""
+        return [thread for thread in self._threads if thread.process is process and not thread.is_done]
+
     def run(self, until: Callable[[], bool]) -> None:
         """Let the threads take turns until the condition holds; when all sleep, time passes."""
         while not until():
-            ready = [thread for thread in self._threads if self._is_ready(thread)]
+            now = self.now()
+            ready = [
+                thread
+                for thread in self._threads
+                if thread.process.stalled_until <= now
+                and (thread.wake_at <= now or (thread.awaits is not None and thread.awaits()))
+            ]
             if not ready:
                 next_at = min(map(self._ready_at, self._threads), default=float("inf"))
                 if next_at == float("inf"):
                     raise DeadlockError(", ".join(thread.name for thread in self._threads) or "nobody is left")
-                self.advance(max(0.0, next_at - self.now()))
+                self.advance(max(0.0, next_at - now))
                 continue
             thread = ready[0] if len(ready) == 1 else self.rng.choice(ready)
             self._turn = self.rng.randint(1, LONGEST_TURN)
@@ -184,9 +194,6 @@ class Hub(ManualClock):
         """End every process that is left."""
         for process in self.alive():
             self.kill(process)
-
-    def _is_ready(self, thread: Thread) -> bool:
-        return self._ready_at(thread) <= self.now()
 
     def _ready_at(self, thread: Thread) -> float:
         """When the thread can go on, unless something happens before."""
@@ -209,6 +216,9 @@ class Threading:
     def Lock(self) -> HubLock:
         return HubLock(self._hub)
 
+    def Condition(self) -> HubCondition:
+        return HubCondition(self._hub)
+
     def Thread(
         self, *, target: Callable[..., None], args: tuple[object, ...] = (), name: str, daemon: bool
     ) -> HubThread:
@@ -229,6 +239,26 @@ class HubLock:
 
     def __exit__(self, *_: object) -> None:
         self._is_held = False
+
+
+class HubCondition(HubLock):
+    """`threading.Condition`, as far as it is used. Where its lock is released, others may have their turn."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self._notices = 0
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        self._hub.step()
+
+    def wait(self) -> None:
+        seen, self._is_held = self._notices, False
+        self._hub.wait_until(lambda: self._notices != seen)
+        self.__enter__()
+
+    def notify_all(self) -> None:
+        self._notices += 1
 
 
 class HubThread:

@@ -1,4 +1,7 @@
-"""Many schedules: played on all cores until one breaks a law, or played against a planted bug until it is caught."""
+"""Many schedules: played on all cores until one breaks a law, or played against a planted bug until it is caught.
+
+An even seed is a schedule of the source, an odd one of the sink.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,34 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tests.simulation.mutations import MUTATIONS, Mutation, plant
+from tests.simulation.sink_mutations import SINK_MUTATIONS
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
+    from tests.simulation.sink_schedule import SinkSchedule
 
+ALL_MUTATIONS = (*MUTATIONS, *SINK_MUTATIONS)
 CHUNK = 50
 SHOWN = 250
 """How many of a failing schedule's last steps are printed."""
 
 
-def play(seed: int) -> Schedule:
+def play(seed: int) -> Schedule | SinkSchedule:
     """Return the schedule of `seed`, played. Its laws tell what was violated, its world what happened."""
-    from tests.simulation.schedule import Schedule  # not earlier: a bug may have to be planted first
-
-    schedule = Schedule(seed)
+    schedule = _make(seed)
     schedule.play()
     return schedule
+
+
+def _make(seed: int) -> Schedule | SinkSchedule:
+    # Imported late: a bug may have to be planted first.
+    if seed % 2:
+        from tests.simulation.sink_schedule import SinkSchedule
+
+        return SinkSchedule(seed)
+    from tests.simulation.schedule import Schedule
+
+    return Schedule(seed)
 
 
 def _play_chunk(first: int, count: int) -> tuple[int, int, list[str], list[str]]:
@@ -83,13 +98,14 @@ def _in_order(first: int, last: int, jobs: int) -> Iterator[tuple[int, int, list
 
 
 def hunt(mutation: Mutation, first: int, count: int) -> int:
-    """Play with the bug planted until it is caught; the exit code says whether it was."""
+    """Play `count` schedules, of the kind that can meet it, until the bug is caught; return 0 if it was, else 1."""
     plant(mutation)
     logging.disable(logging.CRITICAL)
-    for seed in range(first, first + count):
+    first += (first % 2) != (mutation in SINK_MUTATIONS)
+    for played, seed in enumerate(range(first, first + 2 * count, 2), start=1):
         violations = play(seed).laws.violations
         if violations:
-            print(f"caught after {seed - first + 1:5,} schedules: {mutation.name} (seed {seed}: {violations[0][:80]})")
+            print(f"caught after {played:5,} schedules: {mutation.name} (seed {seed}: {violations[0][:80]})")
             return 0
     print(f"NOT caught in {count:,} schedules: {mutation.name}")
     return 1
@@ -106,6 +122,6 @@ def hunt_all(first: int, count: int, jobs: int) -> int:
         return done.returncode
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        missed = sum(code != 0 for code in pool.map(run, MUTATIONS))
-    print(f"{len(MUTATIONS) - missed} of {len(MUTATIONS)} planted bugs caught")
+        missed = sum(code != 0 for code in pool.map(run, ALL_MUTATIONS))
+    print(f"{len(ALL_MUTATIONS) - missed} of {len(ALL_MUTATIONS)} planted bugs caught")
     return 1 if missed else 0

@@ -28,8 +28,13 @@ ACTIONS = {
     "delete_message_batch": "DeleteMessageBatch",
     "get_queue_attributes": "GetQueueAttributes",
     "receive_message": "ReceiveMessage",
+    "send_message_batch": "SendMessageBatch",
 }
-_REFUSALS = {"refused": ("InternalFailure", 500), "throttled": ("ThrottlingException", 400)}
+_REFUSALS = {
+    "refused": ("InternalFailure", 500),
+    "throttled": ("ThrottlingException", 400),
+    "denied": ("AccessDenied", 403),
+}
 
 
 Names = list[str]
@@ -149,7 +154,8 @@ class World:
         self.actor: Callable[[], str] = lambda: ""
         """Who takes the step."""
         self.fault: Callable[[str], str] = lambda action: ""
-        """What becomes of a call: "refused" and "throttled" have no effect, of a "lost" one the answer is."""
+        """What becomes of a call: one that is "refused", "throttled" or "denied" has no effect, of a "lost" one the
+        answer is."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None

@@ -1,0 +1,334 @@
+"""The sink's laws, audited from the histories of queue and journal: as things happen, and when all is over."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqs_fifo_spark.errors import BatchForgottenError, RowError, SqsFifoError
+from tests.simulation.hub import Hub, Process
+from tests.simulation.sink_rows import Key
+from tests.simulation.sink_tasks import SinkAttempt
+from tests.simulation.sink_world import Entry, SinkWorld
+
+REMEMBERED_S = 300
+"""How long SQS knows what was sent."""
+TRIED_S = 100
+"""For how long a row may be tried, from the look at the journal, or without a journal from its first try."""
+LONGEST_CALL_S = 15
+"""What a call may take before the client gives it up: its effect comes earlier, or the process stood still."""
+MAX_ENTRIES = 10
+_ROWS_SENT = re.compile(r"([\d,]+) rows of (?:the partition|partition \d+) were sent")
+_REFUSED_ROW = re.compile(r"row ([\d,]+) of partition")
+
+
+class _Book:
+    """What was sent for one micro-batch, or one batch write: what the queue has taken, and what the journal has."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[Key, list[SinkAttempt]] = {}
+        self.messages: dict[Key, float] = {}
+        """When the queue last took it for a new message."""
+        self.doubled_at: dict[Key, float] = {}
+        """When it was doubled by a call that was made in time."""
+        self.numbers: dict[Key, int] = {}
+        """When it was first taken, as a number of the history."""
+        self.accepted_at: dict[tuple[Key, int], float] = {}
+        """When an attempt's row was first taken, by the attempt's number."""
+        self.recorded: dict[bytes, int] = {}
+        """When it was first durable, as a number of the history."""
+        self.versions: set[int] = set()
+
+
+class SinkLaws:
+    """What was broken, in `violations`. It hears of each effect from the start."""
+
+    def __init__(self, world: SinkWorld, hub: Hub, *, has_journal: bool, is_calm: bool) -> None:
+        self.violations: list[str] = []
+        self.is_calm = is_calm
+        self.max_call_bytes = 1 << 20
+        self.kept_batches = 100
+        self.merge_at = 64
+        self._world = world
+        self._hub = hub
+        self._has_journal = has_journal
+        self._books: defaultdict[str, _Book] = defaultdict(_Book)
+        self._attempts: dict[Process, SinkAttempt] = {}
+        self._pauses: list[tuple[Process | None, float, float]] = []
+        self._now = 0
+        """The number of the history's last event."""
+        self._newest = -1
+        """The newest micro-batch whose write was committed."""
+        world.on_call = self._called
+        world.on_accepted = self._accepted
+        world.on_answer = self._answered
+        world.on_refusal = self._refused
+        world.store.on_put = self._put
+        world.store.on_list = self._listed
+
+    def violate(self, law: str) -> None:
+        self.violations.append(law)
+        self._world.note(f"!! {law}")
+
+    def launched(self, attempt: SinkAttempt) -> None:
+        self._attempts[attempt.process] = attempt
+        self._books[attempt.folder].versions.add(attempt.version)
+
+    def paused(self, process: Process | None, seconds: float) -> None:
+        """The process, or everybody, stands still."""
+        self._pauses.append((process, self._hub.now(), self._hub.now() + seconds))
+
+    def _stood_still(self, process: Process, since: float) -> float:
+        """Return for how long the process has stood still since then, in seconds."""
+        now = self._hub.now()
+        spans = [(begin, end) for who, begin, end in self._pauses if who is None or who is process]
+        return sum(max(0.0, min(end, now) - max(begin, since)) for begin, end in spans)
+
+    def _current(self) -> SinkAttempt | None:
+        return self._attempts.get(self._hub.current_process) if self._hub.current_name else None
+
+    # As it happens
+
+    def _called(self, entries: Sequence[Entry]) -> None:
+        attempt, now = self._current(), self._hub.now()
+        assert attempt is not None
+        keys = [_key(entry) for entry in entries]
+        self._world.note(f"sends {' '.join(told for _, told in keys)}")
+        groups = [group for group, _ in keys]
+        attempt.calls += 1
+        attempt.entries += len(entries)
+        attempt.calls_began_at[self._hub.current_name] = now
+        if len(set(groups)) < len(groups):
+            self.violate(f"order: two rows of a group in one call: {keys}")
+        size = sum(map(_bytes, entries))
+        if not 1 <= len(entries) <= MAX_ENTRIES or size > self.max_call_bytes:
+            self.violate(f"limits: a call of {len(entries)} entries and {size} bytes")
+        if attempt.is_over:
+            self.violate(f"end: {attempt.process.name} is over, and sends {keys}")
+        doomed_at = attempt.doomed_at
+        if doomed_at is not None and now > doomed_at + self._stood_still(attempt.process, doomed_at):
+            self.violate(f"end: {attempt.process.name} has failed, and sends {keys}")
+        rows = {(row.key, row.body, row.attribute) for row in attempt.rows if row.flaw != "empty"}
+        for key, entry in zip(keys, entries, strict=True):
+            attribute = entry.get("MessageAttributes", {}).get("number", {}).get("StringValue")
+            if (key, entry["MessageBody"], attribute) not in rows:
+                self.violate(f"content: {key} is not what the row says")
+            self._audit_time(attempt, key, now)
+
+    def _audit_time(self, attempt: SinkAttempt, key: Key, now: float) -> None:
+        """What is tried is tried in time, and not known to the journal."""
+        first = attempt.tried_at.setdefault(key, now)
+        if not self._has_journal:
+            if now - first > TRIED_S:
+                self.violate(f"once: {key} is tried for {now - first:.0f} s")
+            return
+        if not attempt.looks:
+            self.violate(f"once: {key} is sent without a look at the journal")
+            return
+        looked_at = attempt.looks[-1][1]
+        if now - looked_at > TRIED_S:
+            self.violate(f"once: {key} is tried {now - looked_at:.0f} s after the last look at the journal")
+        recorded = self._books[attempt.folder].recorded.get(attempt.digests[key])
+        if recorded is None or key in attempt.confirmed:
+            return  # in the second case it is another row that is equal
+        if first == now and recorded < attempt.known_look(self._hub.current_name):
+            self.violate(f"once: {key} is sent, and the journal had it")
+
+    def _accepted(self, entry: Entry, is_new: bool) -> None:
+        self._now += 1
+        attempt = self._current()
+        assert attempt is not None
+        key, book = _key(entry), self._books[attempt.folder]
+        earlier, flawed = _earlier(attempt, key)
+        missing = [each for each in earlier if each not in book.accepted]
+        if missing:
+            self.violate(f"order: {key} is sent, and {missing[0]} before it is not")
+        unrecorded = [each for each in earlier if attempt.digests.get(each) not in book.recorded]
+        if self._has_journal and unrecorded:
+            self.violate(f"once: {key} is sent, and {unrecorded[0]} before it is not recorded")
+        for each in earlier:
+            since = book.accepted_at.get((each, id(attempt)), self._hub.now())
+            if since < book.doubled_at.get(each, 0.0) and book.accepted[each][0] is attempt:
+                self.violate(f"once: {key} is sent, and {each} before it was doubled meanwhile")
+        if flawed:
+            self.violate(f"order: {key} is sent, though a row before it, of its group, is refused")
+        if is_new and key in book.messages and key not in attempt.confirmed:
+            self._audit_copy(attempt, key, book)
+        if is_new:
+            book.messages[key] = self._hub.now()
+        book.accepted.setdefault(key, []).append(attempt)
+        book.numbers.setdefault(key, self._now)
+        book.accepted_at.setdefault((key, id(attempt)), self._hub.now())
+
+    def _audit_copy(self, attempt: SinkAttempt, key: Key, book: _Book) -> None:
+        """A second message is excused if somebody died with the first, and it stands behind that."""
+        thread = self._hub.current_name
+        self._world.note(f"{key} is doubled")
+        if self._hub.now() < book.messages[key] + REMEMBERED_S:
+            self.violate(f"once: {key} is doubled within 5 minutes")
+        if not self._has_journal:
+            return
+        if self._hub.now() - attempt.calls_began_at[thread] > LONGEST_CALL_S:
+            return  # it stood still in mid-call, and nothing stops what is on the wire
+        book.doubled_at.setdefault(key, self._hub.now())
+        owners = [each for each in book.accepted[key] if each is not attempt]
+        if not any(
+            not each.process.is_alive
+            or each.error is not None
+            or self._stood_still(each.process, book.accepted_at[key, id(each)])
+            for each in owners
+        ):
+            self.violate(f"once: {key} is doubled, and nobody who had sent it died, failed or stood still")
+        group = list(dict.fromkeys(row.key for row in attempt.rows if row.group == key[0]))
+        later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
+        known = attempt.known_look(thread)
+        if any(book.numbers.get(each, known) < known for each in later):
+            self.violate(f"once: {key} is doubled, and not right behind itself")
+
+    def _answered(self, entries: Sequence[Entry], answer: Mapping[str, Any]) -> None:
+        attempt = self._current()
+        assert attempt is not None
+        sent = {each["Id"] for each in answer["Successful"]}
+        attempt.answered += len(sent)
+        for entry in entries:
+            if entry["Id"] in sent:
+                attempt.tried_at.pop(_key(entry), None)
+                attempt.confirmed.add(_key(entry))
+        attempt.last_events[self._hub.current_name] = self._now
+        if any(each["SenderFault"] for each in answer["Failed"]):
+            self.doom()
+
+    def _refused(self, code: str) -> None:
+        if code == "AccessDenied":
+            self.doom()
+
+    def doom(self) -> None:
+        """The task that runs has met what fails it at once."""
+        attempt = self._current()
+        if attempt is not None and attempt.doomed_at is None:
+            attempt.doomed_at = self._hub.now()
+
+    def _put(self, name: str, data: bytes) -> None:
+        self._now += 1
+        attempt = self._current()
+        if attempt is not None:
+            attempt.last_events[self._hub.current_name] = self._now
+        if name.startswith("sent/"):
+            recorded = self._books[name.rpartition("/")[0]].recorded
+            for at in range(0, len(data), 32):
+                recorded.setdefault(data[at : at + 32], self._now)
+
+    def _listed(self, prefix: str) -> None:
+        self._now += 1
+        attempt = self._current()
+        if attempt is not None and prefix == attempt.folder:
+            attempt.looks.append((self._now, self._hub.now()))
+            attempt.last_events[self._hub.current_name] = self._now
+
+    # At the end of a task, and of a micro-batch
+
+    def ended(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
+        """A task has returned or raised."""
+        name, book = attempt.process.name, self._books[attempt.folder]
+        if threads:
+            self.violate(f"end: {name} is over, and {threads} are not")
+        if attempt.error is not None:
+            self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
+            self._audit_error(attempt, attempt.error)
+            return
+        assert attempt.sent is not None
+        rows, known = len(attempt.rows), len(attempt.rows) - attempt.answered
+        if (attempt.sent.rows, attempt.sent.known) != (rows, known):
+            self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known")
+        lost = [row.key for row in attempt.rows if row.key not in book.accepted]
+        if lost:
+            self.violate(f"no loss: {name} ends well, and {lost} are not sent")
+        if self._has_journal:
+            left = [row.key for row in attempt.rows if attempt.digests[row.key] not in book.recorded]
+            if left:
+                self.violate(f"once: {name} ends well, and {left} are not recorded")
+        if self.is_calm:
+            self._audit_cost(attempt, book)
+
+    def _audit_error(self, attempt: SinkAttempt, error: Exception) -> None:
+        name, text = attempt.process.name, str(error)
+        if not isinstance(error, SqsFifoError):
+            self.violate(f"spoken errors: {name} ended with {type(error).__name__}: {error}")
+            return
+        told = _ROWS_SENT.search(text)
+        if (int(told[1].replace(",", "")) if told else 0) != attempt.answered:
+            self.violate(f"spoken errors: {attempt.answered} rows were sent, and {name} says: {text}")
+        if isinstance(error, RowError):
+            flawed = [number for number, row in enumerate(attempt.rows, start=1) if row.flaw]
+            refused = _REFUSED_ROW.match(text)
+            if refused is None or int(refused[1].replace(",", "")) not in flawed:
+                self.violate(f"spoken errors: rows {flawed} are flawed, and {name} says: {text}")
+        elif isinstance(error, BatchForgottenError):
+            assert attempt.place.batch is not None
+            if attempt.place.batch > self._newest - self.kept_batches:
+                self.violate(f"bounded: forgotten too early: {text}")
+        if self.is_calm:
+            self.violate(f"spoken errors: nothing happened, and {name} ended with {type(error).__name__}: {error}")
+
+    def _audit_cost(self, attempt: SinkAttempt, book: _Book) -> None:
+        """Nothing is sent again, in no more calls than the longest group needs, for each ten groups."""
+        name = attempt.process.name
+        times = Counter(row.key for row in attempt.rows)
+        again = [key for key in times if len(book.accepted[key]) > times[key]]
+        if again or attempt.entries > len(attempt.rows):
+            self.violate(f"cost: {name} sent again what was sent: {again}")
+        rows = Counter(row.group for row in attempt.rows)
+        streams = -(-len(rows) // MAX_ENTRIES)
+        most = min(len(attempt.rows), streams * (max(rows.values(), default=0) + 1))
+        if attempt.parts == 1 and self.max_call_bytes == 1 << 20 and attempt.calls > most:
+            self.violate(f"cost: {name} took {attempt.calls} calls for {dict(rows)}")
+
+    def committing(self, attempts: Sequence[SinkAttempt], batch: int) -> None:
+        """Spark is told by all tasks that they have succeeded."""
+        for attempt in attempts:
+            lost = [row.key for row in attempt.rows if row.key not in self._books[attempt.folder].accepted]
+            if lost:
+                self.violate(f"no loss: batch {batch} is committed, and {lost} are not sent")
+            if self.is_calm and self._has_journal and attempt.rows:
+                names = self._world.store.under(f"{attempt.folder}/{attempt.plan.run}-{attempt.place.partition:05d}-")
+                if not 1 <= len(names) <= 1 + attempt.calls // self.merge_at:
+                    self.violate(f"bounded: {attempt.process.name} has left {names}")
+        self._newest = max(self._newest, batch)
+
+    # When all is over
+
+    def audit_journal(self, oldest_kept: int) -> None:
+        """Nothing is left of older micro-batches, or of batch writes that began before."""
+        names = self._world.store.under("sent/")
+        numbers = {name: int(name.split("/")[2].partition("-")[0]) for name in names}
+        left = [name for name, number in numbers.items() if number < oldest_kept]
+        if left:
+            self.violate(f"bounded: left of what is forgotten: {left}")
+        marks = self._world.store.under("over/")
+        if len(marks) > 1:
+            self.violate(f"bounded: more than one mark is left: {marks}")
+
+
+def _key(entry: Entry) -> Key:
+    return entry["MessageGroupId"], entry.get("MessageDeduplicationId", entry["MessageBody"])
+
+
+def _bytes(entry: Entry) -> int:
+    attributes = entry.get("MessageAttributes", {})
+    size = len(entry["MessageBody"].encode())
+    return size + sum(len(name) + len("".join(value.values())) for name, value in attributes.items())
+
+
+def _earlier(attempt: SinkAttempt, key: Key) -> tuple[list[Key], bool]:
+    """Return the rows of the group before the first one of this key, and whether one is flawed up to there."""
+    found: dict[Key, None] = {}
+    for row in attempt.rows:
+        if row.group == key[0]:
+            if row.flaw:
+                return list(found), True
+            if row.key == key:
+                break
+            found[row.key] = None
+    return list(found), False

@@ -1,0 +1,400 @@
+"""One schedule of the sink: what a seed makes of a queue, a query that writes to it, and all that goes wrong there."""
+
+from __future__ import annotations
+
+import random
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from sqs_fifo_spark import outgoing as package
+from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
+from sqs_fifo_spark.outgoing import Outgoing, RefusedRow, RowForm
+from sqs_fifo_spark.sent_record import SentRecord
+from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
+from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
+from tests.simulation.sink_laws import SinkLaws
+from tests.simulation.sink_rows import Traffic
+from tests.simulation.sink_tasks import MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
+from tests.simulation.sink_world import SinkWorld
+from tests.simulation.spark import ConcurrentUpdateError
+from tests.simulation.tasks import TaskFailedError
+
+CALLS_TAKE_S = (1, 5, 12)
+STALLS_S = (1, 5, 31, 70, 130, 200, 400)
+GAPS_S = (5, 31, 200, 290, 310, 400, 3_600, 8 * 86_400)
+"""How long a query is down."""
+MOST_TASKS = 4
+"""Beyond which no copy is started."""
+OUTAGES_S = (10, 60, 150, 200)
+MOST_OUTAGES = 2
+FAULTS = ("refused", "throttled", "lost", "denied", "entry", "unsaid", "slow", *STORE_FAULTS)
+CHAOS = {"copy of a task": 4, "kill a task": 3, "kill the query": 2, "stall": 3, "jump": 1, "outage": 2, "rival": 1}
+HARMLESS = frozenset({"slow", "slow store"})
+
+
+class SinkSchedule:
+    """One history from a seed: `play` it, and `laws` tells what was violated, `world.told()` what happened."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = rng = random.Random(seed)
+        self.is_calm = rng.random() < 0.15
+        self.climate = Climate.draw(rng, is_calm=self.is_calm, faults=FAULTS, chaos=CHAOS, harmless=HARMLESS)
+        self.hub = Hub(rng)
+        self.has_journal = rng.random() < 0.8
+        self.by_column = rng.random() < 0.7
+        self.is_batch_write = rng.random() < 0.15
+        self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
+        self._limits = self._draw_limits(rng)
+        self.world = self._make_world(rng)
+        self.laws = SinkLaws(self.world, self.hub, has_journal=self.has_journal, is_calm=self.is_calm)
+        self.laws.kept_batches = self._limits.get("sent_record.KEPT_BATCHES", 100)
+        self.laws.merge_at = self._limits.get("sent_record.MERGE_AT", 64)
+        self.laws.max_call_bytes = self._limits.get("sender.MAX_CALL_BYTES", 1 << 20)
+        self._forgets_early = "sent_record.KEPT_BATCHES" in self._limits
+        most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
+        self.traffic = Traffic(rng, by_column=self.by_column, is_calm=self.is_calm, most=most)
+        self._checkpoint = SinkCheckpoint()
+        self._attempts: dict[Process, SinkAttempt] = {}
+        self._recent: list[SinkAttempt] = []
+        self._launched: Counter[str] = Counter()
+        self._runs = 0
+        self._run: Thread | None = None
+        self._outage = ("", 0.0)
+        self._outages = 0
+
+    def _draw_limits(self, rng: random.Random) -> dict[str, int]:
+        """Return the package's limits that this schedule makes smaller, so that they are met."""
+        limits = {"sender.CALLS": rng.choice((1, 2, 3, 8))}
+        if rng.random() < 0.4:
+            limits["sent_record.KEPT_BATCHES"] = rng.choice((1, 2, 3))
+            limits["sent_record.FORGET_EVERY"] = rng.choice((1, 2))
+        if rng.random() < 0.2:
+            limits["sender.MAX_CALL_BYTES"] = limits["sink.MAX_CALL_BYTES"] = rng.choice((120, 300))
+        if rng.random() < 0.3:
+            limits["sent_record.MERGE_AT"] = rng.choice((2, 3))
+        if rng.random() < 0.2:
+            limits["sender.MAX_BUFFERED_ROWS"] = rng.choice((1, 5, 20))
+        if rng.random() < 0.2:
+            limits["sink.MAX_PART_ROWS"] = rng.choice((1, 3, 10))
+        return limits
+
+    def _make_world(self, rng: random.Random) -> SinkWorld:
+        attributes = {}
+        if not self.by_column:
+            attributes["ContentBasedDeduplication"] = "true"
+        if rng.random() < 0.4:
+            attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+        world = SinkWorld(self.seed, self.hub, attributes, has_journal=self.has_journal)
+        world.actor = lambda: self.hub.current_name
+        world.on_step = lambda event: self.hub.step()
+        world.fault = self._fault
+        world.failing_entries = lambda action: frozenset(i for i in range(10) if self._happens("entry"))
+        world.unsaid = lambda: self._happens("unsaid")
+        world.refuses_whole_calls = lambda: rng.random() < 0.5
+        world.store.lies_about = self._lie
+        world.store.fails = self._fails
+        return world
+
+    # The faults of calls
+
+    def _happens(self, kind: str, factor: float = 1.0) -> bool:
+        probability = factor * self.climate.calls.get(kind, 0.0)
+        return probability > 0 and self.rng.random() < probability
+
+    def _slows(self, kind: str) -> None:
+        """Maybe let the thread wait for its call, no longer than a client does."""
+        if self._happens(kind, 9 if self.is_calm else 3):
+            self.hub.sleep(self.rng.choice(CALLS_TAKE_S))
+
+    def _fault(self, action: str) -> str:
+        self._slows("slow")
+        kind, until = self._outage
+        if self.hub.now() < until:
+            return kind
+        if self._happens("denied", 0.1):
+            return "denied"
+        return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind)), "")
+
+    def _lie(self, name: str) -> str:
+        self._slows("slow store")
+        if name.startswith("check/"):
+            return ""
+        lie = next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind, 0.4)), "")
+        if lie in ("refuse", "raise"):
+            self.laws.doom()
+        return lie
+
+    def _fails(self, call: str) -> bool:
+        self._slows("slow store")
+        fails = self._happens("fails", 0.2)
+        if fails:
+            self.laws.doom()
+        return fails
+
+    # What happens around
+
+    def _chaos(self) -> None:
+        weights = self.climate.chaos
+        if not any(weights.values()):
+            return
+        kind = self.rng.choices(list(weights), list(weights.values()))[0]
+        actions: dict[str, Callable[[], None]] = {
+            "copy of a task": self._copy_a_task,
+            "kill a task": self._kill_task,
+            "kill the query": self._kill_query,
+            "stall": self._stall,
+            "jump": self._jump,
+            "outage": self._begin_outage,
+            "rival": self._start_rival,
+        }
+        actions[kind]()
+
+    def _processes(self, kind: str) -> list[Process]:
+        return [process for process in self.hub.alive() if process.name.startswith(kind)]
+
+    def _copy_a_task(self) -> None:
+        """A speculative copy; or one more attempt of a task of earlier, which a scheduler of earlier still wants."""
+        running = [self._attempts[process] for process in self._processes("task")]
+        if len(running) > MOST_TASKS:
+            return
+        if running and self.rng.random() < 0.7:
+            self.launch(self.again(self.rng.choice(running)))
+        elif self._recent:
+            self.launch(self.again(self.rng.choice(self._recent[-20:])))
+
+    def _kill(self, process: Process) -> None:
+        self.world.note(f"kill -9 of {process.name}")
+        self.hub.kill(process)
+
+    def _kill_task(self) -> None:
+        tasks = self._processes("task")
+        if tasks:
+            self._kill(self.rng.choice(tasks))
+
+    def _kill_query(self) -> None:
+        if self._run is not None and not self._run.is_done:
+            self._end_run(self._run.process)
+
+    def _end_run(self, process: Process) -> None:
+        """Kill a driver; executors may notice late."""
+        self._kill(process)
+        for task in self._processes("task"):
+            if self.rng.random() < 0.5:
+                self._kill(task)
+
+    def _stall(self) -> None:
+        process, pause_s = self.rng.choice(self.hub.alive() or [Process("nobody")]), self.rng.choice(STALLS_S)
+        self.world.note(f"{process.name} stands still for {pause_s} s")
+        self.laws.paused(process, pause_s)
+        process.stalled_until = self.hub.now() + pause_s
+
+    def _jump(self) -> None:
+        pause_s = self.rng.choice(STALLS_S)
+        self.world.note(f"everybody stands still for {pause_s} s")
+        self.laws.paused(None, pause_s)
+        self.hub.advance(pause_s)
+
+    def _begin_outage(self) -> None:
+        if self._outages == MOST_OUTAGES:
+            return
+        self._outages += 1
+        kind, pause_s = self.rng.choice(("refused", "throttled", "lost")), self.rng.choice(OUTAGES_S)
+        self.world.note(f"for {pause_s} s all calls are {kind}")
+        self._outage = kind, self.hub.now() + pause_s
+
+    def _start_rival(self) -> None:
+        """The cluster takes the driver for dead and starts it again; both go on, on one checkpoint."""
+        if len(self._processes("query")) == 1:
+            self._start(self._checkpoint.committed + 1)
+
+    # Processes of ours
+
+    def new_micro_batch(self) -> MicroBatch:
+        return MicroBatch(self.traffic.rows(), self._writes)
+
+    def launch(self, attempt: SinkAttempt) -> SinkAttempt:
+        """Start an attempt of a task in a process of its own."""
+        key = f"{'write' if attempt.place.batch is None else attempt.place.batch}/{attempt.place.partition}"
+        self._launched[key] += 1
+        attempt.process = process = Process(f"task {key} #{self._launched[key]}")
+        self._attempts[process] = attempt
+        self._recent.append(attempt)
+        self.laws.launched(attempt)
+        self.hub.spawn(process, lambda: attempt.run(self))
+        return attempt
+
+    def again(self, attempt: SinkAttempt) -> SinkAttempt:
+        """Return another attempt at the same task."""
+        return SinkAttempt(attempt.plan, attempt.place, attempt.rows, attempt.version)
+
+    def end_copies(self, winner: SinkAttempt) -> None:
+        """Spark kills the other attempts of a task that has succeeded; that may take its time."""
+        task = winner.plan, winner.place
+        for process in self._processes("task"):
+            attempt = self._attempts[process]
+            is_copy = attempt is not winner and (attempt.plan, attempt.place) == task
+            if is_copy and not attempt.is_over and self.rng.random() < 0.5:
+                self._kill(process)
+
+    def _start(self, until: int) -> None:
+        self._runs += 1
+        process = Process(f"query {self._runs}")
+
+        def run() -> None:
+            try:
+                SinkRun(self, self._checkpoint, until=until).run()
+            except Exception as error:
+                self._run_failed(process, error)
+
+        self.world.note(f"{process.name} starts")
+        self._run = self.hub.spawn(process, run)
+
+    def _run_failed(self, process: Process, error: Exception) -> None:
+        self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
+        expected = (SqsFifoError, ConcurrentUpdateError, TaskFailedError)
+        is_expected = isinstance(error, expected) and not isinstance(error, (JournalCorruptError, JournalMismatchError))
+        if not is_expected:
+            self.world.note("".join(traceback.format_exception(error)))
+        if not is_expected or self.laws.is_calm:
+            self.laws.violate(f"spoken errors: {process.name} ended with {type(error).__name__}: {error}")
+
+    # The whole
+
+    def play(self) -> None:
+        """Let it happen, until all is audited or the first law is broken."""
+        with self._in_place():
+            try:
+                self._play()
+            except DeadlockError as error:
+                self.laws.violate(f"progress: they wait for ever: {error}")
+            finally:
+                self.hub.end()
+
+    def _play(self) -> None:
+        hub, rng = self.hub, self.rng
+        hub.chaos = self._chaos
+        hub.next_chaos = lambda: rng.randint(1, 2 * self.climate.steps_between)
+        for _ in range(1 if self.is_calm else rng.randint(1, 4)):
+            self._start(self._checkpoint.committed + rng.randint(1, 5 if self._forgets_early else 3))
+            self._run_on()
+            if self.laws.violations:
+                return
+            if self._run is not None and not self._run.is_done:
+                self._end_run(self._run.process)
+            self._between()
+        self.world.note("-- the faults are over")
+        self.climate, self._outage = CLEAR, ("", 0.0)
+        self.traffic.calm_down()
+        self._correct_rows()
+        self._finish()
+
+    def _run_on(self) -> None:
+        self.hub.run(lambda: bool(self.laws.violations) or self._run is None or self._run.is_done)
+
+    def _between(self) -> None:
+        """The query is down: time passes, what it reads changes, an older checkpoint is put back."""
+        rng, checkpoint = self.rng, self._checkpoint
+        if self.is_calm:
+            return
+        if rng.random() < 0.6:
+            self._let_pass(rng.choice(GAPS_S))
+        if rng.random() < (0.3 if self._forgets_early else 0.1) and checkpoint.committed:
+            for process in self._processes("query"):
+                self._end_run(process)
+            checkpoint.committed = max(0, checkpoint.committed - rng.randint(1, 6))
+            self.world.note(f"an older checkpoint is put back: batch {checkpoint.committed} is next")
+        if rng.random() < 0.25:
+            self._correct_rows()
+            for micro_batch in checkpoint.planned[checkpoint.committed :]:
+                if rng.random() < 0.5:
+                    micro_batch.rows = self.traffic.others(micro_batch.rows)
+                    micro_batch.version += 1
+
+    def _let_pass(self, seconds: float) -> None:
+        """Leftovers of tasks go on meanwhile; those of a batch write do not outlive a week, and have no copies then."""
+        if self.is_batch_write and seconds > 86_400:
+            self._recent.clear()
+            for task in self._processes("task"):
+                self._kill(task)
+        timer = self.hub.spawn(Process("time"), lambda: self.hub.sleep(seconds))
+        self.hub.run(lambda: timer.is_done or bool(self.laws.violations))
+
+    def _correct_rows(self) -> None:
+        """Somebody mends or filters out what is refused."""
+        for micro_batch in self._checkpoint.planned:
+            if any(row.flaw for row in micro_batch.rows):
+                micro_batch.rows = [row for row in micro_batch.rows if not row.flaw]
+                micro_batch.version += 1
+
+    def _finish(self) -> None:
+        """Without faults all that is planned is written, and the journal holds what it should."""
+        checkpoint, limits = self._checkpoint, self._limits
+        kept, every = limits.get("sent_record.KEPT_BATCHES", 100), limits.get("sent_record.FORGET_EVERY", 20)
+        self.hub.run(lambda: bool(self.laws.violations) or not self._processes("task") + self._processes("query"))
+        if self.laws.violations:
+            return
+        forgotten = [int(name.rpartition("/")[2]) for name in self.world.store.under("over/")]
+        checkpoint.committed = max(checkpoint.committed, *(over + 1 for over in forgotten), 0)
+        until = max(checkpoint.committed, len(checkpoint.planned)) + 1
+        if kept < 100:
+            until += kept + every + 1  # so that it forgets once more
+        if self.is_batch_write:
+            self.hub.advance(8 * 86_400)
+            began_ms = int(self.hub.now() * 1000)
+        self._start(until)
+        self._run_on()
+        if not self.laws.violations and checkpoint.committed != until:
+            self.laws.violate(f"progress: without faults it ends at batch {checkpoint.committed}, not {until}")
+        if self.laws.violations or not self.has_journal:
+            return
+        if self.is_batch_write:
+            self.laws.audit_journal(began_ms)
+        elif kept < 100:
+            self.laws.audit_journal(until - kept - every)
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Put the simulated parts where the real ones are, and take every random number from the seed."""
+        dice = random.Random(f"{self.seed}/ids")
+        random.seed(self.seed)  # tenacity's pauses
+
+        def new_id() -> uuid.UUID:
+            return uuid.UUID(int=dice.getrandbits(128), version=4)
+
+        def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:
+            attempt = self._attempts[self.hub.current_process]
+            attempt.parts += 1
+            try:
+                rows = package.outgoing(columns, form, first_row=first_row)
+            except RefusedRow:
+                self.laws.doom()
+                raise
+            for row in rows:
+                told = row.entry.get("MessageDeduplicationId", row.entry["MessageBody"])
+                attempt.digests[row.group, told] = row.digest
+            return rows
+
+        def is_sent(record: SentRecord, digest: bytes) -> bool:
+            self.hub.step()  # others may go on here
+            return ask(record, digest)
+
+        ask = SentRecord.is_sent
+        patches = {
+            "uuid.uuid4": new_id,
+            "sqs_fifo_spark.sent_record.SentRecord.is_sent": is_sent,
+            "sqs_fifo_spark.sender.threading": Threading(self.hub),
+            "sqs_fifo_spark.sent_record.threading": Threading(self.hub),
+            "sqs_fifo_spark.aws.sqs_client": lambda *_: self.world.client,
+            "sqs_fifo_spark.sink.outgoing": outgoing,
+            **{f"sqs_fifo_spark.{name}": value for name, value in self._limits.items()},
+        }
+        with ExitStack() as stack:
+            for name, value in patches.items():
+                stack.enter_context(mock.patch(name, value))
+            yield

@@ -1,0 +1,182 @@
+"""Spark's order of calls around a sink: runs of a query or of batch writes, whose tasks are processes of their own."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqs_fifo_spark.sink import Place, Sent, SinkPlan, finish_write, prepare, send_partition
+from sqs_fifo_spark.sink_queue import SinkQueue
+from tests.simulation.hub import Process
+from tests.simulation.sink_rows import Key, Partition, SinkRow
+from tests.simulation.spark import ConcurrentUpdateError
+from tests.simulation.tasks import MAX_FAILURES, TaskFailedError
+
+if TYPE_CHECKING:
+    from tests.simulation.sink_schedule import SinkSchedule
+
+QUERY = "q1"
+WORKER_LIVES_S = 30
+"""How long a worker's process outlives its task: what it still did would be seen."""
+
+
+@dataclass
+class MicroBatch:
+    """What the checkpoint plans under one batch id. A function in `foreachBatch` may write it in several parts."""
+
+    rows: list[SinkRow]
+    writes: int
+    version: int = 0
+    """Rises when the source gives other rows."""
+
+    def parts(self) -> list[list[SinkRow]]:
+        groups = sorted({row.group for row in self.rows})
+        part = {group: index % self.writes for index, group in enumerate(groups)}
+        return [[row for row in self.rows if part[row.group] == index] for index in range(self.writes)]
+
+
+@dataclass
+class SinkCheckpoint:
+    """A query's logs: micro-batches that are planned, and those that are committed, all but the last one perhaps."""
+
+    planned: list[MicroBatch] = field(default_factory=list)
+    committed: int = 0
+
+
+class SinkAttempt:
+    """One attempt of a task, in a process of its own, and what its history tells of it."""
+
+    def __init__(self, plan: SinkPlan, place: Place, rows: Partition, version: int) -> None:
+        self.plan = plan
+        self.place = place
+        self.rows = rows
+        self.version = version
+        self.process: Process
+        self.is_over = False
+        self.sent: Sent | None = None
+        self.error: Exception | None = None
+        # What is seen from outside
+        self.digests: dict[Key, bytes] = {}
+        self.looks: list[tuple[int, float]] = []
+        """When it listed what was sent: as numbers of the history, and as times."""
+        self.last_events: dict[str, int] = {}
+        """The number of the last event of each thread."""
+        self.parts = 0
+        """How many pieces of its rows it has begun."""
+        self.tried_at: dict[Key, float] = {}
+        """When it first tried a row that it does not know to be sent."""
+        self.confirmed: set[Key] = set()
+        """What it was told is sent."""
+        self.calls_began_at: dict[str, float] = {}
+        """When the call of each thread began."""
+        self.calls = 0
+        self.entries = 0
+        self.answered = 0
+        """Rows that it was told are sent."""
+        self.doomed_at: float | None = None
+        """When it met what fails a task at once."""
+
+    def known_look(self, thread: str) -> int:
+        """Return the number of the last look that the thread must know of: the first, or one before its last event."""
+        last = self.last_events.get(thread, -1)
+        return max((number for number, _ in self.looks if number <= last), default=self.looks[0][0])
+
+    @property
+    def folder(self) -> str:
+        """Where the journal has what was sent."""
+        if self.place.query is None:
+            return f"sent/batch-writes/{self.plan.began_ms}-{self.plan.run}"
+        return f"sent/{self.place.query}/{self.place.batch:020d}"
+
+    def run(self, schedule: SinkSchedule) -> None:
+        """Do what Spark's worker does."""
+        world, hub = schedule.world, schedule.hub
+        plan: SinkPlan = pickle.loads(pickle.dumps(self.plan))
+        try:
+            self.sent = send_partition(
+                plan,
+                schedule.traffic.arrow(self.rows),
+                self.place,
+                queue=SinkQueue(plan.options, hub),
+                store=world.store if schedule.has_journal else None,
+                clock=hub,
+            )
+        except Exception as error:
+            self.error = error
+        self.is_over = True
+        schedule.laws.ended(self, [thread.name for thread in hub.threads_of(self.process)[1:]])
+        hub.sleep(WORKER_LIVES_S)
+
+
+class SinkRun:
+    """One run of a query, from what the checkpoint says; or, without a query, of batch writes one after the other."""
+
+    def __init__(self, schedule: SinkSchedule, checkpoint: SinkCheckpoint, *, until: int) -> None:
+        self._schedule = schedule
+        self._checkpoint = checkpoint
+        self._until = until
+
+    def run(self) -> None:
+        checkpoint, schedule = self._checkpoint, self._schedule
+        for batch in range(checkpoint.committed, self._until):
+            if batch > len(checkpoint.planned):
+                raise ConcurrentUpdateError(f"batch {batch} cannot be planned")
+            if batch == len(checkpoint.planned):
+                checkpoint.planned.append(schedule.new_micro_batch())
+            schedule.world.step(f"-- batch {batch} is planned")
+            micro_batch = checkpoint.planned[batch]
+            for part in micro_batch.parts():
+                self._write(batch, part, micro_batch.version)
+            schedule.world.step(f"-- batch {batch} is written")
+            if checkpoint.committed != batch:
+                raise ConcurrentUpdateError(f"batch {batch} is committed already")
+            checkpoint.committed += 1
+
+    def _write(self, batch: int, rows: Sequence[SinkRow], version: int) -> None:
+        schedule = self._schedule
+        world, hub = schedule.world, schedule.hub
+        store = world.store if schedule.has_journal else None
+        queue = SinkQueue(world.sink_options, hub)
+        plan = prepare(world.sink_options, by_column=schedule.by_column, queue=queue, store=store, clock=hub)
+        partitions = schedule.traffic.partitioned(rows)
+        query = None if schedule.is_batch_write else QUERY
+        attempts = [
+            SinkAttempt(plan, Place(index, query, None if query is None else batch), partition, version)
+            for index, partition in enumerate(partitions)
+        ]
+        sent = self._run_tasks(attempts)
+        world.step(f"-- the tasks of batch {batch} are done")
+        schedule.laws.committing(attempts, batch)
+        finish_write(store, sent, hub)
+
+    def _run_tasks(self, attempts: list[SinkAttempt]) -> list[Sent]:
+        """Run tasks in slots, each again until it succeeds; a copy may be the one that does."""
+        schedule = self._schedule
+        slots = schedule.rng.randint(1, 3)
+        done: dict[int, Sent] = {}
+        failures: Counter[int] = Counter()
+        pending, running = list(attempts), list[SinkAttempt]()
+        while pending or running:
+            while pending and len(running) < slots:
+                running.append(schedule.launch(pending.pop(0)))
+            schedule.hub.wait_until(lambda: any(_has_ended(attempt) for attempt in running))  # noqa: B023
+            over = [attempt for attempt in running if _has_ended(attempt)]
+            running = [attempt for attempt in running if attempt not in over]
+            for attempt in over:
+                index = attempt.place.partition
+                if attempt.sent is not None:
+                    done[index] = attempt.sent
+                    schedule.end_copies(attempt)
+                    continue
+                failures[index] += 1
+                if failures[index] == MAX_FAILURES:
+                    raise TaskFailedError(f"partition {index}: {attempt.error or 'killed'}")
+                pending.append(schedule.again(attempt))
+        return [done[index] for index in sorted(done)]
+
+
+def _has_ended(attempt: SinkAttempt) -> bool:
+    return attempt.is_over or not attempt.process.is_alive

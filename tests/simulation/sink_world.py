@@ -1,0 +1,97 @@
+"""What is left when a sink's processes die: the queue and the journal's store. It tells who listens of each effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.local import SqsError
+from sqs_fifo_spark.options import parse_sink_options
+from tests.simulation.world import MemoryStore, World
+
+Entry = Mapping[str, Any]
+
+
+class _Objects(dict[str, bytes]):
+    """Tells of what is put, in the moment in which it is durable."""
+
+    def __init__(self, on_put: Callable[[str, bytes], None]) -> None:
+        super().__init__()
+        self._on_put = on_put
+
+    def setdefault(self, name: str, data: bytes = b"") -> bytes:
+        kept = super().setdefault(name, data)
+        self._on_put(name, kept)
+        return kept
+
+
+class SinkStore(MemoryStore):
+    """A store that tells what it was asked, when it took effect."""
+
+    def __init__(self, step: Callable[[str], None]) -> None:
+        super().__init__(step)
+        self.on_put: Callable[[str, bytes], None] = lambda name, data: None
+        self.on_list: Callable[[str], None] = lambda prefix: None
+        self.objects = _Objects(lambda name, data: self.on_put(name, data))
+
+    def list(self, prefix: str) -> list[str]:
+        names = super().list(prefix)
+        self.on_list(prefix)
+        return names
+
+
+class SinkWorld(World):
+    """One queue that is written, and the journal of what was sent."""
+
+    def __init__(self, seed: int, clock: ManualClock, attributes: dict[str, str], *, has_journal: bool) -> None:
+        super().__init__(seed, clock=clock, attributes=attributes)
+        given = {"queueUrl": self.url, **({"journalLocation": "/journal"} if has_journal else {})}
+        self.sink_options = parse_sink_options(given)
+        self.store: SinkStore = SinkStore(self.step)
+        self.unsaid: Callable[[], bool] = lambda: False
+        """Whether an answer leaves out what it should say of an entry."""
+        self.refuses_whole_calls: Callable[[], bool] = lambda: False
+        """Whether SQS refuses the call for a poisonous entry, rather than the entry."""
+        self.on_call: Callable[[Sequence[Entry]], None] = lambda entries: None
+        self.on_accepted: Callable[[Entry, bool], None] = lambda entry, is_new: None
+        """Told of each entry that the queue takes, and whether it is a message that it did not have."""
+        self.on_answer: Callable[[Sequence[Entry], Mapping[str, Any]], None] = lambda entries, answer: None
+        """Told of each answer that the caller gets."""
+        self.on_refusal: Callable[[str], None] = lambda code: None
+        self._message_ids: set[str] = set()
+
+    def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        if action != "SendMessageBatch":
+            return super().call_sqs(action, request)
+        self.on_call(request["Entries"])
+        try:
+            answer = super().call_sqs(action, request)
+        except ClientError as error:
+            self.on_refusal(error.response["Error"]["Code"])
+            raise
+        self.on_answer(request["Entries"], answer)
+        return answer
+
+    def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        if action != "SendMessageBatch":
+            return super()._call_model(action, request)
+        entries = {entry["Id"]: entry for entry in request["Entries"]}
+        poisonous = [entry for entry in entries.values() if entry["MessageBody"].startswith("poison")]
+        if poisonous and self.refuses_whole_calls():
+            raise SqsError("InvalidMessageContents", "")
+        others = [entry for entry in entries.values() if entry not in poisonous]
+        answer = super()._call_model(action, {**request, "Entries": others}) if others else {}
+        successful, failed = answer.get("Successful", []), answer.get("Failed", [])
+        for each in successful:
+            is_new = each["MessageId"] not in self._message_ids
+            self._message_ids.add(each["MessageId"])
+            self.on_accepted(entries[each["Id"]], is_new)
+        for entry in poisonous:
+            failed.append({"Id": entry["Id"], "Code": "InvalidMessageContents", "Message": "", "SenderFault": True})
+        return {
+            "Successful": [each for each in successful if not self.unsaid()],
+            "Failed": [each for each in failed if each["SenderFault"] or not self.unsaid()],
+        }

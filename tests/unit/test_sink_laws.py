@@ -1,0 +1,192 @@
+"""The laws of the simulated sink: that each can be broken, and is not where nothing is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+
+import pytest
+
+from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.outgoing import RowForm
+from sqs_fifo_spark.sink import Place, Sent, SinkPlan
+from tests.simulation.hub import Hub, Process
+from tests.simulation.sink_laws import SinkLaws
+from tests.simulation.sink_rows import SinkRow
+from tests.simulation.sink_tasks import SinkAttempt
+from tests.simulation.sink_world import SinkWorld
+
+A1, A2, A3, B1 = (SinkRow(name[0], name, f"body of {name}") for name in ("a1", "a2", "a3", "b1"))
+
+
+class Story:
+    """Attempts at one task, told step by step by the test."""
+
+    def __init__(self, *, has_journal: bool = True) -> None:
+        self.hub = Hub(random.Random(1))
+        self.world = SinkWorld(1, self.hub, {}, has_journal=has_journal)
+        self.world.on_step = lambda event: self.hub.step()
+        self.laws = SinkLaws(self.world, self.hub, has_journal=has_journal, is_calm=False)
+
+    def attempt(self, *rows: SinkRow) -> SinkAttempt:
+        plan = SinkPlan(self.world.sink_options, RowForm(None, True, 1 << 20), "j", "r", 0)
+        attempt = SinkAttempt(plan, Place(0, "q1", 7), rows, version=0)
+        attempt.digests = {row.key: digest(row) for row in rows}
+        attempt.process = Process("task")
+        self.laws.launched(attempt)
+        return attempt
+
+    def play(self, attempt: SinkAttempt, run: Callable[[], None]) -> None:
+        thread = self.hub.spawn(attempt.process, run)
+        self.hub.run(lambda: thread.is_done)
+        assert thread.error is None
+
+    def send_one(self, attempt: SinkAttempt, *, recorded: bool = False, lives_s: float = 0.0) -> None:
+        """Look, send the attempt's first row, perhaps record it, and live on for a while."""
+        self.look(attempt)
+        self.send(attempt.rows[0])
+        if recorded:
+            self.record(attempt, attempt.rows[0])
+        self.hub.sleep(lives_s)
+
+    # What an attempt does
+
+    def look(self, attempt: SinkAttempt) -> None:
+        self.world.store.list(attempt.folder)
+
+    def send(self, *rows: SinkRow) -> None:
+        entries = [
+            {"Id": str(index), "MessageBody": row.body, "MessageGroupId": row.group, "MessageDeduplicationId": row.told}
+            for index, row in enumerate(rows)
+        ]
+        self.world.client.send_message_batch(QueueUrl=self.world.url, Entries=entries)
+
+    def record(self, attempt: SinkAttempt, *rows: SinkRow) -> None:
+        data = b"".join(map(digest, rows))
+        self.world.store.put_if_absent(f"{attempt.folder}/r-00000-{hashlib.sha256(data).hexdigest()}", data)
+
+    def end(self, attempt: SinkAttempt, rows: int, known: int) -> None:
+        attempt.sent = Sent(attempt.place, rows, known)
+        self.laws.ended(attempt, [])
+
+
+def digest(row: SinkRow) -> bytes:
+    return hashlib.sha256("\n".join(row.key).encode()).digest()
+
+
+def test_rows_sent_and_recorded_in_order_break_no_law() -> None:
+    """A task as it should be."""
+    story = Story()
+    attempt = story.attempt(A1, B1, A2)
+
+    def run() -> None:
+        story.look(attempt)
+        story.send(A1, B1)
+        story.record(attempt, A1, B1)
+        story.send(A2)
+        story.record(attempt, A2)
+        story.end(attempt, rows=3, known=0)
+
+    story.play(attempt, run)
+    assert not story.laws.violations
+
+
+@pytest.mark.parametrize(
+    ("sent", "broken"),
+    [
+        ([[A1, A2]], "order: two rows of a group in one call"),
+        ([[A2]], "order: ('a', 'a2') is sent, and ('a', 'a1') before it is not"),
+        ([[A1], [A2]], "once: ('a', 'a2') is sent, and ('a', 'a1') before it is not recorded"),
+        ([[A1._replace(body="another")]], "content: ('a', 'a1') is not what the row says"),
+        ([[A1]], "no loss: task ends well, and [('a', 'a2')] are not sent"),
+    ],
+)
+def test_what_a_task_sends_is_judged(sent: list[list[SinkRow]], broken: str) -> None:
+    """Order, content and loss are judged from the calls."""
+    story = Story()
+    attempt = story.attempt(A1, A2)
+
+    def run() -> None:
+        story.look(attempt)
+        for rows in sent:
+            story.send(*rows)
+        story.end(attempt, rows=2, known=2 - sum(map(len, sent)))
+
+    story.play(attempt, run)
+    assert story.laws.violations[0].startswith(broken)
+
+
+def test_a_row_sent_too_late_after_the_look_breaks_a_law() -> None:
+    """SQS may have forgotten the row that another attempt sent after the look."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.look(attempt)
+        story.hub.sleep(101)
+        story.send(A1)
+
+    story.play(attempt, run)
+    assert story.laws.violations == ["once: ('a', 'a1') is tried 101 s after the last look at the journal"]
+
+
+def test_a_row_that_the_journal_had_breaks_a_law() -> None:
+    """Also while SQS would still recognise it."""
+    story = Story()
+    first, second = story.attempt(A1), story.attempt(A1)
+    story.play(first, lambda: story.send_one(first, recorded=True))
+    story.play(second, lambda: story.send_one(second))
+    assert story.laws.violations == ["once: ('a', 'a1') is sent, and the journal had it"]
+
+
+@pytest.mark.parametrize(
+    ("is_dead", "broken"),
+    [
+        (True, []),
+        (False, ["once: ('a', 'a1') is doubled, and nobody who had sent it died, failed or stood still"]),
+    ],
+)
+def test_a_doubled_row_is_excused_by_a_death_alone(is_dead: bool, broken: list[str]) -> None:
+    """Sent, not recorded, and sent again after SQS's 5 minutes: only whoever died may have left that."""
+    story = Story()
+    first, second = story.attempt(A1), story.attempt(A1)
+    story.hub.spawn(first.process, lambda: story.send_one(first, lives_s=10_000))
+    story.hub.run(lambda: bool(first.answered))
+    story.hub.advance(301)
+    if is_dead:
+        story.hub.kill(first.process)
+    story.play(second, lambda: story.send_one(second))
+    assert story.laws.violations == broken
+
+
+def test_a_failed_task_must_tell_how_many_rows_were_sent() -> None:
+    """The number in the error is compared with the answers that the task had."""
+    story = Story()
+    attempt = story.attempt(A1, A2)
+
+    def run() -> None:
+        story.look(attempt)
+        story.send(A1)
+        attempt.error = TransientQueueError("no answer. 0 rows of partition 0 were sent.")
+        attempt.is_over = True
+        story.laws.ended(attempt, ["task 3"])
+        story.send(A1)
+
+    story.play(attempt, run)
+    assert story.laws.violations == [
+        "end: task is over, and ['task 3'] are not",
+        "spoken errors: 1 rows were sent, and task says: no answer. 0 rows of partition 0 were sent.",
+        "end: task is over, and sends [('a', 'a1')]",
+    ]
+
+
+def test_what_is_left_of_forgotten_micro_batches_breaks_a_law() -> None:
+    """Objects and marks are counted when all is over."""
+    story = Story()
+    attempt = story.attempt(A1)
+    story.play(attempt, lambda: story.record(attempt, A1))
+    story.laws.audit_journal(oldest_kept=7)
+    assert not story.laws.violations
+    story.laws.audit_journal(oldest_kept=8)
+    assert story.laws.violations[0].startswith("bounded: left of what is forgotten: ['sent/q1/00000000000000000007/")
