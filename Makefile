@@ -27,7 +27,7 @@ NEWEST_ONLY := test_faults test_full_disk test_memory test_sink_faults test_sink
 test-min: java $(READY_MIN)  ## the Spark tests, on the oldest Spark and the oldest dependencies
 	$(BIN_MIN)/python -m pytest tests/spark $(NEWEST_ONLY:%=--ignore=tests/spark/%.py) $(PYTEST_ARGS)
 
-N ?= 12000
+N ?= 20000
 FROM ?= 0
 simulate: $(READY)  ## source and sink under N schedules of crashes and faults, from seed FROM
 	$(BIN)/python -m tests.simulation --schedules $(N) --first $(FROM)

@@ -18,7 +18,7 @@ from tests.simulation.runs import ALL_MUTATIONS, hunt, hunt_all, play, play_many
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulate the whole protocol.")
-    parser.add_argument("--schedules", type=int, default=12_000, help="how many to play")
+    parser.add_argument("--schedules", type=int, default=20_000, help="how many to play")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first one; odd: the sink")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play")
     parser.add_argument("--seed", type=int, help="play only this one, and print its trace")
