@@ -37,12 +37,6 @@ SINK_MUTATIONS = (
         "                if missing:\n                    self._record.add(row.digest for row in missing)\n",
     ),
     Mutation(
-        "ask the record twice about a row",
-        "sender",
-        "                missing = [row for row, known in zip(rows, is_known, strict=True) if not known]\n",
-        "                missing = [row for row in rows if not self._record.is_sent(row.digest)]\n",
-    ),
-    Mutation(
         "end with calls under way",
         "sender",
         "        self._wait_until(lambda: not self._waiting)\n",
