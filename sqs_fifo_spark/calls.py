@@ -64,7 +64,8 @@ class QueueCalls:
     def describe(self) -> QueueFacts:
         """Return the queue's own facts.
 
-        Raises QueueNotFoundError, NotFifoQueueError or AccessDeniedError with one line for the user.
+        Raises NotFifoQueueError, and the errors above, with one line for the user; TransientQueueError after
+        CALL_BUDGET_S.
         """
         attributes = self._attributes("All")
         if attributes.get("FifoQueue") != "true":

@@ -38,8 +38,9 @@ def in_group_order(
     holds a whole partition of the micro-batch, and `order_by` must be ascending. The order is that within a
     micro-batch; from one to the next it is the stream's. Rows that are equal in `order_by` have none.
 
-    Raises SchemaError for a key that is not there or cannot be sorted by, and without a column `messageGroupId`: rows
-    that all go to one group need one partition, as `df.coalesce(1)` gives it.
+    Raises SchemaError without any key, and without a column `messageGroupId`: rows that all go to one group need one
+    partition, as `df.coalesce(1)` gives it. On a streaming frame, raises it also for a key with a sort direction, or of
+    a type by which Arrow sorts differently. A key that is not a column of `df` is Spark's AnalysisException.
     """
     if _GROUP not in df.columns:
         raise SchemaError(

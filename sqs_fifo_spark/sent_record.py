@@ -28,9 +28,9 @@ KEPT_BATCHES = 100
 FORGET_EVERY = 20
 """How many more are remembered until the oldest are forgotten, all at once."""
 MERGE_AT = 64
-"""How many objects a task leaves before it makes one of them: a replay reads them one by one."""
+"""How many objects a task puts before it makes one of them, which is not merged again: a replay reads one by one."""
 KEPT_MS = 7 * 86_400_000
-"""How long a batch write is remembered, from its beginning."""
+"""How long a batch write is remembered at least, from its beginning; another one's commit forgets it."""
 LOOK_AGAIN_S = 30.0
 """How old a look at the record may be when a row's turn comes: other attempts send it too."""
 
@@ -202,7 +202,7 @@ class SentRecord:
 
 
 def forget(store: Store, query: str, batch: int) -> None:
-    """Drop what is older than the KEPT_BATCHES before `batch`, which is committed. Runs on the driver."""
+    """Drop all but the last KEPT_BATCHES up to `batch`, whose rows are sent; now and then. Runs on the driver."""
     marks = store.list(f"over/{query}")
     if batch - max(map(_number, marks), default=-1) <= KEPT_BATCHES + FORGET_EVERY:
         return

@@ -1,4 +1,4 @@
-"""What a sink does on either side, without Spark: check on the driver, send on executors, tidy up after a commit."""
+"""What a sink does on either side, without Spark: check on the driver, send on executors, tidy up after the write."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def prepare(options: SinkOptions, *, by_column: bool, queue: SinkQueue, store: S
     """Return the plan of one write, after a look at queue and journal; the journal is made if there is none.
 
     Runs on the driver, before the first row is sent. `by_column` says that rows have a deduplication id that is used.
-    Raises OptionError, NotFifoQueueError, QueueNotFoundError, AccessDeniedError, JournalMismatchError,
-    JournalUnavailableError and JournalCorruptError.
+    Raises OptionError, JournalMismatchError, JournalUnavailableError and JournalCorruptError, and what
+    `QueueCalls.describe` raises.
     """
     facts = queue.describe()
     if not by_column and not facts.has_content_based_deduplication:
@@ -100,8 +100,8 @@ def send_partition(
     """Send a partition's rows, each group in order, and return when SQS has confirmed and the journal recorded all.
 
     Runs on an executor, at most once at a time in a process. Rows that the journal knows are not sent. Raises RowError
-    for a row that SQS does not take, and the errors of queue and store. Each says how many rows were sent; when it is
-    raised, nothing more is.
+    for a row that SQS does not take, and the errors of queue and store. Each says how many rows this attempt has sent,
+    but for those that come before its first row; when it is raised, nothing more is.
     """
     parts = (part for batch in batches for part in _parts(batch))
     first = next(parts, None)
@@ -131,7 +131,11 @@ def send_partition(
 
 
 def finish_write(store: Store | None, sent: Iterable[Sent], clock: Clock) -> None:
-    """Forget what the journal need not know any more, now that Spark has committed. Runs on the driver."""
+    """Forget what the journal need not know any more, now that all rows are sent.
+
+    Runs on the driver, when Spark commits the write. In a stream that is before Spark commits the micro-batch, which
+    may run again: its own record stays.
+    """
     if store is None:
         return
     for query, batch in {(each.place.query, each.place.batch) for each in sent}:
