@@ -103,7 +103,7 @@ def test_without_a_journal_nothing_is_known(clock: SharedClock) -> None:
 # Looking
 
 
-def test_a_look_is_repeated_after_a_minute_and_not_before(store: Store, clock: SharedClock) -> None:
+def test_a_look_is_repeated_after_half_a_minute_and_not_before(store: Store, clock: SharedClock) -> None:
     """Another attempt may send too: each look says how old it is, by which its rows are tried or not."""
     mine, other = record(store, clock), record(store, clock, run="r2")
     began = clock.monotonic()
