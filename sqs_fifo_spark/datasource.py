@@ -51,7 +51,7 @@ class SqsFifoDataSource(DataSource):
         if overwrite:
             raise UnsupportedWriteError(
                 "output mode 'complete' writes the whole result anew each time, but messages can only be added to a "
-                "queue. Use output mode 'append', or 'update' to send what has changed."
+                "queue. Use output mode 'append', or a batch write inside foreachBatch."
             )
         return SqsFifoStreamWriter(parse_sink_options(self.options), schema)
 

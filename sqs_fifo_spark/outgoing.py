@@ -159,7 +159,8 @@ def _attributes(row: int, attributes: Any) -> Iterator[tuple[str, dict[str, Any]
             raise RefusedRow(
                 row,
                 f"it has an attribute called {name[:_LONGEST_NAME]!r}; a name is 1 to {_LONGEST_NAME} of A-Z, a-z, "
-                "0-9, '_', '-' and '.', and does not begin with 'AWS.' or 'Amazon.'",
+                "0-9, '_', '-' and '.', neither begins nor ends with '.' nor has two in a row, and does not begin with "
+                "'AWS.' or 'Amazon.'",
             )
         what = f"its attribute {name!r}"
         if value is None:

@@ -55,8 +55,10 @@ class Sender:
         self._threads: list[threading.Thread] = []
         self.sent = 0
         """Rows that SQS has confirmed."""
+        self.known = 0
+        """Rows that the record had before."""
         self.equal = 0
-        """How many of them it has, as far as can be told, taken for equal to an earlier one of their group."""
+        """How many of those sent it has, as far as can be told, taken for equal to an earlier one of their group."""
 
     def add(self, rows: Iterable[Outgoing]) -> None:
         """Take rows, in order; return when there is room for more. Raises what any row or call has met."""
@@ -110,6 +112,8 @@ class Sender:
                 # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
                 is_known = [self._record.is_sent(row.digest) for row in rows]
                 self._release(row for row, known in zip(rows, is_known, strict=True) if known)
+                with self._changed:
+                    self.known += sum(is_known)
                 missing = [row for row, known in zip(rows, is_known, strict=True) if not known]
                 if missing:
                     confirm = functools.partial(self._confirm, deadline + CONFIRM_BUDGET_S)

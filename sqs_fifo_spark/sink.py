@@ -121,13 +121,13 @@ def send_partition(
     except RefusedRow as refused:
         raise RowError(
             f"row {refused.row:,} of partition {place.partition} cannot be sent: {refused.reason}. {sender.sent:,} "
-            "rows of the partition were sent, none of its group after it. Correct such rows, or filter them out before "
-            "the sink, which never skips any."
+            f"rows of the partition were sent{_before(sender)}, none of its group after it. Correct such rows, or "
+            "filter them out before the sink, which never skips any."
         ) from None
     except SqsFifoError as error:
-        raise type(error)(f"{error} {sender.sent:,} rows of partition {place.partition} were sent.") from None
-    rows_sent = next_row - 1
-    return Sent(place, rows_sent, known=rows_sent - sender.sent, equal=sender.equal)
+        sent = f"{sender.sent:,} rows of partition {place.partition} were sent{_before(sender)}."
+        raise type(error)(f"{error} {sent}") from None
+    return Sent(place, rows=next_row - 1, known=sender.known, equal=sender.equal)
 
 
 def finish_write(store: Store | None, sent: Iterable[Sent], clock: Clock) -> None:
@@ -162,3 +162,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             part = part.slice(0, part.num_rows // 2)
         yield part
         start += part.num_rows
+
+
+def _before(sender: Sender) -> str:
+    return f", besides {sender.known:,} that had been sent before" if sender.known else ""

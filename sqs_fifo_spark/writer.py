@@ -85,7 +85,10 @@ class _PlannedWrite:
         rows, known, equal = (sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal"))
         if known:
             _log.warning(
-                "%s ran again: %d of its %d rows had been sent before, and were not sent twice.", what, known, rows
+                "%s, or a task of it, ran again: %d of its %d rows had been sent before, and were not sent twice.",
+                what,
+                known,
+                rows,
             )
         if equal:
             _log.warning(

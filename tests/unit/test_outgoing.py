@@ -50,7 +50,8 @@ def value(text: str | None = None, data_type: str | None = "String", binary: byt
 
 _ID_RULE = "but it must be 1 to 128 letters, digits or ASCII punctuation marks, without spaces"
 _NAME_RULE = (
-    "a name is 1 to 256 of A-Z, a-z, 0-9, '_', '-' and '.', and does not begin with 'AWS.' or 'Amazon.'"
+    "a name is 1 to 256 of A-Z, a-z, 0-9, '_', '-' and '.', neither begins nor ends with '.' nor has two in a row, and "
+    "does not begin with 'AWS.' or 'Amazon.'"
 )  # fmt: skip
 
 
