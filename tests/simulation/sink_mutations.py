@@ -243,7 +243,7 @@ SINK_MUTATIONS = (
     Mutation(
         "do not say how many rows were sent",
         "sink",
-        "        raise type(error)(f\"{error} {sender.sent:,} rows",
-        "        raise type(error)(f\"{error} 0 rows",
+        "        sent = f\"{sender.sent:,} rows",
+        "        sent = f\"0 rows",
     ),
 )  # fmt: skip
