@@ -45,9 +45,9 @@ class SinkQueue(QueueCalls):
         """Send up to ten rows of as many groups; hand each to `confirm`, as soon as SQS has confirmed it.
 
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRow for a
-        row that SQS refuses for good; StoppedError instead of another try once `stopped` is set; whatever `confirm`
-        raises; and the errors of `calls`, TransientQueueError when no further try can begin by `deadline`, a monotonic
-        time: what is not confirmed may be sent.
+        row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
+        `stopped` is set; whatever `confirm` raises; and the errors of `calls`, TransientQueueError when no further try
+        can begin by `deadline`, a monotonic time: what is not confirmed may be sent.
         """
         pending = list(rows)
 
@@ -63,16 +63,21 @@ class SinkQueue(QueueCalls):
             answer = self._call(_OPERATION, Entries=[{"Id": key, **row.entry} for key, row in tried.items()])
             sent = {told["Id"]: told for told in answer.get("Successful") or () if told.get("Id") in tried}
             pending = [row for key, row in tried.items() if key not in sent]
-            if sent:
-                confirm([Confirmed(tried[key], _sequence_number(told)) for key, told in sent.items()])
             code = "no answer for some entries"
+            fault: Exception | None = None
             for failed in answer.get("Failed") or ():
                 row, code = tried.get(failed.get("Id")), str(failed.get("Code"))
                 error = error_of(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
                 if isinstance(error, QueueRequestError) and row is not None:
-                    raise RefusedRow(row.row, f"SQS refuses it ({code})")
-                if not isinstance(error, TransientQueueError):
-                    raise error
+                    fault = fault or RefusedRow(row.row, f"SQS refuses it ({code})")
+                elif not isinstance(error, TransientQueueError):
+                    fault = fault or error
+            if fault is not None:
+                stopped.set()  # at once, for to record what was sent may take a while
+            if sent:
+                confirm([Confirmed(tried[key], _sequence_number(told)) for key, told in sent.items()])
+            if fault is not None:
+                raise fault
             if pending:
                 raise TransientQueueError(
                     f"{_OPERATION} on '{self._url}': {code}, and again until the time to retry was over."

@@ -106,13 +106,13 @@ SINK_MUTATIONS = (
     Mutation(
         "blame the first row for what SQS refuses",
         "sink_queue",
-        "                    raise RefusedRow(row.row,",
-        "                    raise RefusedRow(tried[\"0\"].row,",
+        "fault or RefusedRow(row.row,",
+        "fault or RefusedRow(tried[\"0\"].row,",
     ),
     Mutation(
         "skip rows that SQS refuses",
         "sink_queue",
-        "                    raise RefusedRow(row.row, f\"SQS refuses it ({code})\")\n",
+        "                    fault = fault or RefusedRow(row.row, f\"SQS refuses it ({code})\")\n",
         "                    pending.remove(row)\n"
         "                    confirm([Confirmed(row, None)])\n"
         "                    continue\n",
