@@ -48,6 +48,7 @@ class Schedule:
         self._recent: list[PartitionPlan] = []
         self._plans: dict[Process, PartitionPlan] = {}
         self._with_rivals: set[Process] = set()
+        self._paused: set[Process] = set()  # for as long as AvailableNow waits for what has waited
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
         self._query: Thread | None = None
@@ -202,11 +203,15 @@ class Schedule:
         pause_s = self.rng.choice(PAUSES_S)
         self.world.note(f"{process.name} stands still for {pause_s} s")
         process.stalled_until = self.hub.now() + pause_s
+        if pause_s > VISIBILITY_S:
+            self._paused.add(process)
 
     def _jump(self) -> None:
         pause_s = self.rng.choice(PAUSES_S)
         self.world.note(f"everybody stands still for {pause_s} s")
         self.hub.advance(pause_s)
+        if pause_s > VISIBILITY_S:
+            self._paused.update(self.hub.alive())
 
     def _start_rival(self) -> None:
         """The cluster takes the driver for dead, perhaps because it stands still, and starts it again."""
@@ -256,7 +261,7 @@ class Schedule:
                     while query.trigger():
                         pass
                     modes = {self._mode(batch) for batch in range(first, len(query.offsets))}
-                    is_judged = not with_leftovers and process not in self._with_rivals
+                    is_judged = not with_leftovers and process not in self._with_rivals | self._paused
                     if is_judged and (not is_first or modes <= {"all"}):
                         self.laws.ended_well(waited)
                     return
