@@ -13,8 +13,9 @@ import pytest
 from sqs_fifo_spark import aws, sender, sent_record, sink
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, QueueRequestError, SqsFifoError
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
-from sqs_fifo_spark.outgoing import Outgoing
+from sqs_fifo_spark.outgoing import Outgoing, RefusedRow
 from sqs_fifo_spark.sent_record import MERGE_AT, NoRecord, SentRecord
+from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue
 from tests.unit.sending import Noted, SharedClock, Sqs, Store, make, patched, refusal, rows
 from tests.unit.sending import send as send_all
 
@@ -186,3 +187,17 @@ def test_rows_of_a_failed_attempt_are_the_next_ones(sqs: Sqs) -> None:
     second.finish()
     assert sqs.tries("a1") == 1
     assert sqs.bodies("a") == ["a1", "a2"]
+
+
+def test_a_refused_row_stops_the_task_before_its_neighbours_are_recorded(sqs: Sqs) -> None:
+    """A record may take a while, and until then other groups would go on in a task that has failed."""
+    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == "b1" else None
+    stopped, told = threading.Event(), []
+
+    def confirm(confirmed: list[Confirmed]) -> None:
+        told.append(([each.row.row for each in confirmed], stopped.is_set()))
+
+    queue = SinkQueue(sqs.options(), sqs.clock)
+    with pytest.raises(RefusedRow):
+        queue.send(rows("a1", "b1"), confirm, stopped=stopped, deadline=sqs.clock.monotonic() + 60)
+    assert told == [([1], True)]
