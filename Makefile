@@ -14,7 +14,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-.PHONY: demo test test-min simulate replay mutations kill lint bench memory clean java postgres
+.PHONY: demo test test-min simulate replay mutations kill lint bench memory jar clean java postgres
 
 demo: java $(READY)  ## play an auction through a local queue and Spark, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
@@ -55,6 +55,9 @@ endif
 
 memory: java $(READY)  ## how much memory a query's Python processes take, beside their limits
 	$(BIN)/python -m tests.memory
+
+jar:  ## the jar and its POM for spark-submit --packages, as a Maven repository in dist/maven
+	@$(PYTHON) .ci/jar.py
 
 clean:  ## remove the environments and what tests and builds leave behind
 	rm -rf .venv .venv-min build dist *.egg-info artifacts spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis

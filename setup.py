@@ -1,13 +1,20 @@
+import re
 from pathlib import Path
 
 from setuptools import setup
 
+HERE = Path(__file__).parent
+# Read, not imported: the package needs what is not installed yet.
+INIT = (HERE / "sqs_fifo_spark" / "__init__.py").read_text(encoding="utf-8")
+VERSION = re.search(r'^__version__ = "(.+)"$', INIT, re.MULTILINE)
+assert VERSION is not None
+
 setup(
     name="sqs-fifo-spark",
-    version="0.1.0",
+    version=VERSION[1],
     description="A Spark Structured Streaming source and sink for Amazon SQS FIFO queues: in order, replayable, "
     "exactly once",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10",

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("driver",),
     ("reader", "writer", "ordering"),  # what Spark and its users call: adaptors of those above
     ("datasource",),
+    ("registration",),
     ("cli", "__init__", "__main__"),
 )
 LAYER_OF = {module: number for number, layer in enumerate(LAYERS) for module in layer}
@@ -43,7 +44,7 @@ ONLY_IN: dict[str, set[str]] = {
     "boto3": {"aws", DEMO, BENCH},
     "botocore": {"aws", "calls", DEMO, BENCH},
     "obstore": {"store"},
-    "pyspark": {"schema", "sink_schema", "reader", "writer", "ordering", "datasource", DEMO},
+    "pyspark": {"schema", "sink_schema", "reader", "writer", "ordering", "datasource", "registration", DEMO},
     "time": {"clock"},
     "aiohttp": {LOCAL},
 }

@@ -1,7 +1,8 @@
 """Spark Structured Streaming for Amazon SQS FIFO queues: `spark.readStream.format("sqsfifo")`, and `writeStream`.
 
-Once the package is installed, Spark finds the format without registration. `SqsFifoDataSource` is for those who
-register it themselves; `in_group_order` arranges rows for the sink; the errors are what a query can stop with.
+`register` makes the format known to a session in which Spark does not find it by itself. `SqsFifoDataSource` is for
+those who register it themselves; `in_group_order` arranges rows for the sink; the errors are what a query can stop
+with.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from sqs_fifo_spark.errors import (
     JournalCorruptError,
     JournalMismatchError,
     JournalUnavailableError,
+    MissingPackageError,
     NotFifoQueueError,
     OptionError,
     QueueNotFoundError,
@@ -32,6 +34,7 @@ from sqs_fifo_spark.errors import (
 if TYPE_CHECKING:
     from sqs_fifo_spark.datasource import SqsFifoDataSource
     from sqs_fifo_spark.ordering import in_group_order
+    from sqs_fifo_spark.registration import register
 
 __version__ = "0.1.0"
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "JournalCorruptError",
     "JournalMismatchError",
     "JournalUnavailableError",
+    "MissingPackageError",
     "NotFifoQueueError",
     "OptionError",
     "QueueNotFoundError",
@@ -55,6 +59,7 @@ __all__ = [
     "UnsupportedReadError",
     "UnsupportedWriteError",
     "in_group_order",
+    "register",
 ]
 
 
@@ -68,4 +73,8 @@ def __getattr__(name: str) -> Any:
         from sqs_fifo_spark.ordering import in_group_order
 
         return in_group_order
+    if name == "register":
+        from sqs_fifo_spark.registration import register
+
+        return register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

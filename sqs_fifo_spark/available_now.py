@@ -1,4 +1,10 @@
-"""When a query with `trigger(availableNow=True)` has served what waited at its beginning, and may end."""
+"""When a query with `trigger(availableNow=True)` has served what waited at its beginning, and may end.
+
+SQS does not say which group it hands out first, so a micro-batch of newer messages alone proves nothing. It does if all
+its tasks received until SQS had no more to give: then nothing older was to be had. What may be left is what SQS hides
+then, because somebody else holds it, or an attempt that died again and again; and, while producers keep micro-batches
+at their limits, what SQS has not handed out by the time that as many messages are served as waited.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ WAIT_S = 2
 
 
 class AvailableNow:
-    """What waited when the trigger began. Built on the driver, with three calls to the queue.
+    """What waited when the trigger began. Built on the driver, with two calls to the queue.
 
     Messages that somebody holds show again within one visibility timeout: those of a run that crashed before, and those
     that an attempt of this run received before it died. Nobody renews them.
@@ -23,30 +29,38 @@ class AvailableNow:
         self._clock = clock
         self._visibility_timeout_s = visibility_timeout_s
         self._until_ms = queue.time_ms() + 1_000  # SQS tells its time in whole seconds
-        in_flight = queue.approximate_in_flight()
-        self._old_to_serve = queue.approximate_messages() + in_flight
-        # By when has lapsed what was held at the beginning, what was held when an old message was served last, and
-        # what was held when any tasks ran last.
-        self._first_lapse_at = clock.monotonic() + (visibility_timeout_s if in_flight else 0)
-        self._old_lapse_at = self._any_lapse_at = self._first_lapse_at
+        waiting, in_flight = queue.approximate_counts()
+        self._waited = waiting + in_flight
+        self._served = 0
+        # By when has lapsed what was held at the beginning, or when an old message was served last; and what was held
+        # when any tasks ran last.
+        self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if in_flight else 0)
+        self._any_lapse_at = self._old_lapse_at
+        self._is_all_ours = False
+
+    def opens(self, in_flight: int, ours: int) -> None:
+        """Take note of how many messages are in flight when an epoch is announced, and how many of them are ours."""
+        self._is_all_ours = in_flight <= ours
 
     def may_end_with(self, epoch: Epoch, verdict: Verdict) -> bool:
-        """Whether the closed `epoch` is the last one: it served only what was sent after the trigger began.
-
-        SQS hands out the oldest messages first, but promises no order between groups, and others may have taken some
-        of the old ones. So all of them must have been served, or one visibility timeout must have passed without any.
-        To be asked once for each epoch.
-        """
-        old = sum(receipt.sent_at_ms <= self._until_ms for receipt in verdict.served.values())
+        """Whether the closed `epoch` is the last one. To be asked once for each epoch."""
+        was_all_ours, self._is_all_ours = self._is_all_ours, False
+        is_old = any(receipt.sent_at_ms <= self._until_ms for receipt in verdict.served.values())
         if epoch.plans is not None:  # else the run before has served it
-            self._old_to_serve -= old
+            self._served += len(verdict.served)
             self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
-            if old:
+            if is_old:
                 self._old_lapse_at = self._any_lapse_at
-        if old or not verdict.served or verdict.carried or epoch.unread():
+        if is_old or not verdict.served or verdict.carried or epoch.unread():
             return False
-        is_all_served = self._old_to_serve <= 0 and epoch.opened_at >= self._first_lapse_at
-        return is_all_served or epoch.opened_at >= self._old_lapse_at
+        if not verdict.is_drained and self._served < self._waited:
+            return False
+        if epoch.opened_at >= self._old_lapse_at:
+            return True
+        # Nobody else held anything when it was opened, nor does now; and what was taken in between is still held.
+        took_s = self._clock.monotonic() - epoch.opened_at
+        is_short = took_s < self._visibility_timeout_s
+        return was_all_ours and is_short and self._queue.approximate_counts()[1] <= verdict.held
 
     def may_end_empty(self, asked_at: float) -> bool:
         """Whether a query that holds nothing is done, as a poll that began at `asked_at` found nothing.
@@ -55,4 +69,4 @@ class AvailableNow:
         """
         if asked_at >= self._any_lapse_at:
             return True
-        return not (self._queue.approximate_in_flight() or self._queue.approximate_messages())
+        return not any(self._queue.approximate_counts())

@@ -10,16 +10,20 @@ import functools
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import boto3
 import botocore.session
+from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials, RefreshableCredentials
+
+from sqs_fifo_spark.errors import MissingPackageError
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 10
@@ -44,7 +48,8 @@ _building = threading.Lock()
 def sqs_client(config: ClientConfig, wait_time_s: int = 0) -> Any:
     """Return this process's client for `config`, whose long polls last up to `wait_time_s` seconds.
 
-    Thread-safe to use. Retries are off: `retry` has the only policy.
+    Thread-safe to use. Retries are off: `retry` has the only policy. Raises MissingPackageError for a botocore that
+    does not fit.
     """
     with _building:  # threads that begin together build one
         return _build_client(config, wait_time_s)
@@ -55,7 +60,7 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     session = botocore.session.get_session()
     if config.role_arn:
         session._credentials = _assumed_role(session, config)
-    return boto3.session.Session(botocore_session=session).client(
+    client = boto3.session.Session(botocore_session=session).client(
         "sqs",
         region_name=config.region or _default_region(session, config),
         endpoint_url=config.endpoint_url,
@@ -63,10 +68,63 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
             retries={"total_max_attempts": 1},
             connect_timeout=CONNECT_TIMEOUT_S,
             read_timeout=wait_time_s + READ_TIMEOUT_S,
-            max_pool_connections=16,
+            max_pool_connections=48,
             user_agent_extra="sqs-fifo-spark",
         ),
     )
+    # The last moments before bytes are sent: on a connection that is open, and when a new one is.
+    client.meta.events.register("before-send.sqs", lambda **_: require_in_time())
+    try:
+        client._endpoint.http_session._pool_classes_by_scheme.update(http=_HttpPool, https=_HttpsPool)
+    except (AttributeError, TypeError) as error:
+        raise MissingPackageError(
+            f"botocore {botocore.__version__} does not fit: its connections cannot be watched, so rows could be sent "
+            f"too late ({error}). Install another version of it with pip, on driver and workers, such as 1.44.5."
+        ) from None
+    return client
+
+
+_check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
+
+
+@contextmanager
+def checked_before_sending(check: Callable[[], None]) -> Iterator[None]:
+    """Let calls that are made inside send nothing once `check` raises.
+
+    A call has no limit of its own until it sends: credentials are fetched, names looked up, addresses tried in turn.
+    """
+    token = _check.set(check)
+    try:
+        yield
+    finally:
+        _check.reset(token)
+
+
+def require_in_time() -> None:
+    """Raise what the check of the call that is being made raises, if it has one."""
+    check = _check.get()
+    if check is not None:
+        check()
+
+
+class _HttpConnection(AWSHTTPConnection):  # type: ignore[misc]
+    def connect(self) -> None:
+        super().connect()
+        require_in_time()
+
+
+class _HttpsConnection(AWSHTTPSConnection):  # type: ignore[misc]
+    def connect(self) -> None:
+        super().connect()
+        require_in_time()
+
+
+class _HttpPool(AWSHTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _HttpConnection
+
+
+class _HttpsPool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _HttpsConnection
 
 
 def _default_region(session: botocore.session.Session, config: ClientConfig) -> str | None:

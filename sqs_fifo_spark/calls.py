@@ -44,6 +44,8 @@ class QueueFacts:
     max_receive_count: int | None
     """None without a redrive policy."""
     has_content_based_deduplication: bool
+    deduplicates_across_groups: bool
+    """Whether rows of two groups can be equal: its DeduplicationScope."""
     max_message_bytes: int
 
 
@@ -78,11 +80,12 @@ class QueueCalls:
             retention_s=int(attributes.get("MessageRetentionPeriod", 345_600)),
             max_receive_count=_max_receive_count(policy) if policy else None,
             has_content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
+            deduplicates_across_groups=attributes.get("DeduplicationScope") != "messageGroup",
             max_message_bytes=int(attributes.get("MaximumMessageSize", MAX_CALL_BYTES)),
         )
 
-    def _attributes(self, name: str) -> Mapping[str, str]:
-        answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=[name])
+    def _attributes(self, *names: str) -> Mapping[str, str]:
+        answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=list(names))
         attributes: Mapping[str, str] = answer.get("Attributes", {})
         return attributes
 
@@ -103,8 +106,19 @@ class QueueCalls:
             aws.forget_clients()  # they may have been renewed
             return ask()
 
-    def _call(self, operation: str, wait_time_s: int = 0, **arguments: Any) -> Mapping[str, Any]:
-        with aws.without_sdk_logs():
+    def _call(
+        self, operation: str, wait_time_s: int = 0, *, latest: float | None = None, **arguments: Any
+    ) -> Mapping[str, Any]:
+        """Make one call, and a second one if credentials were renewed. Nothing is sent after `latest`, if given."""
+
+        def check() -> None:
+            if latest is not None and self._clock.monotonic() > latest:
+                raise TransientQueueError(
+                    f"{operation} on '{self._url}' was not made in time: to connect took too long, or this process "
+                    "stood still."
+                )
+
+        with aws.without_sdk_logs(), aws.checked_before_sending(check):
             try:
                 return self._ask(operation, wait_time_s, arguments)
             except botocore.exceptions.ClientError as error:
@@ -139,6 +153,9 @@ class QueueCalls:
                 botocore.exceptions.ConnectionError,
                 botocore.parsers.ResponseParserError,
             ) as error:
+                cause = getattr(error, "kwargs", {}).get("error")
+                if isinstance(cause, TransientQueueError):  # the check's, as botocore hands it on
+                    raise cause from None
                 raise TransientQueueError(
                     f"{operation} on '{self._url}' had no usable answer ({type(error).__name__}). Check the network, "
                     "'region' and 'endpointUrl'."

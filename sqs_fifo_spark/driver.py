@@ -12,7 +12,7 @@ threads run beside them, and see nothing but the lease and the open epoch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -20,9 +20,9 @@ from sqs_fifo_spark.available_now import WAIT_S, AvailableNow
 from sqs_fifo_spark.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.epoch import Epoch, load_carried
-from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
+from sqs_fifo_spark.errors import OptionError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.lease import Heartbeat, Lease
+from sqs_fifo_spark.lease import Heartbeat, Lease, most_renewed, renewal_threads
 from sqs_fifo_spark.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.message import Message, Receipt
 from sqs_fifo_spark.offset import Offset
@@ -37,12 +37,21 @@ from sqs_fifo_spark.verdict import Verdict
 
 _log = logging.getLogger(__name__)
 
+Mapper = Callable[..., Iterable[Any]]
+CONCURRENT_CALLS = 8
+"""Deletes, or reads of receipts, that the driver has under way at once."""
+CONCURRENT_DISCOVERIES = 4
+_GAP = 4
+"""How far each claim takes an epoch that does not follow another: a log may have an earlier claim's, and the two after
+it. So no two queries have epochs of the same number, and no log goes back."""
+
 
 class Driver:
     """One query's source on the driver. Built without any I/O; the first call opens queue and journal.
 
-    `mapper` maps a function over items, in order, perhaps several at once; the heartbeat has one of its own, so that
-    a long commit does not keep it waiting.
+    `pool` makes a pool of so many threads and returns its map, which calls a function with each item, in order of
+    results. There is one for what Spark waits for, one for renewals and one for what the heartbeat reads of the
+    journal: neither a long commit nor a journal that stalls keeps renewals waiting.
     """
 
     def __init__(
@@ -52,21 +61,20 @@ class Driver:
         queue: Queue,
         store: Callable[[], Store],
         clock: Clock,
-        mapper: Callable[..., Iterable[Any]] = map,
-        heartbeat_mapper: Callable[..., Iterable[Any]] = map,
+        pool: Callable[[str, int], Mapper] = lambda name, threads: map,
     ) -> None:
         self._options = options
         self._queue = queue
         self._make_store = store
         self._clock = clock
-        self._map = mapper
-        self._heartbeat_map = heartbeat_mapper
+        self._map = pool("call", CONCURRENT_CALLS)
+        self._discovery_map = pool("discovery", CONCURRENT_DISCOVERIES)
         self._lease = Lease(
             queue,
             clock,
             visibility_timeout_s=options.visibility_timeout_s,
             heartbeat_s=options.heartbeat_s,
-            mapper=heartbeat_mapper,
+            mapper=pool("renewal", renewal_threads(options.max_messages_per_trigger, options.heartbeat_s)),
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s, discover=self._discover)
         self._journal_or_none: Journal | None = None
@@ -90,10 +98,12 @@ class Driver:
     def initial_offset(self) -> Offset:
         """Return where a new query starts: after all that is committed in the journal, which is made if needed.
 
-        Epochs in the journal that were not committed come first. Raises every start-up error there is.
+        What older queries have left there comes from the queue again. Raises every start-up error there is.
         """
         journal = self._journal(None)
-        return Offset(journal.id, self._committed_before, 0)
+        start = Offset(journal.id, self._committed_before, 0)
+        self._position = self._position or start
+        return start
 
     def prepare_available_now(self) -> None:
         """Serve what waits now, then end: see `latest_offset`."""
@@ -104,16 +114,22 @@ class Driver:
     def latest_offset(self, start: Offset | None, max_messages: int | None = None) -> Offset:
         """Return the offset of the next epoch if there is work, else `start`.
 
-        `start` is None before Spark 4.2, which does not say where it is: it has taken what it was told last. With
-        nothing to do this blocks for one long poll. After `prepare_available_now`, `AvailableNow` says which epoch is
-        the last one, closed by an epoch without partitions, so that it is committed; and with nothing to do this blocks
-        until nothing can lapse any more that dead attempts held, one visibility timeout at most.
+        `start` is None before Spark 4.2, which does not say where it is: it has taken what it was told last. If it was
+        told nothing yet, its log may have epochs that the journal does not know as committed; then the answer is an
+        epoch after all of them. With nothing to do this blocks for one long poll. After `prepare_available_now`,
+        `AvailableNow` says which epoch is the last one, closed by an epoch without partitions, so that it is committed;
+        and with nothing to do this blocks until nothing can lapse any more that dead attempts held, one visibility
+        timeout at most.
 
         Raises FencedError when another query owns the journal, what the heartbeat met, and, after
         `prepare_available_now`, TransientQueueError.
         """
-        start = start or (self._next.offset if self._next else self._position) or self.initial_offset()
+        if start is None and self._next is not None and self._next.offset.is_blind:
+            return self._next.offset  # Spark asks more than once before it says where it is
+        start = start or (self._next.offset if self._next else self._position)
         journal = self._journal(start)
+        if start is None:
+            return self._announce_blindly(journal)
         if self._next is not None:
             if self._next.offset != start:
                 return self._next.offset
@@ -123,13 +139,12 @@ class Driver:
         self._position = start
         if self._is_finished:
             return start
-        self._settle_before(journal, start.epoch)
+        self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
-        number = max(start.epoch, self._ledger.epoch) + 1
-        if number in self._unsettled:
-            # A new query on an old journal: what was sealed, and never committed, is served first.
-            partitions = journal.partitions_of(self._unsettled[number])
-            return self._announce(journal, number, partitions, limit, expected=limit)
+        if not start.plan:
+            self._give_back(journal, self._unsettled)
+        # A new query, perhaps on an old journal, leaves all numbers to the tasks of older ones that they may still use.
+        number = max(start.epoch, self._ledger.epoch) + 1 if start.plan else self._number_after_a_gap()
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
@@ -138,7 +153,7 @@ class Driver:
             carries = bool(self._ledger.carried)
         if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
             self._is_finished = True
-            return self._announce(journal, number, 0, limit)
+            return self._announce(self._new_offset(journal, number, 0), limit)
         handed = self._open.unread() if self._open is not None else ()
         if verdict.is_empty and not carries:
             if handed and self._available_now:
@@ -148,17 +163,18 @@ class Driver:
             handed = handed or self._probe(journal, limit)
             if not handed:
                 return start
-        self._count_waiting()
+        self._count_waiting(verdict.held + len(handed))
         waiting = self._waiting + len(handed)
         expected = expected_messages(waiting, len(verdict.served), self._open.expected if self._open else 0)
         # An epoch without partitions only commits the last one.
         count = partition_count(expected, min(self._options.num_partitions, limit)) if waiting or carries else 0
-        return self._announce(journal, number, count, limit, expected, handed)
+        return self._announce(self._new_offset(journal, number, count), limit, expected, handed)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return one plan for each partition of the epoch `end`; the same ones whenever it is asked again.
 
-        Raises DataLossError for an epoch that is committed and dropped.
+        Raises DataLossError for an epoch that is committed and dropped, or that lies behind where Spark is; OptionError
+        where Spark reads on without having committed.
         """
         journal = self._journal(end)
         self._position = end
@@ -169,6 +185,14 @@ class Driver:
         # A restart that replays its first batch asks for the initial offset before, which knows of no checkpoint.
         fail_on_data_loss = self._options.fail_on_data_loss
         require_same_journal(end, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
+        if end.epoch <= start.epoch:
+            lose_data(
+                f"Spark's offset log goes back, from epoch {start.epoch} to epoch {end.epoch}, of which Spark was "
+                "given everything before",
+                "Start the query with a new checkpoint location, on the same journal.",
+                fail_on_data_loss=fail_on_data_loss,
+            )
+            return []
         if end.epoch <= self._ledger.epoch:
             lose_data(
                 f"Spark asks for epoch {end.epoch} again, but the journal at '{journal.location}' has committed epoch "
@@ -177,8 +201,16 @@ class Driver:
                 fail_on_data_loss=fail_on_data_loss,
             )
             return []
+        if self._open is not None and self._open.offset == start and self._open.plans is not None:
+            journal.require_claim(self._claim)
+            raise OptionError(
+                f"Spark plans epoch {end.epoch} and has not committed epoch {start.epoch}, as it does with the option "
+                "'asyncProgressTrackingEnabled'. Leave that out: a message is deleted, and its group goes on, only "
+                "when its micro-batch is committed."
+            )
         # Spark plans from an epoch only when it has committed it; a crash may have kept it from saying so.
         self.commit(start)
+        self._give_back(journal, self._unsettled_between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
         if self._next is not None and self._next.offset == end:
             epoch = self._next
@@ -187,8 +219,8 @@ class Driver:
         if self._unsettled.pop(end.epoch, None):
             epoch.replay()
         carried = load_carried(journal, self._ledger)
-        for receipts in carried.values():
-            self._lease.hold(receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
+        for head in carried.values():
+            self._lease.hold(head.receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
         self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
         sealed_groups, sealed_count = epoch.sealed_before()
         epoch.plans = plan_partitions(
@@ -200,7 +232,11 @@ class Driver:
             max_messages=max(0, epoch.max_messages - sealed_count),
             max_bytes=self._options.max_bytes_per_trigger,
         )
-        self._open, self._next = epoch, None
+        self._open = epoch
+        if self._next is not None and self._next.offset.epoch <= end.epoch:
+            if self._next is not epoch:
+                self._release([message.receipt for message in self._next.handed])
+            self._next = None
         return epoch.plans
 
     def commit(self, end: Offset) -> None:
@@ -212,16 +248,45 @@ class Driver:
         if end.epoch <= self._ledger.epoch:
             return
         self._require_ours(journal)
-        self._settle_before(journal, end.epoch)
+        self._settle_before(journal, end)
         self._settle(journal, end)
 
-    def _settle_before(self, journal: Journal, epoch: int) -> None:
-        """Settle what stood in the journal from before `epoch`: Spark has committed it, and stopped in between."""
-        for number in sorted(self._unsettled):
-            if self._ledger.epoch < number < epoch:
-                partitions = journal.partitions_of(self._unsettled[number])
-                self._settle(journal, Offset(journal.id, number, partitions))
-                del self._unsettled[number]
+    def _settle_before(self, journal: Journal, given: Offset) -> None:
+        """Settle what stands in the journal of epochs before `given`, which Spark has been given.
+
+        A query's epochs follow each other, so Spark has committed the one before, and stopped in between. What is older
+        is another query's, unless `given` was announced blindly and its tasks have not run: then nobody knows.
+        """
+        unsettled = self._unsettled_between(self._ledger.epoch, given.epoch)
+        if unsettled and unsettled[-1] == given.epoch - 1:
+            number = unsettled.pop()
+            self._give_back(journal, unsettled)
+            self._settle(journal, journal.offset_of(number, self._unsettled[number]))
+            del self._unsettled[number]
+            return
+        names = self._unsettled.get(given.epoch, ())
+        if unsettled and given.is_blind and all(journal.partition_of(name, given.plan) is None for name in names):
+            lose_data(
+                f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never "
+                f"read, so nobody can tell whether Spark has committed epoch {unsettled[-1]}, which is in the journal "
+                f"at '{journal.location}'",
+                "Start the query with a new checkpoint location, on the same journal, and with "
+                "'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            )
+        self._give_back(journal, unsettled)
+
+    def _give_back(self, journal: Journal, epochs: Iterable[int]) -> None:
+        """Let SQS hand out again what queries that are over have left in the journal: none of it is deleted.
+
+        Their objects go with the next commit, when Spark's log has taken another way for good.
+        """
+        for number in list(epochs):
+            for name in self._unsettled.pop(number):
+                self._release(journal.receipts(name))
+
+    def _unsettled_between(self, low: int, high: int) -> list[int]:
+        return sorted(number for number in self._unsettled if low < number < high)
 
     def _settle(self, journal: Journal, end: Offset) -> None:
         verdict = self._close(journal, end)
@@ -232,13 +297,14 @@ class Driver:
         again = [receipt for receipt in again if receipt.message_id not in verdict.served_before]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.served_before.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
-        standing = journal.commit(Ledger(end.epoch, unconfirmed, carried))
+        ledger = Ledger(end.epoch, unconfirmed, carried)
+        journal.commit(ledger)
         journal.require_claim(self._claim)
-        self._ledger = Ledger(end.epoch, {**standing.unconfirmed, **unconfirmed}, carried)
+        self._ledger = ledger
         seen = self._open.seen() if self._open is not None else frozenset()
         for epoch, names in journal.objects().items():
             if epoch <= end.epoch:
-                doomed = [name for name in names if name not in {*carried, *standing.carried}]
+                doomed = [name for name in names if name not in carried]
                 for name in doomed:
                     if epoch == end.epoch and name not in seen:
                         self._release(journal.receipts(name))  # came between the verdict and the ledger
@@ -273,8 +339,21 @@ class Driver:
             self._committed_before = opened.ledger.epoch
             self._unsettled = dict(opened.unsettled)
             self._journal_or_none = opened.journal
+            self._warn_of_long_renewals()
             self._heartbeat.start()
         return self._journal_or_none
+
+    def _warn_of_long_renewals(self) -> None:
+        most = most_renewed(self._options.heartbeat_s)
+        if self._options.max_messages_per_trigger > most:
+            _log.warning(
+                "maxMessagesPerTrigger is %d, but about %d messages can be renewed within heartbeatSeconds (%g), so a "
+                "full micro-batch that takes longer may lose its hold on some. Lower it, or raise "
+                "visibilityTimeoutSeconds.",
+                self._options.max_messages_per_trigger,
+                most,
+                self._options.heartbeat_s,
+            )
 
     def _require_ours(self, journal: Journal) -> None:
         """Raise if another query owns the journal, or what the heartbeat met."""
@@ -309,31 +388,57 @@ class Driver:
             except SqsFifoError:
                 self._release(receipts)
                 raise
-            served_before = [receipt for receipt in receipts if receipt.message_id in self._ledger.unconfirmed]
-            if served_before:
-                self._ledger = replace(self._ledger, unconfirmed=self._delete(served_before))
-            handed = tuple(message for message in received if message.receipt not in served_before)
+            handed = self._without_copies(received)
             if handed:
                 return handed
 
-    def _count_waiting(self) -> None:
+    def _without_copies(self, received: list[Message]) -> tuple[Message, ...]:
+        """Return what no epoch has served; delete copies of what one has.
+
+        Of a group of which a copy is left nothing is returned: it would stand where the ledger knows the group to be.
+        """
+        copies = {each.receipt.message_id for each in received if each.receipt.message_id in self._ledger.unconfirmed}
+        if not copies:
+            return tuple(received)
+        doomed = [each.receipt for each in received if each.receipt.message_id in copies]
+        unconfirmed = self._delete(doomed)
+        self._ledger = replace(self._ledger, unconfirmed=unconfirmed)
+        left = {receipt.message_group_id for receipt in doomed if receipt.message_id in unconfirmed}
+        others = [each for each in received if each.receipt.message_id not in copies]
+        self._release([each.receipt for each in others if each.receipt.message_group_id in left])
+        return tuple(each for each in others if each.receipt.message_group_id not in left)
+
+    def _count_waiting(self, ours: int) -> None:
         """Ask about how many messages wait. It is a hint for the number of partitions, so an old answer serves too."""
         try:
-            self._waiting = self._queue.approximate_messages()
+            self._waiting, in_flight = self._queue.approximate_counts()
+            if self._available_now is not None:
+                self._available_now.opens(in_flight, ours)
         except TransientQueueError as error:
             _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
 
+    def _announce_blindly(self, journal: Journal) -> Offset:
+        """Announce an epoch after all that Spark may have in its log: it has not said yet where it is."""
+        self._require_ours(journal)
+        self._count_waiting(0)
+        limit = self._options.max_messages_per_trigger
+        count = partition_count(self._waiting, min(self._options.num_partitions, limit))
+        offset = self._new_offset(journal, self._number_after_a_gap(), count)
+        return self._announce(replace(offset, is_blind=True), limit, self._waiting)
+
+    def _number_after_a_gap(self) -> int:
+        """Return the number of an epoch that no query has come near, in any offset log."""
+        return max(self._ledger.epoch, *self._unsettled, 0) + _GAP * (self._claim - 1) + 1
+
+    def _new_offset(self, journal: Journal, number: int, partitions: int) -> Offset:
+        return Offset(journal.id, number, partitions, self._claim)
+
     def _announce(
-        self,
-        journal: Journal,
-        number: int,
-        partitions: int,
-        max_messages: int,
-        expected: int = 0,
-        handed: tuple[Message, ...] = (),
+        self, offset: Offset, max_messages: int, expected: int = 0, handed: tuple[Message, ...] = ()
     ) -> Offset:
-        self._next = self._epoch(journal, Offset(journal.id, number, partitions), max_messages, expected, handed)
-        return self._next.offset
+        assert self._journal_or_none is not None
+        self._next = self._epoch(self._journal_or_none, offset, max_messages, expected, handed)
+        return offset
 
     def _epoch(
         self,
@@ -354,7 +459,7 @@ class Driver:
             handed=handed,
             is_replay=offset.epoch in self._unsettled,
             mapper=self._map,
-            heartbeat_mapper=self._heartbeat_map,
+            discovery_mapper=self._discovery_map,
         )
 
     # Holding, closing, deleting
@@ -369,7 +474,14 @@ class Driver:
         """Return the verdict on an epoch whose tasks are over."""
         if self._open is None or self._open.offset != offset:
             self._open = self._epoch(journal, offset, 0)
-        return self._open.close(self._ledger)
+        verdict = self._open.close(self._ledger)
+        self._forget(verdict.gone)
+        return verdict
+
+    def _forget(self, gone: Container[str]) -> None:
+        """Leave out of the ledger what SQS has no longer; the next commit writes it so."""
+        left = {key: entry for key, entry in self._ledger.unconfirmed.items() if key not in gone}
+        self._ledger = replace(self._ledger, unconfirmed=left)
 
     def _delete(self, receipts: Iterable[Receipt]) -> dict[str, Unconfirmed]:
         return delete_committed(

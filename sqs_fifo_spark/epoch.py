@@ -17,9 +17,10 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Lease
 from sqs_fifo_spark.ledger import Ledger
-from sqs_fifo_spark.message import Message, Receipt
+from sqs_fifo_spark.message import Message
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.partition import PartitionPlan
+from sqs_fifo_spark.segment import Head
 from sqs_fifo_spark.verdict import Verdict, judge
 
 _log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Epoch:
     """One epoch that is not settled. The heartbeat calls `discover`; all else is the driver's own thread's.
 
     `is_replay` says that an earlier driver's tasks have sealed some of it, and nobody has renewed that since. `mapper`
-    serves the driver's thread, `heartbeat_mapper` the heartbeat's.
+    serves the driver's thread, `discovery_mapper` the heartbeat's: no renewal waits for its reads.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Epoch:
         handed: tuple[Message, ...] = (),
         is_replay: bool = False,
         mapper: Callable[..., Iterable[Any]] = map,
-        heartbeat_mapper: Callable[..., Iterable[Any]] = map,
+        discovery_mapper: Callable[..., Iterable[Any]] = map,
     ) -> None:
         self.offset = offset
         self.handed = handed
@@ -62,15 +63,15 @@ class Epoch:
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._map = mapper
-        self._heartbeat_map = heartbeat_mapper
+        self._discovery_map = discovery_mapper
         self.opened_at = clock.monotonic()
         """When the epoch was announced: its tasks receive after that."""
         self._is_replay = is_replay
         # `_lock` guards `_contents` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
-        self._contents: dict[str, tuple[Receipt, ...]] = {}
+        self._contents: dict[str, Head] = {}
         self._is_closed = False
-        self._taken_over: dict[str, tuple[Receipt, ...]] = {}
+        self._taken_over: dict[str, Head] = {}
 
     def discover(self) -> None:
         """Hold what tasks have sealed since the last look.
@@ -81,24 +82,22 @@ class Epoch:
             if self._is_closed:
                 return
             known = frozenset(self._contents)
-        found = self._load(known, self._heartbeat_map)
+        found = self._load(known, self._discovery_map)
         with self._lock:
             if not self._is_closed:
                 self._contents.update(found)
-                for receipts in found.values():
-                    self._lease.hold(receipts, since=self._held_since())
+                for head in found.values():
+                    self._lease.hold(head.receipts, since=self._held_since())
 
     def replay(self) -> None:
         """Hold what an earlier driver's tasks have sealed, and say that it is read again."""
         self.discover()
-        with self._lock:
-            contents = dict(self._contents)
         _log.warning(
             "epoch %d runs again, with the %d messages that it had: its micro-batch was not committed. They stand in "
             "the journal at '%s'. If the micro-batch fails each time, correct what fails on one of its rows: until it "
             "is committed, none is skipped or deleted from the queue.",
             self.offset.epoch,
-            len(judge(self.offset, contents, Ledger(0)).served),
+            self.sealed_before()[1],
             self._journal.location,
         )
 
@@ -110,31 +109,34 @@ class Epoch:
             self._contents.update(self._load(frozenset(self._contents), self._map))
             self._taken_over = load_carried(self._journal, ledger)
             self.verdict = judge(self.offset, {**self._contents, **self._taken_over}, ledger)
-            for receipts in self._contents.values():
-                self._lease.hold(receipts, since=self._held_since())
+            for head in self._contents.values():
+                self._lease.hold(head.receipts, since=self._held_since())
         return self.verdict
 
     def sealed_before(self) -> tuple[frozenset[str], int]:
         """Return what a replay finds sealed: the groups of it, and how many messages of it are served."""
         with self._lock:
-            receipts = [receipt for each in self._contents.values() for receipt in each]
-        return frozenset(each.message_group_id for each in receipts), sum(not each.deferred for each in receipts)
+            contents = dict(self._contents)
+        groups = {receipt.message_group_id for head in contents.values() for receipt in head.receipts}
+        return frozenset(groups), len(judge(self.offset, contents, Ledger(0)).served)
 
     def seen(self) -> frozenset[str]:
         """Return the names of the objects that the verdict on this closed epoch is about."""
         return frozenset(self._contents)
 
     def unread(self) -> tuple[Message, ...]:
-        """Return what the probe handed to partitions that nobody read. For a closed epoch."""
-        sealed = {receipt.message_id for receipts in self._contents.values() for receipt in receipts}
-        return tuple(message for message in self.handed if message.receipt.message_id not in sealed)
+        """Return what the probe handed to partitions that nobody read, whole groups of it. For a closed epoch."""
+        sealed = {receipt.message_id for head in self._contents.values() for receipt in head.receipts}
+        # Where some task has received of a group what was handed to another, our hold on it was lost.
+        lost = {message.receipt.message_group_id for message in self.handed if message.receipt.message_id in sealed}
+        return tuple(message for message in self.handed if message.receipt.message_group_id not in lost)
 
     def let_go(self) -> None:
         """Renew nothing of this closed epoch any more, but for what the next one takes over."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
         # An older handle of a message that SQS handed out again is in what this epoch took over, and nowhere else.
-        for receipts in (*self._contents.values(), *self._taken_over.values()):
-            self._lease.drop(receipt for receipt in receipts if receipt.receipt_handle not in carried)
+        for head in (*self._contents.values(), *self._taken_over.values()):
+            self._lease.drop(receipt for receipt in head.receipts if receipt.receipt_handle not in carried)
         unread = {message.receipt.receipt_handle for message in self.unread()}
         self._lease.drop(
             message.receipt for message in self.handed if message.receipt.receipt_handle not in carried | unread
@@ -145,23 +147,35 @@ class Epoch:
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
         return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)
 
-    def _load(
-        self, known: frozenset[str], mapper: Callable[..., Iterable[tuple[Receipt, ...]]]
-    ) -> dict[str, tuple[Receipt, ...]]:
+    def _load(self, known: frozenset[str], mapper: Callable[..., Iterable[Head | None]]) -> dict[str, Head]:
         names = [name for name in self._journal.objects().get(self.offset.epoch, ()) if name not in known]
-        return dict(zip(names, map(_numbered_apart, mapper(self._journal.receipts, names)), strict=True))
+        heads = zip(names, mapper(self._journal.head, names), strict=True)
+        # One that is gone since the list is a leftover's, of an epoch that is settled: nobody asks for it again. What
+        # another plan's tasks hold was never Spark's: SQS has it still, or it was served in its turn, and deleted.
+        return {
+            name: _numbered_apart(head)
+            for name, head in heads
+            if head is not None and head.origin.plan == self.offset.plan
+        }
 
 
-def load_carried(journal: Journal, ledger: Ledger) -> dict[str, tuple[Receipt, ...]]:
-    """Return the receipts that `ledger` carries over, by the object that holds them."""
+def load_carried(journal: Journal, ledger: Ledger) -> dict[str, Head]:
+    """Return what `ledger` carries over, by the object that holds it; the receipts of that alone, one a message."""
     found = {}
     for name, message_ids in ledger.carried.items():
         wanted = frozenset(message_ids)
-        receipts = _numbered_apart(journal.receipts(name))
-        found[name] = tuple(receipt for receipt in receipts if receipt.message_id in wanted)
+        head = journal.head(name)
+        if head is not None:
+            # An attempt may have received again what its plan had handed to it.
+            by_age = sorted(head.receipts, key=lambda receipt: receipt.age)
+            newest = {receipt.message_id: receipt for receipt in by_age if receipt.message_id in wanted}
+            found[name] = _numbered_apart(Head(head.origin, tuple(newest.values())))
     return found
 
 
-def _numbered_apart(receipts: tuple[Receipt, ...]) -> tuple[Receipt, ...]:
-    numbers = {number: next(_receive_numbers) for number in dict.fromkeys(receipt.receive for receipt in receipts)}
-    return tuple(replace(receipt, receive=numbers[receipt.receive]) for receipt in receipts)
+def _numbered_apart(head: Head) -> Head:
+    receives = dict.fromkeys(receipt.receive for receipt in head.receipts)
+    numbers = {number: next(_receive_numbers) for number in receives}
+    return replace(
+        head, receipts=tuple(replace(receipt, receive=numbers[receipt.receive]) for receipt in head.receipts)
+    )

@@ -12,6 +12,10 @@ class SqsFifoError(Exception):
     """The base of all errors of this package."""
 
 
+class MissingPackageError(SqsFifoError, ImportError):
+    """A package is missing in a Python that Spark uses, or does not fit: install it there, or let Spark use another."""
+
+
 class OptionError(SqsFifoError):
     """An option is missing, unknown, malformed, out of range, or in conflict: correct the query."""
 
@@ -50,6 +54,9 @@ class QueueRequestError(SqsFifoError):
 
 class TransientQueueError(SqsFifoError):
     """SQS throttled, failed or did not answer: worth another attempt while there is time."""
+
+    is_throttling = False
+    """Whether SQS has said that there are too many calls."""
 
 
 class JournalUnavailableError(SqsFifoError):

@@ -1,18 +1,28 @@
 """The journal: what was received, what is committed, and who owns it, on a `Store`.
 
-    journal.json                                 format, journal id, queue ARN
-    drivers/00000000000000000003.json            claims; the highest number owns the journal
-    epochs/00000000000000000042/0003-000000      the segment of partition 3 of epoch 42
-    epochs/00000000000000000042/spare-<writer>   what an attempt received that did not become a segment
-    ledger/00000000000000000041.json             epoch 41 is committed; what of it is not finished
+    journal.json                                           format, journal id, queue ARN
+    drivers/00000000000000000003.json                      claims; the highest number owns the journal
+    epochs/00000000000000000042/0003-000000-000000000...   the segment of partition 3 of epoch 42; its plan in 20 digits
+    epochs/00000000000000000042/spare-<writer>             what an attempt received that did not become a segment
+    ledger/00000000000000000041.json                       epoch 41 is committed; what of it is not finished
 
 A sink's journal has the same identity; what else stands there, `sent_record` says.
 
-Contract. Every object is put if absent and never changed. A partition's content is its segment: the first
-writer's. Epochs up to the highest ledger are committed: their objects are dropped, but for those that the ledger still
-refers to. A leftover of a task may put one there again, which goes with the next commit; nobody takes it for content,
-because a task looks at the ledger after it has read, and a driver at its claim. All names have 20 digits, so that they
-sort as numbers.
+Contract. Every object is put if absent and never changed. A partition's content is its segment: that of the first
+writer of the plan that Spark has logged. Objects of another plan of the same epoch are no content, and nothing is taken
+from them. Epochs up to the highest ledger are committed: their objects are dropped, but for those that the
+ledger still refers to.
+
+Put-if-absent excludes nobody from a name that may have been dropped: who stood still may put it again. So
+
+- a claim counts once a list *after* its put shows that it is the highest; the highest is dropped only by a higher one;
+- a claim is looked at by its content, not by its name alone;
+- a ledger is dropped only when a higher one was seen, so the highest is always there: one that is listed and not found
+  makes way for a newer, and is never taken for an empty one. A lower one that is put again says nothing;
+- a segment or spare of a committed epoch that is put again goes with the next commit, and nobody takes it for content:
+  a task looks at the ledger after it has read or put, a driver at its claim after it has judged.
+
+All numbers have 20 digits, so that they sort as numbers.
 """
 
 from __future__ import annotations
@@ -30,12 +40,13 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.ledger import Ledger, damaged, decode_ledger, encode_ledger, parse_json, to_json
 from sqs_fifo_spark.message import Receipt
-from sqs_fifo_spark.segment import Origin, Segment, decode, decode_receipts, encode
-from sqs_fifo_spark.store import Store
+from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.segment import Head, Origin, Segment, decode, decode_head, encode
+from sqs_fifo_spark.store import Store, anchored
 
-FORMAT = 1
+FORMAT = 2
 _IDENTITY = "journal.json"
-_SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-000000")
+_SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-000000-(\d{20})")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
 _NUMBERED = re.compile(r"[a-z]+/(\d{20})\.json")
 _IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -48,6 +59,13 @@ class Journal:
         self._store = store
         self.id = journal_id
         self.location = store.location
+        self._claim = ""
+        """What tells this driver's claim from others'."""
+
+    @property
+    def store(self) -> Store:
+        """Where it stands; on an executor, a store that writes only there."""
+        return self._store
 
     # Identity and owner
 
@@ -89,7 +107,7 @@ class Journal:
                 f"this executor does not find the driver's journal at '{store.location}', so it does nothing. "
                 "journalLocation must be one place that driver and all executors share."
             )
-        return cls(store, journal_id)
+        return cls(anchored(store, _IDENTITY), journal_id)
 
     @classmethod
     def create(cls, store: Store, queue_arn: str) -> Journal:
@@ -118,37 +136,42 @@ class Journal:
 
     def claim(self) -> int:
         """Make this driver the journal's owner and return the number of its claim, higher than any before."""
+        claims = self._store.list("drivers")
         while True:
+            number = 1 + max(map(_number, claims), default=0)
+            self._claim = uuid.uuid4().hex
+            is_own = self._put_own(_claim_name(number), to_json({"driver": self._claim}), self._claim)
             claims = self._store.list("drivers")
-            number = 1 + max((_number(name) for name in claims), default=0)
-            writer = uuid.uuid4().hex
-            if self._put_own(_claim_name(number), to_json({"driver": writer}), writer):
+            if is_own and max(map(_number, claims), default=0) == number:
                 for claim in claims:
-                    self._store.delete([claim])  # lowest first, so that none that is left seems to be the last
+                    if _number(claim) < number:
+                        self._store.delete([claim])  # lowest first, so that none that is left seems to be the last
                 return number
 
     def require_claim(self, number: int) -> None:
-        """Raise FencedError if a newer driver has claimed the journal since claim `number`."""
-        # Claims are consecutive, so two reads tell what a list would, and cost less on S3.
-        if self._store.get(_claim_name(number + 1)) is None and self._store.get(_claim_name(number)) is not None:
-            return
+        """Raise FencedError if another driver has claimed the journal since this one's claim `number`."""
+        # The next claim after one that counts has the next number, so two reads tell what a list would, and cost less
+        # on S3. Our own may have been dropped with the next, and put again by who stood still.
+        if self._store.get(_claim_name(number + 1)) is None:
+            own = self._store.get(_claim_name(number))
+            if own is not None and self._claim.encode() in own:
+                return
         owner = max((_number(name) for name in self._store.list("drivers")), default=0)
         if owner < number:
             raise JournalUnavailableError(
                 f"the journal at '{self.location}' was removed while the query ran, so this query stops. What it had "
                 "received and not committed comes again from the queue."
             )
-        if owner > number:
-            raise FencedError(
-                f"another query took over the journal at '{self.location}' (claim {owner}; this query's is {number}), "
-                "so this one stops. Run one query for each journal: give the other one its own journalLocation."
-            )
+        raise FencedError(
+            f"another query took over the journal at '{self.location}' (claim {owner}; this query's is {number}), "
+            "so this one stops. Run one query for each journal: give the other one its own journalLocation."
+        )
 
     # Epochs
 
-    def segment_name(self, epoch: int, partition: int) -> str:
-        """Return the name under which the content of one partition of one epoch stands."""
-        return f"epochs/{epoch:020d}/{partition:04d}-000000"
+    def segment_name(self, epoch: int, partition: int, plan: int = 0) -> str:
+        """Return the name under which the content of one partition of one plan of an epoch stands."""
+        return f"epochs/{epoch:020d}/{partition:04d}-000000-{plan:020d}"
 
     def read(self, name: str) -> Segment | None:
         """Return the segment or spare called `name`, or None. Raises JournalCorruptError if it is damaged."""
@@ -159,28 +182,30 @@ class Journal:
         self._require_own(segment.origin, name)
         return segment
 
-    def receipts(self, name: str) -> tuple[Receipt, ...]:
-        """Return the receipts in the segment or spare called `name`, without downloading bodies.
+    def head(self, name: str) -> Head | None:
+        """Return what the segment or spare called `name` says without its bodies, or None if it is gone.
 
-        Runs on the driver. An object that is gone has none.
+        Runs on the driver.
         """
-        found = self._head(name)
-        return () if found is None else found[1]
-
-    def partitions_of(self, names: Iterable[str]) -> int:
-        """Return how many partitions the epoch has whose objects are called `names`; the objects say it themselves.
-
-        Runs on the driver, for an epoch that Spark does not tell the offset of.
-        """
-        found = [head[0].partitions for head in map(self._head, names) if head is not None]
-        # They agree, unless a leftover of another plan for this epoch has written too: then fewer are served.
-        return min(found, default=0)
-
-    def _head(self, name: str) -> tuple[Origin, tuple[Receipt, ...]] | None:
-        found = decode_receipts(lambda start, length: self._store.get_range(name, start, length), name)
+        found = decode_head(lambda start, length: self._store.get_range(name, start, length), name)
         if found is not None:
-            self._require_own(found[0], name)
+            self._require_own(found.origin, name)
         return found
+
+    def receipts(self, name: str) -> tuple[Receipt, ...]:
+        """Return the receipts in the segment or spare called `name`; an object that is gone has none."""
+        found = self.head(name)
+        return () if found is None else found.receipts
+
+    def offset_of(self, epoch: int, names: Iterable[str]) -> Offset:
+        """Return the offset of the epoch whose objects are called `names`, by what they say: that of its newest plan.
+
+        Runs on the driver, for an epoch that Spark does not tell the offset of. What older plans have left was never
+        part of what Spark has logged last.
+        """
+        origins = [head.origin for head in map(self.head, names) if head is not None]
+        newest = max(origins, key=lambda origin: origin.plan, default=None)
+        return Offset(self.id, epoch, newest.partitions if newest else 0, newest.plan if newest else 0)
 
     def seal(self, segment: Segment) -> Segment:
         """Make `segment` the content of its partition for good, and return what is sealed.
@@ -193,7 +218,7 @@ class Journal:
         leftover, and what it sealed counts for nothing and goes with the next commit.
         """
         origin = segment.origin
-        name = self.segment_name(origin.epoch, origin.partition)
+        name = self.segment_name(origin.epoch, origin.partition, origin.plan)
         sealed: Segment | None = segment
         if not self._store.put_if_absent(name, encode(segment)):
             sealed = self.read(name)
@@ -201,7 +226,7 @@ class Journal:
         # partition empty again finds the ledger too.
         self.require_open(origin.epoch)
         if sealed is None:
-            raise JournalUnavailableError(f"'{name}' vanished from the journal at '{self.location}'.")
+            raise self._vanished(name)
         return sealed
 
     def put_spare(self, segment: Segment) -> None:
@@ -233,10 +258,10 @@ class Journal:
         return found
 
     @staticmethod
-    def partition_of(name: str) -> int | None:
-        """Return the partition whose segment is called `name`, or None for a spare."""
+    def partition_of(name: str, plan: int) -> int | None:
+        """Return the partition whose segment is called `name` in the plan `plan`, or None for anything else."""
         match = _SEGMENT_NAME.fullmatch(name)
-        return int(match[2]) if match else None
+        return int(match[2]) if match and int(match[3]) == plan else None
 
     def drop(self, names: Iterable[str]) -> None:
         """Remove segments and spares that nothing refers to any more. Runs on the driver."""
@@ -249,25 +274,47 @@ class Journal:
         return max((_number(name) for name in self._store.list("ledger")), default=0)
 
     def ledger(self) -> Ledger:
-        """Return the newest ledger; that of epoch 0 is empty. Runs on the driver."""
-        epoch = self.last_committed()
-        name = f"ledger/{epoch:020d}.json"
-        data = self._store.get(name) if epoch else None
-        if data is None:
-            return Ledger(epoch)
-        return decode_ledger(data, epoch, name)
+        """Return the newest ledger; that of epoch 0 is empty."""
+        missed = 0
+        while epoch := self.last_committed():
+            name = f"ledger/{epoch:020d}.json"
+            data = self._store.get(name)
+            if data is not None:
+                return decode_ledger(data, epoch, name)
+            # Dropped since the list, so a newer one is there.
+            if epoch <= missed:
+                raise self._vanished(name)
+            missed = epoch
+        if missed:
+            raise self._vanished(f"ledger/{missed:020d}.json")
+        return Ledger(0)
 
-    def commit(self, ledger: Ledger) -> Ledger:
-        """Record that `ledger.epoch` is committed, drop the ledgers before it, and return what stands now.
+    def commit(self, ledger: Ledger) -> None:
+        """Record that `ledger.epoch` is committed, and drop the ledgers before it once that one is seen.
 
-        Runs on the driver, after its deletes. A driver that has lost its claim since may have recorded the epoch
-        first: then its record stands.
+        Runs on the driver, after its deletes. Raises FencedError if another driver has recorded the epoch, or a later
+        one: that record stands, and it may say something else.
         """
         writer = uuid.uuid4().hex
         name = f"ledger/{ledger.epoch:020d}.json"
-        is_ours = self._put_own(name, encode_ledger(ledger, writer), writer)
-        self._store.delete([old for old in self._store.list("ledger") if _number(old) < ledger.epoch])
-        return ledger if is_ours else self.ledger()
+        is_own = self._put_own(name, encode_ledger(ledger, writer), writer)
+        standing = self._store.list("ledger")
+        last = max(map(_number, standing), default=0)
+        if not is_own or last > ledger.epoch:
+            raise FencedError(
+                f"another run of this query has committed epoch {last} in the journal at '{self.location}' while this "
+                f"one was committing epoch {ledger.epoch}, so this one stops. Run one query for each journal, and "
+                "start it again."
+            )
+        if last < ledger.epoch:
+            raise self._vanished(name)
+        self._store.delete([old for old in standing if _number(old) < ledger.epoch])
+
+    def _vanished(self, name: str) -> JournalUnavailableError:
+        return JournalUnavailableError(
+            f"'{name}' vanished from the journal at '{self.location}', so the query stops. What is not committed is "
+            "still in the queue. Restore the object, or start the query again."
+        )
 
     def _put_own(self, name: str, data: bytes, writer: str) -> bool:
         """Put if absent; True also if the object is there because our own put's answer was lost."""
@@ -277,7 +324,7 @@ class Journal:
         return found is not None and writer.encode() in found
 
     def _require_own(self, origin: Origin, name: str) -> None:
-        own_names = (self.segment_name(origin.epoch, origin.partition), _spare_name(origin))
+        own_names = (self.segment_name(origin.epoch, origin.partition, origin.plan), _spare_name(origin))
         if origin.journal != self.id or name not in own_names:
             raise JournalCorruptError(
                 f"'{name}' in the journal at '{self.location}' belongs to another journal, epoch or partition. It was "

@@ -11,11 +11,13 @@ a message that SQS hands out again is recognised.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sqs_fifo_spark.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
@@ -24,6 +26,21 @@ from sqs_fifo_spark.queue import Outcome, Queue, over_all
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
 """How far from SQS's 12 hours a renewal keeps, for the difference between two clocks."""
+
+CALL_S = 0.1
+"""What a renewal of ten messages takes, on a slow day."""
+MOST_RENEWAL_THREADS = 32
+
+
+def most_renewed(heartbeat_s: float) -> int:
+    """Return how many messages MOST_RENEWAL_THREADS renew within a heartbeat."""
+    return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / CALL_S)
+
+
+def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
+    """Return how many calls at once renew `max_messages` within a heartbeat, from 4 to MOST_RENEWAL_THREADS."""
+    wanted = math.ceil(max_messages / MAX_ENTRIES * CALL_S / heartbeat_s)
+    return max(4, min(MOST_RENEWAL_THREADS, wanted))
 
 
 @dataclass

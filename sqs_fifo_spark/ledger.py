@@ -16,7 +16,7 @@ from typing import Any
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.message import Receipt
 
-_SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-000000|spare-[0-9A-Za-z_-]+)")
+_SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-000000-[0-9]{20}|spare-[0-9A-Za-z_-]+)")
 _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 
 
@@ -24,10 +24,14 @@ _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float":
 class Unconfirmed:
     """A committed message whose delete SQS has not confirmed.
 
-    `receipt` is None once SQS has refused its handle: the message will come again, with another one.
+    SQS has dropped it by `until`, in wall-clock seconds, if it was not deleted before. What follows it in its group, by
+    `sequence_number`, is handed out only once it is gone. `receipt` is None once SQS has refused its handle: if the
+    message is there still, it comes again, with another one.
     """
 
-    committed_at: float
+    until: float
+    message_group_id: str
+    sequence_number: int
     receipt: Receipt | None
 
 
@@ -51,7 +55,9 @@ def encode_ledger(ledger: Ledger, writer: str) -> bytes:
             "writer": writer,
             "unconfirmed": {
                 message_id: {
-                    "committedAt": entry.committed_at,
+                    "until": entry.until,
+                    "group": entry.message_group_id,
+                    "sequence": entry.sequence_number,
                     "receipt": vars(entry.receipt) if entry.receipt else None,
                 }
                 for message_id, entry in ledger.unconfirmed.items()
@@ -66,7 +72,9 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
     content = parse_json(data, name)
     try:
         unconfirmed = {
-            message_id: Unconfirmed(_time(entry["committedAt"]), _receipt(entry["receipt"]))
+            message_id: Unconfirmed(
+                _time(entry["until"]), _text(entry["group"]), _whole(entry["sequence"]), _receipt(entry["receipt"])
+            )
             for message_id, entry in content["unconfirmed"].items()
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
@@ -103,6 +111,18 @@ def _time(value: Any) -> float:
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         raise ValueError(value)
     return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(value)
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError(value)
+    return value
 
 
 def _receipt(value: Any) -> Receipt | None:

@@ -65,6 +65,11 @@ class Receipt:
     receive: int
     deferred: bool = False
 
+    @property
+    def age(self) -> tuple[int, float]:
+        """A later receive of the same message has a higher count, and its handle is the one that works."""
+        return self.receive_count, self.received_at
+
 
 @dataclass(frozen=True)
 class Message:

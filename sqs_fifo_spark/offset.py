@@ -20,26 +20,36 @@ class Offset:
     """All epochs up to `epoch` of the journal `journal` have been given to Spark.
 
     An epoch is what one micro-batch takes. `partitions` is the number of partitions of `epoch` itself; it stands
-    here so that a replay plans the same partitions. Epoch 0 has none and is where a new journal begins.
+    here so that a replay plans the same partitions. `plan` is the claim of the driver that announced the epoch: no two
+    plans of an epoch have the same, and only what tasks of this one wrote is its content. Epoch 0 has no partitions and
+    is where a new journal begins.
     """
 
     journal: str
     epoch: int
     partitions: int
+    plan: int = 0
+    is_blind: bool = False
+    """Announced before Spark had said where the query was, so nobody knows which epoch came before it."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict for Spark. Its key order is fixed, because Spark compares the JSON texts."""
-        return {"journal": self.journal, "epoch": self.epoch, "partitions": self.partitions}
+        told = {"journal": self.journal, "epoch": self.epoch, "partitions": self.partitions, "plan": self.plan}
+        return {**told, "blind": True} if self.is_blind else told
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Offset:
         """Return the offset that Spark handed back. Raises DataLossError for a checkpoint not written by us."""
-        found = [value.get(name) for name in ("journal", "epoch", "partitions")] if isinstance(value, Mapping) else []
-        match found:
-            case [str(journal), int(epoch), int(partitions)] if (
-                _JOURNAL_ID.fullmatch(journal) and 0 <= epoch <= _MOST_EPOCHS and 0 <= partitions <= MOST_PARTITIONS
+        given = value if isinstance(value, Mapping) else {}
+        defaults = {"plan": 0, "blind": False}
+        match [given.get(key, defaults.get(key)) for key in ("journal", "epoch", "partitions", "plan", "blind")]:
+            case [str(journal), int(epoch), int(partitions), int(plan), bool(is_blind)] if (
+                _JOURNAL_ID.fullmatch(journal)
+                and 0 <= epoch <= _MOST_EPOCHS
+                and 0 <= partitions <= MOST_PARTITIONS
+                and 0 <= plan <= _MOST_EPOCHS
             ):
-                return cls(journal, epoch, partitions)
+                return cls(journal, epoch, partitions, plan, is_blind)
         raise DataLossError(
             "the checkpoint holds an offset that this source did not write. Use the checkpoint of this query, or "
             "a new checkpoint location."

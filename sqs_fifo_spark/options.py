@@ -18,6 +18,8 @@ from sqs_fifo_spark.option_rules import Option, OptionTable
 FIFO_ID = re.compile(r"[!-~]{1,128}")
 FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, without spaces."
 """What SQS takes as the id of a group or of a deduplication."""
+_TXN_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MAX_TXN_VERSION = 2**63 - 1
 MAX_VISIBILITY_S = 43_200
 """SQS holds a message for at most 12 hours."""
 MAX_WAIT_S = 20
@@ -63,6 +65,10 @@ class SinkOptions:
     """The group of all rows; None takes each row's own."""
     deduplication: str | None
     """`column`, `content`, or None: `column` if there is one."""
+    txn_app_id: str | None
+    """Who writes, in the journal: what a stream has of its query. None: Spark says, in a micro-batch."""
+    txn_version: int | None
+    """What is written: what a stream has of its micro-batch."""
 
 
 def _delete_after(option: Option, value: str) -> str:
@@ -79,6 +85,17 @@ def _deduplication(option: Option, value: str) -> str:
     if value.lower() not in ("column", "content"):
         raise rules.refuse(option, value, "it must be column or content.")
     return value.lower()
+
+
+def _txn_app_id(option: Option, value: str) -> str:
+    if not _TXN_APP_ID.fullmatch(value) or value == "batch-writes":
+        raise rules.refuse(
+            option,
+            value,
+            "it must be 1 to 128 letters, digits, '.', '_' and '-', begin with a letter or digit, and not be "
+            "batch-writes: a folder of the journal is called so.",
+        )
+    return value
 
 
 def _message_group_id(option: Option, value: str) -> str:
@@ -218,6 +235,24 @@ SINK = OptionTable(
             "however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `az://`. Without "
             "it, SQS recognises what is sent again within 5 minutes, and what is sent again later is doubled.",
         ),
+        Option(
+            "txnAppId",
+            "txn_app_id",
+            _txn_app_id,
+            "the query, in a micro-batch",
+            "Of a batch write, with `txnVersion`: who writes, by a name of yours that stays. A write that has both "
+            "again sends only what the journal does not have.",
+        ),
+        Option(
+            "txnVersion",
+            "txn_version",
+            rules.whole,
+            "the batch id, in a micro-batch",
+            "Of a batch write, with `txnAppId`: the number of what is written, which rises; in `foreachBatch` its "
+            "batch id.",
+            0,
+            MAX_TXN_VERSION,
+        ),
         *_CONNECTION,
     ),
     required=("queue_url",),
@@ -237,6 +272,17 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink; keys are compared without regard to case. Raises as `parse_source_options`."""
     values = SINK.parse(given, SOURCE)
     region, endpoint = rules.place_of(values["queue_url"])
+    for one, other in (("txn_app_id", "txn_version"), ("txn_version", "txn_app_id")):
+        if one in values and other not in values:
+            raise OptionError(
+                f"option '{SINK.by_field[one].name}' is given without '{SINK.by_field[other].name}'; together they say "
+                "who writes what. Give both or neither."
+            )
+    if "txn_app_id" in values and "journal_location" not in values:
+        raise OptionError(
+            "options 'txnAppId' and 'txnVersion' are given without 'journalLocation', which knows what was sent for "
+            "them, so they would have no effect. Give journalLocation, or leave them out."
+        )
     return SinkOptions(
         queue_url=values["queue_url"],
         journal_location=values.get("journal_location"),
@@ -247,6 +293,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         external_id=values.get("external_id"),
         message_group_id=values.get("message_group_id"),
         deduplication=values.get("deduplication"),
+        txn_app_id=values.get("txn_app_id"),
+        txn_version=values.get("txn_version"),
     )
 
 

@@ -4,8 +4,9 @@
     else            receive under a lease, seal, serve what is sealed
 
 The first row is served after the segment exists, so a partition without a segment has never shown a row to
-anyone and may receive afresh. What is received twice is not decided here: a message that somebody received before
-is deferred, and the driver decides about it once the epoch is closed and nothing can be sealed any more.
+anyone and may receive afresh. Of what is received twice only this is decided here: what the ledger has is committed, so
+its copy is deleted at once. Any other message that somebody received before is deferred, and the driver decides about
+it once the epoch is closed and nothing can be sealed any more.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -26,7 +27,7 @@ from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.lease import Heartbeat, Lease
 from sqs_fifo_spark.message import Message, from_arrow, to_arrow
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.queue import Outcome, Queue
 from sqs_fifo_spark.segment import Origin, Segment
 from sqs_fifo_spark.settling import release
 from sqs_fifo_spark.store import open_store
@@ -51,6 +52,7 @@ class PartitionPlan:
     partition: int
     max_messages: int
     max_bytes: int
+    plan: int = 0
     handed: tuple[Message, ...] = ()
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
     decided_groups: frozenset[str] = frozenset()
@@ -70,7 +72,7 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
 
 def serve(plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock) -> pa.RecordBatch:
     """Return the partition's rows, from its segment, which is made first if there is none."""
-    sealed = journal.read(journal.segment_name(plan.epoch, plan.partition))
+    sealed = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan))
     if sealed is None:
         sealed = _receive_and_seal(plan, queue, journal, options, clock)
     else:
@@ -82,17 +84,17 @@ def _receive_and_seal(
     plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
 ) -> Segment:
     journal.require_open(plan.epoch)
-    origin = Origin(plan.journal, plan.epoch, plan.partitions, plan.partition, uuid.uuid4().hex)
+    origin = Origin(plan.journal, plan.epoch, plan.partitions, plan.partition, uuid.uuid4().hex, plan.plan)
     lease = Lease(queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s)
     heartbeat = Heartbeat(lease, clock, every_s=options.heartbeat_s)
     decided = _decided(plan, journal)
     heartbeat.start()
     try:
-        received = _receive(plan, decided, queue, lease, options, clock)
+        catch = _receive(plan, decided, queue, journal, lease, options, clock)
         heartbeat.check()
         own = len(decided)
-        segment = _segment(origin, plan, decided, received)
-        del decided, received  # the segment has the bodies, too; sealing makes more copies of them
+        segment = _segment(origin, plan, decided, catch)
+        del decided, catch  # the segment has the bodies, too; sealing makes more copies of them
         try:
             sealed = journal.seal(segment)
             if sealed.origin.writer != origin.writer:
@@ -138,16 +140,27 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
     return messages
 
 
+@dataclass
+class _Catch:
+    """What an attempt received itself: `messages` that it holds, and what else it found out."""
+
+    messages: list[Message] = field(default_factory=list)
+    deleted: set[str] = field(default_factory=set)
+    is_drained: bool = False
+
+
 def _receive(
     plan: PartitionPlan,
     decided: list[Message],
     queue: Queue,
+    journal: Journal,
     lease: Lease,
     options: SourceOptions,
     clock: Clock,
-) -> list[Message]:
+) -> _Catch:
     """Receive until a limit, the first empty answer, or the end of the fetch time. Return what is still held."""
-    received: list[Message] = []
+    catch = _Catch()
+    copies = _Copies(queue, journal, budget_s=options.heartbeat_s)  # the others of an answer wait for it
     count, size = len(decided), sum(message.size for message in decided)
     deadline = clock.monotonic() + options.max_fetch_s
     receive = 1 + max((message.receipt.receive for message in decided), default=-1)
@@ -163,18 +176,67 @@ def _receive(
             _log.warning("epoch %d, partition %d stops receiving early: %s", plan.epoch, plan.partition, error)
             break
         if not answer:
+            catch.is_drained = True
             break
-        lease.hold((message.receipt for message in answer), since=asked_at)
-        received += answer
-        count += len(answer)
-        size += sum(message.size for message in answer)
         receive += 1
+        kept = copies.delete_from(answer)
+        lease.hold((message.receipt for message in kept), since=asked_at)
+        if len(kept) < len(answer) and not catch.messages:
+            # The time counts from where there is something to serve. That comes: each copy is deleted once.
+            deadline = clock.monotonic() + options.max_fetch_s
+        catch.messages += kept
+        count += len(kept)
+        size += sum(message.size for message in kept)
+    catch.deleted = copies.deleted
     # A group of which anything has lapsed may be somebody else's by now. SQS hands it out again.
-    lapsed = {each.receipt.message_group_id for each in received if not lease.is_held(each.receipt)}
-    return [message for message in received if message.receipt.message_group_id not in lapsed]
+    lapsed = copies.lost_groups.union(
+        each.receipt.message_group_id for each in catch.messages if not lease.is_held(each.receipt)
+    )
+    catch.messages = [each for each in catch.messages if each.receipt.message_group_id not in lapsed]
+    return catch
 
 
-def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], received: list[Message]) -> Segment:
+class _Copies:
+    """Deletes copies of committed messages where they come: what stands in the ledger is decided for ever.
+
+    So their groups are free at once, however far apart micro-batches lie, and what follows is received at once. The
+    ledger is read only once a message comes that somebody received before.
+    """
+
+    def __init__(self, queue: Queue, journal: Journal, *, budget_s: float) -> None:
+        self._queue = queue
+        self._journal = journal
+        self._budget_s = budget_s
+        self._committed: Container[str] | None = None
+        self.deleted: set[str] = set()
+        """Ids whose delete SQS has confirmed."""
+        self.lost_groups: set[str] = set()
+        """Groups of copies that had lapsed again before they were deleted."""
+
+    def delete_from(self, answer: list[Message]) -> list[Message]:
+        """Return the messages of one answer that are none of these, or could not be deleted now."""
+        copies = [each.receipt for each in answer if each.receipt.receive_count > 1 and self._is_committed(each)]
+        if not copies:
+            return answer
+        kept = set()
+        outcomes = self._queue.delete(copies, budget_s=self._budget_s)
+        for receipt, outcome in zip(copies, outcomes, strict=True):
+            if outcome is Outcome.DONE:
+                self.deleted.add(receipt.message_id)
+            elif outcome is Outcome.GONE:
+                self.lost_groups.add(receipt.message_group_id)
+            else:
+                kept.add(receipt.message_id)  # it is deferred, and the commit tries again
+        handled = {receipt.message_id for receipt in copies} - kept
+        return [each for each in answer if each.receipt.message_id not in handled]
+
+    def _is_committed(self, message: Message) -> bool:
+        if self._committed is None:
+            self._committed = self._journal.ledger().unconfirmed
+        return message.receipt.message_id in self._committed
+
+
+def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], catch: _Catch) -> Segment:
     """Return this attempt's segment: what is decided in front, then what it received itself, each by sequence number.
 
     What it received is deferred if somebody received it before, whoever that was, if its group is among the plan's
@@ -182,13 +244,14 @@ def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], receiv
     """
     messages = sorted(decided, key=_sequence_number)
     deferred_groups = set(plan.decided_groups)
-    for message in sorted(received, key=_sequence_number):
+    for message in sorted(catch.messages, key=_sequence_number):
         receipt = message.receipt
         if receipt.receive_count > 1 or receipt.message_group_id in deferred_groups:
             deferred_groups.add(receipt.message_group_id)
             message = replace(message, receipt=replace(receipt, deferred=True))
         messages.append(message)
-    return Segment(origin, tuple(message.receipt for message in messages), to_arrow(messages))
+    receipts = tuple(message.receipt for message in messages)
+    return Segment(origin, receipts, to_arrow(messages), frozenset(catch.deleted), catch.is_drained)
 
 
 def _sequence_number(message: Message) -> int:
@@ -198,10 +261,10 @@ def _sequence_number(message: Message) -> int:
 def _keep_spare(lost: Segment, first: int, journal: Journal) -> None:
     """Give what this attempt received, from row `first` on, to the next epoch, as another attempt's segment won."""
     receipts = tuple(replace(receipt, deferred=True) for receipt in lost.receipts[first:])
-    if not receipts:
+    if not receipts and not lost.deleted:
         return
     try:
-        journal.put_spare(Segment(lost.origin, receipts, lost.rows.slice(first)))
+        journal.put_spare(replace(lost, receipts=receipts, rows=lost.rows.slice(first)))
     except JournalUnavailableError as error:
         _log.warning(
             "%d messages that a second attempt received come again after their visibility timeout: %s",

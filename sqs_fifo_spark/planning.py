@@ -7,11 +7,12 @@ else a partition gets is whatever SQS gives it: the group lock keeps a group in 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sqs_fifo_spark.message import Message, Receipt
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.partition import PartitionPlan
+from sqs_fifo_spark.segment import Head
 
 MESSAGES_PER_PARTITION = 100
 """How many waiting messages are worth a partition of their own."""
@@ -37,7 +38,7 @@ def plan_partitions(
     offset: Offset,
     *,
     handed: Sequence[Message],
-    carried: Mapping[str, Iterable[Receipt]],
+    carried: Mapping[str, Head],
     sealed_groups: frozenset[str] = frozenset(),
     expected: int,
     max_messages: int,
@@ -45,17 +46,17 @@ def plan_partitions(
 ) -> list[PartitionPlan]:
     """Return one plan for each partition of the epoch `offset`.
 
-    `carried` maps the names of journal objects to what is left in them; more than `max_messages` waits for the epoch
-    after. `sealed_groups` are those of partitions that an earlier driver's tasks have sealed. Limits are shared out
-    evenly, after what is decided has been counted, and so is what is `expected`: a partition that runs early leaves the
-    others their part.
+    `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
+    the epoch after. `sealed_groups` are those of partitions that an earlier driver's tasks have sealed. Limits are
+    shared out evenly, after what is decided has been counted, and so is what is `expected`: a partition that runs early
+    leaves the others their part.
     """
     count = offset.partitions
     if not count:
         return []
     # By sequence number, so that of each group what is left over comes after what is taken.
     left = sorted(
-        ((receipt, name) for name, receipts in carried.items() for receipt in receipts),
+        ((receipt, name) for name, head in carried.items() for receipt in head.receipts),
         key=lambda pair: pair[0].sequence_number,
     )
     cut = max(0, max_messages - len(handed))
@@ -80,6 +81,7 @@ def plan_partitions(
             partition=index,
             max_messages=counts[index] + min(fair, share + (index < rest)),
             max_bytes=max(1, max_bytes // count),
+            plan=offset.plan,
             handed=tuple(messages[index]),
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
             decided_groups=decided_groups,

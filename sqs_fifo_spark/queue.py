@@ -65,14 +65,12 @@ class Queue(QueueCalls):
                 if isinstance(error, AccessDeniedError):
                     raise error
 
-    def approximate_messages(self) -> int:
-        """Return about how many messages are waiting; SQS counts those of locked groups too."""
-        return int(self._attributes("ApproximateNumberOfMessages")["ApproximateNumberOfMessages"])
-
-    def approximate_in_flight(self) -> int:
-        """Return about how many messages somebody holds."""
-        name = "ApproximateNumberOfMessagesNotVisible"
-        return int(self._attributes(name)[name])
+    def approximate_counts(self) -> tuple[int, int]:
+        """Return about how many messages are waiting, those of locked groups too, and how many somebody holds."""
+        names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+        found = self._attributes(*names)
+        waiting, in_flight = (int(found[name]) for name in names)
+        return waiting, in_flight
 
     def time_ms(self) -> int:
         """Return SQS's own time, the clock of `SentTimestamp`, cut to whole seconds; in milliseconds."""

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.driver import Driver
+from sqs_fifo_spark.driver import Driver, Mapper
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.partition import PartitionPlan, read_partition
@@ -31,10 +31,6 @@ except ImportError:  # before Spark 4.2, which neither limits a read nor asks fo
         """Stands for Spark's class of that name where there is none."""
 
     ReadLimit = ReadMaxRows = None  # type: ignore[assignment,misc]
-
-CONCURRENT_CALLS = 8
-"""Deletes, or reads of receipts, that the driver has under way at once."""
-CONCURRENT_RENEWALS = 4
 
 
 class SqsFifoPartition(InputPartition):
@@ -54,7 +50,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = schema
         self._driver_or_none: Driver | None = None
-        self._pools: tuple[ThreadPoolExecutor, ...] = ()
+        self._pools: list[ThreadPoolExecutor] = []
 
     def initialOffset(self) -> dict[str, Any]:
         return self._driver.initial_offset().to_json()
@@ -98,15 +94,15 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver_or_none is None:
             # A wrong one is told before the first message is received. Not in the constructor: Spark would bury it.
             arrow_schema(self._columns)
-            calls = ThreadPoolExecutor(CONCURRENT_CALLS, thread_name_prefix="sqs-fifo-call")
-            renewals = ThreadPoolExecutor(CONCURRENT_RENEWALS, thread_name_prefix="sqs-fifo-renewal")
-            self._pools = (calls, renewals)
             self._driver_or_none = Driver(
                 self._options,
                 queue=Queue(self._options, SYSTEM_CLOCK),
                 store=lambda: open_store(self._options.journal_location, self._options.region),
                 clock=SYSTEM_CLOCK,
-                mapper=calls.map,
-                heartbeat_mapper=renewals.map,
+                pool=self._pool,
             )
         return self._driver_or_none
+
+    def _pool(self, name: str, threads: int) -> Mapper:
+        self._pools.append(ThreadPoolExecutor(threads, thread_name_prefix=f"sqs-fifo-{name}"))
+        return self._pools[-1].map

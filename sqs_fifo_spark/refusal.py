@@ -53,15 +53,13 @@ _TRANSIENT = frozenset(
     {
         "InternalError",
         "InternalFailure",
-        "OverLimit",
-        "RequestLimitExceeded",
         "RequestTimeout",
         "RequestTimeoutException",
         "ServiceUnavailable",
-        "TooManyRequestsException",
         "Unavailable",
     }
 )
+_TOO_MANY = frozenset({"OverLimit", "RequestLimitExceeded", "TooManyRequestsException"})
 
 
 _ABOUT_MESSAGES = frozenset(
@@ -106,8 +104,11 @@ def error_of(
     """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
     said = f"{operation} on '{queue_url}': {code}"
     server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
-    if code.rpartition(".")[2] in _TRANSIENT or "Throttl" in code or server_fault:
-        return TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
+    is_throttling = "Throttl" in code or code.rpartition(".")[2] in _TOO_MANY
+    if code.rpartition(".")[2] in _TRANSIENT or is_throttling or server_fault:
+        error = TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
+        error.is_throttling = is_throttling
+        return error
     if code in STALE:
         return AccessDeniedError(
             f"AWS does not take the credentials ({said}). Renew them where driver and executors find them, and start "

@@ -6,6 +6,8 @@ ends within the budget, or the call is one that must be tried more than once.
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -39,3 +41,38 @@ def retry_transient(call: Callable[[], T], *, clock: Clock, budget_s: float, min
         reraise=True,
     )
     return retrying(call)
+
+
+class SharedPause:
+    """What the calls of one task have in common while SQS throttles them: when one is, the others wait too.
+
+    Each that goes on would be one more call that SQS counts. A queue that throttles none is not delayed.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # `_lock` guards both; nobody sleeps while it is held.
+        self._lock = threading.Lock()
+        self._until = 0.0
+        self._times = 0
+
+    def wait(self, deadline: float) -> None:
+        """Return when the pause is over, if there is one; at once if it ends after `deadline`."""
+        with self._lock:
+            left_s = self._until - self._clock.monotonic()
+        if left_s > 0:
+            left_s *= random.uniform(1.0, 1.5)  # so that not all go on in one moment
+            if self._clock.monotonic() + left_s <= deadline:
+                self._clock.sleep(left_s)
+
+    def throttled(self) -> None:
+        """Let all wait: longer each time, until a call is answered."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if now >= self._until:  # calls that were under way together count once
+                self._times += 1
+                self._until = now + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**self._times)
+
+    def answered(self) -> None:
+        with self._lock:
+            self._times = 0

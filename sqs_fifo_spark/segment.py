@@ -11,6 +11,7 @@ else has written there, is JournalCorruptError.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import struct
@@ -43,7 +44,8 @@ _RECEIPT_SCHEMA = pa.schema(
         ("deferred", pa.bool_()),
     ]
 )
-_METADATA = ("journal", "epoch", "partitions", "partition", "writer")
+_METADATA = ("journal", "epoch", "partitions", "partition", "writer", "plan")
+_DELETED, _DRAINED = "deleted", "drained"
 _LONGEST_SECTION = 1 << 40
 """Bytes; a header that tells of more is damaged. No store holds an object of that size."""
 _SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
@@ -51,7 +53,7 @@ _SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
 
 @dataclass(frozen=True)
 class Origin:
-    """Who wrote a segment, and as what: partition `partition` of `partitions`.
+    """Who wrote a segment, and as what: partition `partition` of `partitions`, of the plan that `plan` names.
 
     `writer` is unique to one attempt of one task.
     """
@@ -61,15 +63,30 @@ class Origin:
     partitions: int
     partition: int
     writer: str
+    plan: int = 0
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a segment says without its bodies."""
+
+    origin: Origin
+    receipts: tuple[Receipt, ...]
+    deleted: frozenset[str] = frozenset()
+    """Ids of messages that the ledger has, and whose copies this attempt has deleted: SQS has confirmed it."""
+    is_drained: bool = False
+    """Whether receiving ended because SQS had no more to give, rather than at a limit."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The content of a segment: `rows` has one row for each receipt, in the same order."""
+    """A whole segment: what its `Head` says, and `rows`, one for each receipt, in the same order."""
 
     origin: Origin
     receipts: tuple[Receipt, ...]
     rows: pa.RecordBatch = field(repr=False)
+    deleted: frozenset[str] = frozenset()
+    is_drained: bool = False
 
     def served(self) -> pa.RecordBatch:
         """Return the rows that belong to this epoch, in order: all but the deferred ones."""
@@ -85,6 +102,7 @@ def encode(segment: Segment) -> bytes:
     }
     columns["sequence_number"] = [str(number) for number in columns["sequence_number"]]
     metadata = {name: str(getattr(segment.origin, name)) for name in _METADATA}
+    metadata |= {_DELETED: json.dumps(sorted(segment.deleted)), _DRAINED: json.dumps(segment.is_drained)}
     receipts = pa.RecordBatch.from_pydict(columns, schema=_RECEIPT_SCHEMA.with_metadata(metadata))
     first, second = _to_ipc(receipts, None), _to_ipc(segment.rows, "zstd")
     header = _HEADER.pack(_MAGIC, first.size, zlib.crc32(first), second.size, zlib.crc32(second))
@@ -95,20 +113,20 @@ def decode(data: bytes, name: str) -> Segment:
     """Return the segment whose bytes are `data`. Raises JournalCorruptError, naming the object `name`."""
     receipts_end, receipts_crc, end, rows_crc = _lengths(data, name)
     sections = memoryview(data)  # slices of it are no copies
-    origin, receipts = _receipts(sections[HEADER_LENGTH:receipts_end], receipts_crc, name)
+    head = _head(sections[HEADER_LENGTH:receipts_end], receipts_crc, name)
     rows = _from_ipc(sections[receipts_end:end], rows_crc, name)
-    if rows.schema != ARROW_SCHEMA or rows.num_rows != len(receipts):
+    if rows.schema != ARROW_SCHEMA or rows.num_rows != len(head.receipts):
         raise _corrupt(name, "its rows do not fit its receipts")
-    ids = pa.array([receipt.message_id for receipt in receipts], pa.string())
+    ids = pa.array([receipt.message_id for receipt in head.receipts], pa.string())
     if not rows.column("messageId").equals(ids):
         raise _corrupt(name, "its rows are not those of its receipts")
     if rows.column("body").null_count:
         raise _corrupt(name, "a row has no body")
-    return Segment(origin, receipts, rows)
+    return Segment(head.origin, head.receipts, rows, head.deleted, head.is_drained)
 
 
-def decode_receipts(read: Callable[[int, int], bytes | None], name: str) -> tuple[Origin, tuple[Receipt, ...]] | None:
-    """Return origin and receipts of a segment without its bodies, or None if there is no such object.
+def decode_head(read: Callable[[int, int], bytes | None], name: str) -> Head | None:
+    """Return what a segment says without its bodies, or None if there is no such object.
 
     `read(start, length)` returns that range of the object's bytes.
     """
@@ -119,7 +137,7 @@ def decode_receipts(read: Callable[[int, int], bytes | None], name: str) -> tupl
     receipts_end, crc, _, _ = _lengths(head, name)
     if receipts_end > len(head) == guess:
         head += read(guess, receipts_end - guess) or b""
-    return _receipts(head[HEADER_LENGTH:receipts_end], crc, name)
+    return _head(head[HEADER_LENGTH:receipts_end], crc, name)
 
 
 def _lengths(data: bytes, name: str) -> tuple[int, int, int, int]:
@@ -134,23 +152,25 @@ def _lengths(data: bytes, name: str) -> tuple[int, int, int, int]:
     return HEADER_LENGTH + receipts, receipts_crc, HEADER_LENGTH + receipts + rows, rows_crc
 
 
-def _receipts(data: bytes | memoryview, crc: int, name: str) -> tuple[Origin, tuple[Receipt, ...]]:
+def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
     batch = _from_ipc(data, crc, name)
     if batch.schema.remove_metadata() != _RECEIPT_SCHEMA or any(column.null_count for column in batch.columns):
         raise _corrupt(name, "its receipts have another schema")
     try:
-        origin = _origin(batch.schema.metadata or {})
-        receipts = _parsed(batch)
-    except (KeyError, ValueError):
+        metadata = batch.schema.metadata or {}
+        deleted, is_drained = (json.loads(metadata[key.encode()]) for key in (_DELETED, _DRAINED))
+        if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
+            raise ValueError(_DELETED)
+        return Head(_origin(metadata), _parsed(batch), frozenset(deleted), is_drained is True)
+    except (KeyError, ValueError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
-    return origin, receipts
 
 
 def _origin(metadata: Mapping[bytes, bytes]) -> Origin:
     """Return the origin in a segment's metadata. Raises KeyError or ValueError if there is none."""
-    journal, epoch, partitions, partition, writer = (metadata[name.encode()].decode() for name in _METADATA)
-    origin = Origin(journal, int(epoch), int(partitions), int(partition), writer)
-    if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions):
+    journal, epoch, partitions, partition, writer, plan = (metadata[name.encode()].decode() for name in _METADATA)
+    origin = Origin(journal, int(epoch), int(partitions), int(partition), writer, int(plan))
+    if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions and origin.plan >= 0):
         raise ValueError(metadata)
     return origin
 

@@ -24,13 +24,15 @@ CONFIRM_BUDGET_S = 75.0
 """How long after the last try its answer and its record may take.
 
 SQS knows for 300 s a row that it has taken. An attempt that looks just before another's record is written sends the row
-SEND_BUDGET_S and one call later at the latest: 290 s after the other's look, as calls end within 15 s.
+SEND_BUDGET_S and a connection later at the latest: 280 s after the other's look, and `SinkQueue.send` sees to that.
 """
 CALLS = 8
 """Calls that one task has under way at once."""
 MAX_BUFFERED_ROWS = 10_000
 MAX_BUFFERED_BYTES = 16 << 20
 """How much of a partition waits to be sent: much, so that ten groups are ready also where rows of one group cluster."""
+TOLD_IDS = 10_000
+"""How many ids of the messages sent last are known at least, and twice as many at most: by them equal rows are told."""
 
 
 class Sender:
@@ -51,14 +53,16 @@ class Sender:
         self._ready: deque[str] = deque()  # groups with rows, none of them under way
         self._rows = 0
         self._bytes = 0
-        self._failure: Exception | None = None
+        self._told: set[str] = set()  # ids of messages, by which rows are known as equal
+        self._told_before: set[str] = set()
+        self._failure: BaseException | None = None
         self._threads: list[threading.Thread] = []
         self.sent = 0
         """Rows that SQS has confirmed."""
         self.known = 0
         """Rows that the record had before."""
         self.equal = 0
-        """How many of those sent it has, as far as can be told, taken for equal to an earlier one of their group."""
+        """How many of those sent it has, as far as can be told, taken for equal to an earlier one."""
 
     def add(self, rows: Iterable[Outgoing]) -> None:
         """Take rows, in order; return when there is room for more. Raises what any row or call has met."""
@@ -91,8 +95,9 @@ class Sender:
     def _start(self) -> None:
         while len(self._threads) < CALLS:
             name = f"sqs-fifo-send-{len(self._threads)}"
-            self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-            self._threads[-1].start()
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
@@ -120,7 +125,7 @@ class Sender:
                     self._queue.send(missing, confirm, stopped=self._stopped, deadline=deadline)
         except StoppedError:
             return  # whoever set it knows why
-        except Exception as error:
+        except BaseException as error:  # whatever ends a thread, a panic of native code too: the caller waits for it
             with self._changed:
                 self._failure = self._failure or error
                 self._stopped.set()
@@ -144,12 +149,7 @@ class Sender:
     def _confirm(self, deadline: float, confirmed: list[Confirmed]) -> None:
         with self._changed:
             self.sent += len(confirmed)
-            for each in confirmed:
-                # Numbers rise within a group, also when a replay is told those of the first time.
-                if each.sequence_number is not None:
-                    last = self._last.get(each.row.group, -1)
-                    self.equal += each.sequence_number <= last
-                    self._last[each.row.group] = max(last, each.sequence_number)
+            self.equal += sum(map(self._is_equal_locked, confirmed))
         rows = [each.row for each in confirmed]
         self._record.add(row.digest for row in rows)
         if self._clock.monotonic() > deadline:
@@ -158,6 +158,25 @@ class Sender:
                 "this one stops before it sends what follows them."
             )
         self._release(rows)
+        self._record.tidy()
+
+    def _is_equal_locked(self, confirmed: Confirmed) -> bool:
+        """Return whether SQS has told this row the id of another's message, or a number from before the one before.
+
+        A row is confirmed once, however often it is sent: a try whose answer was lost has told nothing. And numbers
+        rise within a group, also when a replay is told those of the first time.
+        """
+        group, message_id, number = confirmed.row.group, confirmed.message_id, confirmed.sequence_number
+        is_equal = message_id in self._told or message_id in self._told_before
+        if message_id is not None:
+            self._told.add(message_id)
+            if len(self._told) >= TOLD_IDS:
+                self._told_before, self._told = self._told, set()
+        if number is not None:
+            last = self._last.get(group, -1)
+            is_equal = is_equal or number <= last
+            self._last[group] = max(last, number)
+        return is_equal
 
     def _release(self, rows: Iterable[Outgoing]) -> None:
         """Let the groups' next rows be sent."""

@@ -3,16 +3,22 @@
     journal.json                                      format, journal id, queue ARN: as a source's
     sent/<query>/<batch>/<run>-<partition>-<digest>   SHA-256 of rows that SQS has confirmed; named by its own SHA-256
     over/<query>/<batch>                              what was sent for this micro-batch and earlier ones is forgotten
-    sent/batch-writes/<time>-<run>/...                the same for a batch write outside of a stream
+    sent/batch-writes/<time>-<run>/...                the same for a batch write outside of a stream, by its beginning
+    over/batch-writes/<time>                          what was sent for batch writes of then and earlier is forgotten
 
 Contract. Objects are put if absent and never changed. What was sent for a micro-batch is the union of its objects,
 whoever wrote them: attempts, copies, earlier runs. A row is recorded before the next row of its group is sent, so at
 most one row of each group is sent and not recorded: the one that a replay may double, right behind itself.
+
+Put-if-absent excludes nobody where the name may have been removed, so no right hangs on having put a name. An object is
+removed only after another that says all that it says, or after the mark by which it is forgotten; a mark only after
+two higher ones: whoever lists meanwhile sees one of them.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import threading
 from collections.abc import Iterable
@@ -20,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError
+from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError, JournalUnavailableError
 from sqs_fifo_spark.store import Store
 
 KEPT_BATCHES = 100
@@ -31,12 +37,20 @@ MERGE_AT = 64
 """How many objects a task puts before it makes one of them, which is not merged again: a replay reads one by one."""
 KEPT_MS = 7 * 86_400_000
 """How long a batch write is remembered at least, from its beginning; another one's commit forgets it."""
+FORGET_EVERY_MS = 3_600_000
+"""How much longer it is remembered at most while others commit, so that not each of them lists them all."""
 LOOK_AGAIN_S = 30.0
 """How old a look at the record may be when a row's turn comes: other attempts send it too."""
+OLDEST_LOOK_S = 70.0
+"""How old it may be where the store is so slow that no look is younger: rows are tried until 100 s after it."""
+BATCH_WRITES = "batch-writes"
+"""Stands for the query of batch writes outside of a stream."""
 
+_log = logging.getLogger(__name__)
 _DIGEST_LENGTH = hashlib.sha256().digest_size
-_BATCH_WRITES = "sent/batch-writes"
 _PAUSE_S = 0.1
+_MOST_LOOKS = 10
+"""How often it is listed until nothing of what is listed is gone when it is read."""
 _FOLDER_NAME = re.compile(r"sent/[^/]+(?:/[^/]+)?/?")
 _OVER_NAME = re.compile(r"over/[^/]+/(\d+)")
 _SENT_NAME = re.compile(r"sent/[^/]+/(\d+)[^/]*/([^/-]+-\d+)-([0-9a-f]{64})")
@@ -46,9 +60,9 @@ class Record(Protocol):
     """What a task knows of rows that were sent for its micro-batch. All methods may be called by several threads."""
 
     def look(self) -> float:
-        """Know what others have sent, and return since when: a monotonic time, at most LOOK_AGAIN_S ago.
+        """Know what others have sent, and return since when: a monotonic time, at most OLDEST_LOOK_S ago.
 
-        Raises BatchForgottenError for an old micro-batch.
+        Raises BatchForgottenError for what is forgotten, and JournalUnavailableError.
         """
 
     def is_sent(self, digest: bytes) -> bool:
@@ -57,8 +71,11 @@ class Record(Protocol):
     def add(self, digests: Iterable[bytes]) -> None:
         """Return when it is durable that these rows were sent."""
 
+    def tidy(self) -> None:
+        """Make few objects of many, if there are many. Raises nothing: what is recorded stays recorded."""
+
     def close(self) -> None:
-        """Tidy up after the last row."""
+        """Tidy up after the last row. Raises nothing."""
 
 
 class NoRecord:
@@ -76,6 +93,9 @@ class NoRecord:
     def add(self, digests: Iterable[bytes]) -> None:
         return
 
+    def tidy(self) -> None:
+        return
+
     def close(self) -> None:
         return
 
@@ -86,19 +106,33 @@ class _Put:
 
     digests: list[bytes] = field(default_factory=list)
     is_done: bool = False
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class SentRecord:
     """The record of one micro-batch, as one attempt of a task sees it and adds to it."""
 
-    def __init__(self, store: Store, clock: Clock, *, query: str | None, batch: str, run: str, partition: int) -> None:
-        """`query` is None for a batch write outside of a stream; `run` is one execution of the micro-batch."""
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        query: str | None,
+        batch: str,
+        run: str,
+        partition: int,
+        is_txn: bool = False,
+    ) -> None:
+        """`query` is None for a batch write outside of a stream, which then has its beginning in ms in `batch`.
+
+        `run` is one execution of the micro-batch. `is_txn`: `query` and `batch` are a user's txnAppId and txnVersion.
+        """
         self._store = store
         self._clock = clock
         self._query = query
         self._batch = batch
-        self._folder = f"{_BATCH_WRITES}/{batch}" if query is None else f"sent/{query}/{int(batch):020d}"
+        self._is_txn = is_txn
+        self._folder = f"sent/{BATCH_WRITES}/{batch}" if query is None else f"sent/{query}/{int(batch):020d}"
         self._run = run
         self._place = f"{run}-{partition:05d}"
         # `_looking` is held during a look: who finds the last one old waits for the one that is under way.
@@ -106,24 +140,47 @@ class SentRecord:
         self._looked_at: float | None = None
         self._seen: set[str] = set()  # objects that need not be read, or not again
         self._sent: set[bytes] = set()  # only ever added to, by whoever holds `_looking`
-        # `_changed` guards `_next` and `_is_putting`; nothing is written while it is held.
+        # `_changed` guards all that follows; nothing is written while it is held.
         self._changed = threading.Condition()
         self._next = _Put()
         self._is_putting = False
-        self._parts: list[tuple[str, bytes]] = []  # own objects, and their content, of whoever is putting
+        self._parts: list[tuple[str, bytes]] = []  # own objects, and their content, that are not merged
 
     def look(self) -> float:
         with self._looking:
-            while self._looked_at is None or self._clock.monotonic() - self._looked_at > LOOK_AGAIN_S:
+            is_second = False
+            for _ in range(_MOST_LOOKS):
+                if self._looked_at is not None and self._age(self._looked_at) <= LOOK_AGAIN_S:
+                    return self._looked_at
                 began_at = self._clock.monotonic()
-                if not all(self._read(name) for name in _objects(self._store, self._folder)):
+                if not self._read_all():
                     # What is listed and then gone has been merged by its writer into what a new list shows.
                     self._clock.sleep(_PAUSE_S)
                     continue
-                # Last: what is forgotten is marked before it is dropped, so what the list misses has its mark here.
-                self._require_remembered()
-                self._looked_at = began_at  # if that is long ago already, the next round reads only what is new
-            return self._looked_at
+                if is_second and self._age(began_at) > OLDEST_LOOK_S:
+                    break
+                self._looked_at = began_at
+                if is_second:
+                    return began_at
+                is_second = True  # which is faster, for it reads only what is new
+            raise JournalUnavailableError(
+                f"to list and read what was sent took longer than {OLDEST_LOOK_S:g} s in the journal at "
+                f"'{self._store.location}', and what is so old does not tell what may be sent."
+            )
+
+    def _read_all(self) -> bool:
+        """Read what is new; return False if something was gone in between."""
+        # Twice: a list is not of one moment, so it may miss a whole that was put and its parts that went meanwhile.
+        for _ in range(2):
+            are_there = [self._read(name) for name in _objects(self._store, self._folder)]
+            if not all(are_there):
+                return False
+        # Last: what is forgotten is marked before it is dropped, so what the lists miss has its mark here.
+        self._require_remembered()
+        return True
+
+    def _age(self, looked_at: float) -> float:
+        return self._clock.monotonic() - looked_at
 
     def is_sent(self, digest: bytes) -> bool:
         return digest in self._sent
@@ -139,28 +196,43 @@ class SentRecord:
             if is_ours:
                 self._is_putting, self._next = True, _Put()
         if is_ours:
+            part: list[tuple[str, bytes]] = []
             try:
                 data = b"".join(sorted(put.digests))
-                self._parts.append((self._put(data), data))
-                if len(self._parts) >= MERGE_AT:
-                    self._merge()
-            except Exception as error:
+                part.append((self._put(data), data))
+            except BaseException as error:  # whatever it is, others wait for this put
                 put.error = error
             with self._changed:
+                self._parts += part
                 self._is_putting, put.is_done = False, True
                 self._changed.notify_all()
         if put.error is not None:
             raise put.error
 
-    def close(self) -> None:
-        if len(self._parts) > 1:
-            self._merge()
+    def tidy(self) -> None:
+        self._merge(at=MERGE_AT)
 
-    def _merge(self) -> None:
-        """Make one object of many."""
-        whole = self._put(b"".join(data for _, data in self._parts))
-        self._store.delete([name for name, _ in self._parts if name != whole])
-        self._parts.clear()
+    def close(self) -> None:
+        self._merge(at=2)
+
+    def _merge(self, *, at: int) -> None:
+        """Make one object of those that are not merged, if they are so many."""
+        with self._changed:
+            if len(self._parts) < at:
+                return
+            parts, self._parts = self._parts, []
+        try:
+            whole = self._put(b"".join(data for _, data in parts))
+            self._store.delete([name for name, _ in parts if name != whole])
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the rows are recorded: a panic of the store does not fail the task either
+            _log.warning(
+                "%d objects below '%s' in the journal could not be made one; they stay, and say the same: %s",
+                len(parts),
+                self._folder,
+                error,
+            )
 
     def _put(self, data: bytes) -> str:
         # Named by its content: one that is there already says the same, whoever put it.
@@ -189,34 +261,51 @@ class SentRecord:
         return True
 
     def _require_remembered(self) -> None:
-        if self._query is None:
+        query = BATCH_WRITES if self._query is None else self._query
+        over = max(map(_number, self._store.list(f"over/{query}")), default=-1)
+        if int(self._batch.partition("-")[0]) > over:
             return
-        over = max(map(_number, self._store.list(f"over/{self._query}")), default=-1)
-        if int(self._batch) <= over:
+        where = f"the journal at '{self._store.location}' remembers"
+        if self._query is None:
             raise BatchForgottenError(
-                f"micro-batch {self._batch} runs again, but what was sent for it is forgotten: the journal at "
-                f"'{self._store.location}' remembers {KEPT_BATCHES} micro-batches, those after {over}. The "
-                "checkpoint is old, or a task has stood still. To send its rows again, perhaps twice, give the sink "
-                "another journalLocation."
+                f"this batch write began so long ago that what was sent for it is forgotten: {where} batch writes for "
+                f"{KEPT_MS // 86_400_000} days. A task of it has stood still, or the clocks of two drivers differ. "
+                "Nothing more of it is sent; to send all its rows again, perhaps twice, start a new one; if that is "
+                "refused too, the clock of a driver ran ahead: give the sink another journalLocation, or txnAppId and "
+                "txnVersion."
             )
+        if self._is_txn:
+            raise BatchForgottenError(
+                f"txnVersion {self._batch} of txnAppId '{self._query}' is {KEPT_BATCHES} or more below the highest one "
+                "written, so the journal does not know what was sent for it. Use a new txnAppId."
+            )
+        raise BatchForgottenError(
+            f"micro-batch {self._batch} runs again, but what was sent for it is forgotten: {where} {KEPT_BATCHES} "
+            f"micro-batches, those after {over}. The checkpoint is old, or a task has stood still. To send its rows "
+            "again, perhaps twice, give the sink another journalLocation."
+        )
 
 
 def forget(store: Store, query: str, batch: int) -> None:
     """Drop all but the last KEPT_BATCHES up to `batch`, whose rows are sent; now and then. Runs on the driver."""
-    marks = store.list(f"over/{query}")
-    if batch - max(map(_number, marks), default=-1) <= KEPT_BATCHES + FORGET_EVERY:
-        return
-    over = batch - KEPT_BATCHES
-    # First the mark, so that nobody takes what is dropped for what was never sent.
-    store.put_if_absent(f"over/{query}/{over:020d}", b"")
-    store.delete([name for name in _objects(store, f"sent/{query}") if _number(name) <= over])
-    store.delete(marks)
+    _forget(store, query, batch - KEPT_BATCHES, every=FORGET_EVERY)
 
 
 def forget_batch_writes(store: Store, now: float) -> None:
-    """Drop what batch writes outside of a stream have left that began long ago. Runs on the driver."""
-    since_ms = int(now * 1000) - KEPT_MS
-    store.delete([name for name in _objects(store, _BATCH_WRITES) if _number(name) < since_ms])
+    """Drop what batch writes outside of a stream have left that began long ago; now and then. Runs on the driver."""
+    _forget(store, BATCH_WRITES, int(now * 1000) - KEPT_MS - 1, every=FORGET_EVERY_MS)
+
+
+def _forget(store: Store, query: str, over: int, *, every: int) -> None:
+    """Drop what is numbered `over` or lower, unless less than `every` more than the last time."""
+    marks = store.list(f"over/{query}")
+    last = max(map(_number, marks), default=-1)
+    if over - last <= every:
+        return
+    # First the mark, so that nobody takes what is dropped for what was never sent.
+    store.put_if_absent(f"over/{query}/{over:020d}", b"")
+    store.delete([name for name in _objects(store, f"sent/{query}") if _number(name) <= over])
+    store.delete([name for name in marks if _number(name) < last])
 
 
 def _objects(store: Store, folder: str) -> list[str]:

@@ -16,8 +16,10 @@ from sqs_fifo_spark.queue import Outcome, Queue, over_all
 
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
-LEDGER_MAX_AGE_S = 28 * 86_400
-"""SQS keeps a message for at most 14 days, and a dead-letter queue for 14 more."""
+LONGEST_RETENTION_S = 14 * 86_400
+"""SQS keeps a message for at most 14 days after it was sent."""
+_CLOCK_MARGIN_S = 86_400
+"""How far its clock and ours may be apart."""
 
 
 def delete_committed(
@@ -31,13 +33,11 @@ def delete_committed(
 ) -> dict[str, Unconfirmed]:
     """Delete messages that are committed. Return all that is unconfirmed then, with what was `unconfirmed` before.
 
-    Runs on the driver, for `SETTLE_BUDGET_S` at most. What was unconfirmed for too long to be anywhere is left out.
+    Runs on the driver, for `SETTLE_BUDGET_S` at most. What SQS has dropped by now is left out.
     """
     now = clock.now()
     deadline = clock.monotonic() + SETTLE_BUDGET_S
-    left = {
-        message_id: entry for message_id, entry in unconfirmed.items() if now - entry.committed_at < LEDGER_MAX_AGE_S
-    }
+    left = {message_id: entry for message_id, entry in unconfirmed.items() if now < entry.until}
 
     def call(entries: list[Receipt]) -> list[Outcome]:
         lease.drop(entries)
@@ -47,10 +47,14 @@ def delete_committed(
         return queue.delete(entries, budget_s=left_s)
 
     for receipt, outcome in over_all(call, receipts, mapper):
-        known = left.pop(receipt.message_id, None)
+        left.pop(receipt.message_id, None)
         if outcome is not Outcome.DONE:
+            sent_at = receipt.sent_at_ms / 1_000 or now
             left[receipt.message_id] = Unconfirmed(
-                known.committed_at if known else now, receipt if outcome is Outcome.FAILED else None
+                sent_at + LONGEST_RETENTION_S + _CLOCK_MARGIN_S,
+                receipt.message_group_id,
+                receipt.sequence_number,
+                receipt if outcome is Outcome.FAILED else None,
             )
     return left
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import logging
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from sqs_fifo_spark.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import OptionError, RowError, SqsFifoError
+from sqs_fifo_spark.errors import (
+    JournalUnavailableError,
+    OptionError,
+    RowError,
+    SqsFifoError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.outgoing import RefusedRow, RowForm, columns_of, outgoing
@@ -23,17 +31,34 @@ from sqs_fifo_spark.store import Store
 MAX_PART_ROWS = 1_000
 MAX_PART_BYTES = 4 << 20
 
+_log = logging.getLogger(__name__)
+_said: set[str] = set()
+"""What this process has logged that is said once. Spark plans each micro-batch anew, mostly in the same process."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the driver knows of one micro-batch or batch write without any call."""
+
+    options: SinkOptions
+    by_column: bool
+    """Whether rows have a deduplication id that is used."""
+    run: str
+    """Unique to this execution, of which all tasks and all their attempts are a part."""
+    began_ms: int
+    failure: str = ""
+    """Why the driver has made no plan of it, if it has not."""
+
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """What the driver has found out, for the tasks of one micro-batch or batch write. Pickled to the executors."""
+    """What the driver, or a task, has found out of a draft by a look at queue and journal."""
 
     options: SinkOptions
     form: RowForm
     journal: str | None
     """The id of the journal at `journalLocation`."""
     run: str
-    """Unique to this execution, of which all tasks and all their attempts are a part."""
     began_ms: int
 
 
@@ -59,37 +84,80 @@ class Sent:
     equal: int = 0
 
 
-def prepare(options: SinkOptions, *, by_column: bool, queue: SinkQueue, store: Store | None, clock: Clock) -> SinkPlan:
-    """Return the plan of one write, after a look at queue and journal; the journal is made if there is none.
+def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
+    return Draft(options, by_column, run=uuid.uuid4().hex, began_ms=int(clock.now() * 1000))
 
-    Runs on the driver, before the first row is sent. `by_column` says that rows have a deduplication id that is used.
+
+def plan_for_tasks(given: Draft, *, queue: SinkQueue, store: Store | None) -> SinkPlan | Draft | SqsFifoError:
+    """Return what is pickled to the tasks. Runs on the driver, before the first row is sent.
+
+    It is the plan; or the draft, if queue or journal did not answer: each task then looks for itself, so that what
+    passes ends no query; or what is wrong for good, for the tasks to raise.
+    """
+    try:
+        return prepare(given, queue=queue, store=store, may_create=True)
+    except (TransientQueueError, JournalUnavailableError) as error:
+        _log.warning("queue or journal did not answer the driver, so each task asks for itself: %s", error)
+        return dataclasses.replace(given, failure=str(error))
+    except SqsFifoError as error:
+        return error
+
+
+def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: bool) -> SinkPlan:
+    """Return the plan of one write, after a look at queue and journal; the driver makes the journal if there is none.
+
     Raises OptionError, JournalMismatchError, JournalUnavailableError and JournalCorruptError, and what
     `QueueCalls.describe` raises.
     """
+    options = given.options
     facts = queue.describe()
-    if not by_column and not facts.has_content_based_deduplication:
+    if not given.by_column and not facts.has_content_based_deduplication:
         raise OptionError(
             f"option 'deduplication' is 'content', but the queue '{options.queue_url}' has no "
             "ContentBasedDeduplication, so SQS would refuse every row. Turn it on, or give the rows a column "
             "messageDeduplicationId."
         )
+    if (
+        may_create
+        and not given.by_column
+        and facts.deduplicates_across_groups
+        and options.message_group_id is None  # with one group for all rows there are no others
+    ):
+        say_once(
+            f"option 'deduplication' is 'content', and the DeduplicationScope of the queue '{options.queue_url}' is "
+            "'queue': of rows with the same body within 5 minutes SQS keeps only the first, also when they stand in "
+            "different groups, and takes the others without adding them. If each group is to have its own, set the "
+            "queue's DeduplicationScope to messageGroup, or give the rows a column messageDeduplicationId."
+        )
     journal = None
     if store is not None:
         journal = Journal.find(store, facts.arn)
         if journal is None:
+            if not may_create:  # on a path of its own it would make one that nobody else finds
+                raise JournalUnavailableError(
+                    f"{given.failure} So the driver, which makes the journal at '{store.location}', could not, and "
+                    "this task does not."
+                )
             Journal.check_store(store)
             journal = Journal.create(store, facts.arn)
     return SinkPlan(
         options,
-        RowForm(options.message_group_id, by_column, min(facts.max_message_bytes, MAX_CALL_BYTES)),
+        RowForm(options.message_group_id, given.by_column, min(facts.max_message_bytes, MAX_CALL_BYTES)),
         journal=journal.id if journal else None,
-        run=uuid.uuid4().hex,
-        began_ms=int(clock.now() * 1000),
+        run=given.run,
+        began_ms=given.began_ms,
     )
 
 
+def say_once(text: str) -> None:
+    """Log a warning that is the same for every micro-batch."""
+    if text not in _said:
+        _said.add(text)
+        _log.warning("%s", text)
+
+
 def send_partition(
-    plan: SinkPlan,
+    planned: SinkPlan | Draft | SqsFifoError,
     batches: Iterable[pa.RecordBatch],
     place: Place,
     *,
@@ -99,14 +167,18 @@ def send_partition(
 ) -> Sent:
     """Send a partition's rows, each group in order, and return when SQS has confirmed and the journal recorded all.
 
-    Runs on an executor, at most once at a time in a process. Rows that the journal knows are not sent. Raises RowError
-    for a row that SQS does not take, and the errors of queue and store. Each says how many rows this attempt has sent,
-    but for those that come before its first row; when it is raised, nothing more is.
+    Runs on an executor, at most once at a time in a process. `planned` is what `plan_for_tasks` returned. Rows that the
+    journal knows are not sent. Raises RowError for a row that SQS does not take, and the errors of queue and store.
+    Each says how many rows this attempt has sent, but for those that come before its first row; when it is raised,
+    nothing more is.
     """
+    if isinstance(planned, SqsFifoError):
+        raise planned
     parts = (part for batch in batches for part in _parts(batch))
     first = next(parts, None)
     if first is None:  # most partitions of a small shuffle: they cost no call
         return Sent(place, rows=0)
+    plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
     sender = Sender(queue, _record(plan, place, store, clock), clock)
     next_row = 1
     try:
@@ -130,27 +202,41 @@ def send_partition(
     return Sent(place, rows=next_row - 1, known=sender.known, equal=sender.equal)
 
 
-def finish_write(store: Store | None, sent: Iterable[Sent], clock: Clock) -> None:
-    """Forget what the journal need not know any more, now that all rows are sent.
+def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent], clock: Clock) -> None:
+    """Forget what the journal need not know any more, now that all rows are sent. Raises nothing.
 
-    Runs on the driver, when Spark commits the write. In a stream that is before Spark commits the micro-batch, which
-    may run again: its own record stays.
+    Only what asks the process itself to end goes on. Runs on the driver, when Spark commits the write. In a stream that
+    is before Spark commits the micro-batch, which may run again: its own record stays.
     """
-    if store is None:
-        return
-    for query, batch in {(each.place.query, each.place.batch) for each in sent}:
-        if query is None or batch is None:
-            forget_batch_writes(store, clock.now())
-        else:
-            forget(store, query, batch)
+    try:
+        store = open_journal()
+        if store is None:
+            return
+        for query, batch in {(each.place.query, each.place.batch) for each in sent}:
+            if query is None or batch is None:
+                forget_batch_writes(store, clock.now())
+            else:
+                forget(store, query, batch)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # all rows are sent: a write that failed now, by a panic too, would be repeated
+        _log.warning("all rows are sent; what the journal need not know any more stays for now: %s", error)
 
 
 def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> Record:
     if plan.journal is None or store is None:
         return NoRecord(clock)
-    Journal.join(store, plan.journal)
+    store = Journal.join(store, plan.journal).store
     batch = f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
-    return SentRecord(store, clock, query=place.query, batch=batch, run=plan.run, partition=place.partition)
+    return SentRecord(
+        store,
+        clock,
+        query=place.query,
+        batch=batch,
+        run=plan.run,
+        partition=place.partition,
+        is_txn=plan.options.txn_app_id is not None,
+    )
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -10,21 +10,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqs_fifo_spark.aws import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.calls import QueueCalls
+from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
+from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.outgoing import Outgoing, RefusedRow
 from sqs_fifo_spark.refusal import MessageRefusedError, error_of
-from sqs_fifo_spark.retry import retry_transient
+from sqs_fifo_spark.retry import SharedPause, retry_transient
 
 _OPERATION = "send_message_batch"
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A row that SQS has taken, or has taken for equal to one that it has; with that one's sequence number, if told."""
+    """A row that SQS has taken, or has taken for equal to one that it has: with that one's number and id, if told."""
 
     row: Outgoing
     sequence_number: int | None
+    message_id: str | None
 
 
 class StoppedError(Exception):
@@ -32,7 +36,11 @@ class StoppedError(Exception):
 
 
 class SinkQueue(QueueCalls):
-    """The queue as the sink sees it."""
+    """The queue as one task of the sink sees it."""
+
+    def __init__(self, options: SinkOptions, clock: Clock) -> None:
+        super().__init__(options, clock)
+        self._pause = SharedPause(clock)
 
     def send(
         self,
@@ -47,12 +55,14 @@ class SinkQueue(QueueCalls):
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRow for a
         row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
         `stopped` is set; whatever `confirm` raises; and the errors of `calls`, TransientQueueError when no further try
-        can begin by `deadline`, a monotonic time: what is not confirmed may be sent.
+        can begin by `deadline`, a monotonic time: what is not confirmed may be sent. Nothing leaves this process later
+        than CONNECT_TIMEOUT_S after `deadline`, however long a call takes to find and reach SQS.
         """
         pending = list(rows)
 
         def call() -> None:
             nonlocal pending
+            self._pause.wait(deadline)
             if stopped.is_set():
                 raise StoppedError
             if self._clock.monotonic() > deadline:
@@ -60,22 +70,29 @@ class SinkQueue(QueueCalls):
                     f"{_OPERATION} on '{self._url}' was not made in time: this process stood still."
                 )
             tried = {str(index): row for index, row in enumerate(pending)}
-            answer = self._call(_OPERATION, Entries=[{"Id": key, **row.entry} for key, row in tried.items()])
+            entries = [{"Id": key, **row.entry} for key, row in tried.items()]
+            answer = self._call_once(deadline + CONNECT_TIMEOUT_S, entries)
             sent = {told["Id"]: told for told in answer.get("Successful") or () if told.get("Id") in tried}
             pending = [row for key, row in tried.items() if key not in sent]
             code = "no answer for some entries"
+            is_throttled = False
             fault: Exception | None = None
             for failed in answer.get("Failed") or ():
                 row, code = tried.get(failed.get("Id")), str(failed.get("Code"))
                 error = error_of(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
                 if isinstance(error, QueueRequestError) and row is not None:
                     fault = fault or RefusedRow(row.row, f"SQS refuses it ({code})")
-                elif not isinstance(error, TransientQueueError):
+                elif isinstance(error, TransientQueueError):
+                    is_throttled = is_throttled or error.is_throttling
+                else:
                     fault = fault or error
+            self._pause.throttled() if is_throttled else self._pause.answered()
             if fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while
             if sent:
-                confirm([Confirmed(tried[key], _sequence_number(told)) for key, told in sent.items()])
+                confirm(
+                    [Confirmed(tried[key], _sequence_number(told), told.get("MessageId")) for key, told in sent.items()]
+                )
             if fault is not None:
                 raise fault
             if pending:
@@ -90,6 +107,14 @@ class SinkQueue(QueueCalls):
                 raise RefusedRow(pending[0].row, f"SQS refuses it ({error.code})") from None
             for row in pending:  # it is one of them, and SQS does not tell which
                 self.send([row], confirm, stopped=stopped, deadline=deadline)
+
+    def _call_once(self, latest: float, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        try:
+            return self._call(_OPERATION, latest=latest, Entries=entries)
+        except TransientQueueError as error:
+            if error.is_throttling:
+                self._pause.throttled()
+            raise
 
 
 def _sequence_number(told: Mapping[str, Any]) -> int | None:

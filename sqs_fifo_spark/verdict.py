@@ -6,13 +6,14 @@ nothing can change any more, and the driver judges from the receipts alone. The 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.ledger import Ledger
 from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.segment import Head
 
 
 @dataclass(frozen=True)
@@ -25,54 +26,88 @@ class Verdict:
     """What an earlier epoch gave to Spark and SQS handed out again: to be deleted, and never served."""
     carried: Mapping[str, Mapping[str, Receipt]] = field(default_factory=dict)
     """What nobody served yet, by the name of the object that holds it: the next epoch serves it."""
+    gone: frozenset[str] = frozenset()
+    """What the ledger has and SQS has no longer: tasks have deleted it, or were given what follows it in its group."""
+    is_drained: bool = False
+    """Whether each partition received until SQS had no more to give."""
 
     @property
     def is_empty(self) -> bool:
         """Whether the epoch received nothing at all."""
         return not (self.served or self.served_before or self.carried)
 
+    @property
+    def held(self) -> int:
+        """How many messages the epoch holds."""
+        return len(self.served) + len(self.served_before) + sum(map(len, self.carried.values()))
+
     def carried_receipts(self) -> list[Receipt]:
         """Return the receipts of everything that is carried over."""
         return [receipt for held in self.carried.values() for receipt in held.values()]
 
 
-def judge(offset: Offset, contents: Mapping[str, Iterable[Receipt]], ledger: Ledger) -> Verdict:
+def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdict:
     """Return the verdict on the epoch of `offset`.
 
-    `contents` maps the names of this epoch's objects, and of those that `ledger` carries messages from, to their
-    receipts. An object that is not the segment of one of the offset's partitions serves nothing: what it holds is
-    as good as deferred.
+    `contents` maps the names of objects of this plan of the epoch, and of those that `ledger` carries messages from, to
+    what they say. A spare serves nothing: what it holds is as good as deferred.
     """
     served: dict[str, Receipt] = {}
     left: dict[str, tuple[str, Receipt]] = {}
     newest: dict[str, Receipt] = {}
-    for name, receipts in contents.items():
+    drained: set[int] = set()
+    for name, head in contents.items():
         is_carried = name in ledger.carried
         wanted = frozenset(ledger.carried.get(name, ()))
-        partition = Journal.partition_of(name)
-        serves = not is_carried and partition is not None and partition < offset.partitions
-        for receipt in receipts:
+        partition = None if is_carried else Journal.partition_of(name, offset.plan)
+        serves = partition is not None and partition < offset.partitions
+        if serves and partition is not None and head.is_drained:
+            drained.add(partition)
+        for receipt in head.receipts:
             message_id = receipt.message_id
             if is_carried and message_id not in wanted:
                 continue
-            if message_id not in newest or _age(receipt) > _age(newest[message_id]):
+            if message_id not in newest or receipt.age > newest[message_id].age:
                 newest[message_id] = receipt
             if serves and not receipt.deferred:
                 served[message_id] = receipt
-            elif message_id not in left or _age(receipt) > _age(left[message_id][1]):
+            elif message_id not in left or receipt.age > left[message_id][1].age:
                 left[message_id] = (name, receipt)
+    gone = _gone(contents, newest, ledger)
     carried: dict[str, dict[str, Receipt]] = {}
     served_before: dict[str, Receipt] = {}
     for message_id, (name, receipt) in left.items():
-        if message_id in served:
+        if message_id in served or message_id in gone:
             continue
         if message_id in ledger.unconfirmed:
             served_before[message_id] = receipt
         else:
             carried.setdefault(name, {})[message_id] = receipt
-    return Verdict({message_id: newest[message_id] for message_id in served}, served_before, carried)
+    return Verdict(
+        {message_id: newest[message_id] for message_id in served},
+        served_before,
+        carried,
+        gone,
+        len(drained) == offset.partitions,
+    )
 
 
-def _age(receipt: Receipt) -> tuple[int, float]:
-    """A later receive of the same message has a higher count, and its handle is the one that works."""
-    return receipt.receive_count, receipt.received_at
+def _gone(contents: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
+    """Return which of the ledger's messages SQS has no longer.
+
+    It hands out a group in order, so who was given what comes after a message, and not the message, knows that it is
+    gone. What was carried over was received before the ledger was written, and says nothing.
+    """
+    carried = {message_id for message_ids in ledger.carried.values() for message_id in message_ids}
+    last: dict[str, int] = {}
+    for receipt in received.values():
+        if receipt.message_id not in carried:
+            group = receipt.message_group_id
+            last[group] = max(last.get(group, 0), receipt.sequence_number)
+    deleted = {message_id for head in contents.values() for message_id in head.deleted}
+    return frozenset(
+        message_id
+        for message_id, entry in ledger.unconfirmed.items()
+        if message_id in deleted
+        or (message_id not in received and entry.sequence_number < last.get(entry.message_group_id, 0))
+    )

@@ -6,6 +6,7 @@ a batch write is built once. `write` runs on executors, everything else beside t
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +21,19 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import OptionError, SqsFifoError
+from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, SqsFifoError
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.sink import Place, Sent, SinkPlan, finish_write, prepare, send_partition
+from sqs_fifo_spark.sink import (
+    Draft,
+    Place,
+    Sent,
+    SinkPlan,
+    draft,
+    finish_write,
+    plan_for_tasks,
+    say_once,
+    send_partition,
+)
 from sqs_fifo_spark.sink_queue import SinkQueue
 from sqs_fifo_spark.sink_schema import rows_to_arrow, uses_deduplication_column
 from sqs_fifo_spark.store import Store, open_store
@@ -53,7 +64,7 @@ class _PlannedWrite:
         self._options = options
         self._schema = schema
         self._by_column = uses_deduplication_column(schema, options)
-        self._plan: SinkPlan | SqsFifoError | None = None
+        self._plan: SinkPlan | Draft | SqsFifoError | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Look at queue and journal, for the tasks: Spark pickles a writer on the driver, and only for them to write.
@@ -61,24 +72,22 @@ class _PlannedWrite:
         What is wrong there the tasks raise, before anything else: an error raised here would lose its class.
         """
         if self._plan is None:
-            queue = SinkQueue(self._options, SYSTEM_CLOCK)
+            given = draft(self._options, by_column=self._by_column, clock=SYSTEM_CLOCK)
             try:
                 store = _store(self._options)
-                self._plan = prepare(
-                    self._options, by_column=self._by_column, queue=queue, store=store, clock=SYSTEM_CLOCK
-                )
+            except JournalUnavailableError as error:
+                self._plan = dataclasses.replace(given, failure=str(error))  # the tasks open it for themselves
             except SqsFifoError as error:
                 self._plan = error
+            else:
+                self._plan = plan_for_tasks(given, queue=SinkQueue(self._options, SYSTEM_CLOCK), store=store)
         return self.__dict__
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
-        plan = self._plan
-        assert plan is not None
-        if isinstance(plan, SqsFifoError):
-            raise plan
-        queue = SinkQueue(plan.options, SYSTEM_CLOCK)
-        store = _store(plan.options)
-        return SentMessage(send_partition(plan, batches, place, queue=queue, store=store, clock=SYSTEM_CLOCK))
+        assert self._plan is not None
+        queue = SinkQueue(self._options, SYSTEM_CLOCK)
+        store = _store(self._options)
+        return SentMessage(send_partition(self._plan, batches, place, queue=queue, store=store, clock=SYSTEM_CLOCK))
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
         sent = _told(messages)
@@ -98,16 +107,26 @@ class _PlannedWrite:
                 equal,
                 rows,
             )
-        finish_write(_store(self._options), sent, SYSTEM_CLOCK)
+        finish_write(lambda: _store(self._options), sent, SYSTEM_CLOCK)
 
 
 class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
     """Sends the rows of a batch write."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessage:
-        return self._send(iterator, _place())
+        place = _place()
+        if self._options.txn_app_id is not None:
+            place = Place(place.partition, self._options.txn_app_id, self._options.txn_version)
+        return self._send(iterator, place)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        if self._options.journal_location is not None and any(each.place.query is None for each in _told(messages)):
+            say_once(
+                "a batch write with a journal does not say who writes what, so the journal knows what was sent only "
+                "until the write ends: started again, it sends everything again. If it may be repeated, give it "
+                "'txnAppId' and 'txnVersion'. Inside foreachBatch Spark says it, but not to other threads than the "
+                "function's own, nor with Spark Connect."
+            )
         self._commit(messages, "the batch write")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -116,6 +135,14 @@ class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
 
 class SqsFifoStreamWriter(_PlannedWrite, _StreamWriter):  # type: ignore[misc]
     """Sends the rows of one micro-batch; before Spark 4.1 they come as rows, then as Arrow batches."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        if options.txn_app_id is not None:
+            raise OptionError(
+                "options 'txnAppId' and 'txnVersion' are for batch writes: each micro-batch of a stream has a number "
+                "of its own. Leave them out."
+            )
+        super().__init__(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch] | Iterator[Row]) -> SentMessage:
         place = _place()

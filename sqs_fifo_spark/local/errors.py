@@ -48,6 +48,11 @@ def invalid_value(value: object, parameter: str, reason: str) -> SqsError:
     return invalid_parameter(f"Value {value} for parameter {parameter} is invalid. Reason: {reason}")
 
 
+def not_for_this_queue_type(value: object, parameter: str) -> SqsError:
+    """The error for a parameter that only the other type of queue takes."""
+    return invalid_value(value, parameter, "The request include parameter that is not valid for this queue type.")
+
+
 def missing_parameter(parameter: str) -> SqsError:
     """The error for a parameter that is required and absent or empty."""
     return SqsError(
@@ -104,6 +109,11 @@ def invalid_attribute_value(name: str, reason: str = "") -> SqsError:
     """The error for a queue attribute's value; `reason` is added where AWS gives one."""
     detail = f" Reason: {reason}" if reason else ""
     return SqsError("InvalidAttributeValue", f"Invalid value for the parameter {name}.{detail}")
+
+
+def queue_type_is_fixed() -> SqsError:
+    """The error for taking FifoQueue away from a queue that has it."""
+    return invalid_attribute_value("FifoQueue", "Modifying queue type is not supported.")
 
 
 def invalid_message_contents() -> SqsError:

@@ -7,13 +7,14 @@ anything, and without deduplication; it serves to test what clients do on meetin
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sqs_fifo_spark.local import errors, payload, receipts, validation
+from sqs_fifo_spark.local import draft, errors, receipts, validation
 from sqs_fifo_spark.local.events import Event, Kind
+from sqs_fifo_spark.local.recent import Recent
 from sqs_fifo_spark.local.settings import Settings
 from sqs_fifo_spark.local.store import Message, MessageStore
 
@@ -23,6 +24,9 @@ Attempt = list[tuple[int, int]]
 
 DEDUPLICATION_S = 300.0
 ATTEMPT_S = 300.0
+
+# Of how many messages that went to a dead-letter queue the old handles are told from those of deleted ones.
+_MOVED_KEPT = 120_000
 
 # AWS's numbers are 20 digits long, rise, and leave gaps.
 _FIRST_SEQUENCE = 18_850_000_000_000_000_000
@@ -49,8 +53,9 @@ class _Remembered:
 class FifoQueue:
     """A queue and its messages. Not for use by several threads.
 
-    `find_dead_letter_queue` looks up the target of the redrive policy, by its ARN. Every public method
-    takes the time `now`, in wall-clock seconds, and first lets happen what time alone brings about.
+    `find_dead_letter_queue` looks up the target of the redrive policy, by its ARN. With `any_order`, `rng`
+    draws which free group comes next, for SQS does not say. Every public method takes the time `now`, in
+    wall-clock seconds, and first lets happen what time alone brings about.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class FifoQueue:
         in_flight_cap: int,
         scan_limit: int,
         find_dead_letter_queue: Callable[[str], FifoQueue | None],
+        any_order: bool = False,
         notify: Callable[[Event], None] | None = None,
     ) -> None:
         self.name = name
@@ -75,87 +81,63 @@ class FifoQueue:
         self.notify = notify
         self._rng = rng
         self._in_flight_cap = in_flight_cap
-        self._scan_limit = scan_limit
+        self._any_order = any_order
         self._find_dead_letter_queue = find_dead_letter_queue
         self._tag = rng.getrandbits(64)
         self._last_sequence = _FIRST_SEQUENCE
         self._store = MessageStore(scan_limit)
-        self._remembered: dict[Hashable, _Remembered] = {}
-        self._to_forget: deque[tuple[float, Hashable]] = deque()
-        self._attempts: dict[str, Attempt] = {}
-        self._attempts_to_forget: deque[tuple[float, str, Attempt]] = deque()
+        # Under the id alone, or with its group, by the scope in force when it was sent.
+        self._remembered = Recent[str | tuple[str, str], _Remembered]()
+        self._attempts = Recent[str, Attempt]()
+        # The sequence numbers of the last messages that went to the dead-letter queue, oldest first.
+        self._moved: OrderedDict[int, None] = OrderedDict()
+
+    def configure(self, settings: Settings, now: float) -> None:
+        """Put `settings` in force.
+
+        A FIFO queue's delay holds for the messages that are there already and were never received, too.
+        Deduplication ids stay recognised under the scope at which they were sent.
+        """
+        self.advance(now)
+        is_delay_changed = settings.delay_s != self.settings.delay_s
+        self.settings = settings
+        self.modified_at = now
+        if settings.is_fifo and is_delay_changed:
+            self._store.delay_unreceived(settings.delay_s, now)
 
     def send(self, request: dict[str, Any], now: float) -> Sent:
         """Store the message that `request` describes, or recognise it as a duplicate of a stored one."""
         self.advance(now)
-        text, encoded = validation.body(request)
-        attributes = validation.message_attributes(request)
-        trace_header, system_attributes = validation.trace_header(request)
-        limit = self.settings.maximum_message_bytes
-        if payload.message_bytes(encoded, attributes) > limit:
-            raise errors.invalid_parameter(
-                f"One or more parameters are invalid. Reason: Message must be shorter than {limit} bytes."
-            )
-        group_id = validation.optional_text(request, "MessageGroupId")
-        deduplication_id = validation.optional_text(request, "MessageDeduplicationId")
-        delay_s = validation.optional_number(request, "DelaySeconds", 0, 900)
-        if self.settings.is_fifo:
-            if not group_id:
-                raise errors.missing_parameter("MessageGroupId")
-            if delay_s:
-                raise errors.invalid_value(
-                    delay_s,
-                    "DelaySeconds",
-                    "The request include parameter that is not valid for this queue type.",
-                )
-            if not deduplication_id:
-                if not self.settings.content_based_deduplication:
-                    raise errors.invalid_parameter(
-                        "The queue should either have ContentBasedDeduplication enabled or "
-                        "MessageDeduplicationId provided explicitly"
-                    )
-                deduplication_id = payload.content_deduplication_id(encoded)
-            validation.fifo_id(deduplication_id, "MessageDeduplicationId")
-        elif deduplication_id is not None:
-            raise errors.invalid_value(
-                deduplication_id,
-                "MessageDeduplicationId",
-                "The request include parameter that is not valid for this queue type.",
-            )
-        if group_id:
-            validation.fifo_id(group_id, "MessageGroupId")
-
-        body_md5 = payload.body_md5(encoded)
-        attributes_md5 = payload.attributes_md5(attributes)
-        key: Hashable = (group_id, deduplication_id) if self.settings.deduplicates_per_group else deduplication_id
-        first = self._remembered.get(key) if self.settings.is_fifo else None
+        sent = draft.read(request, self.settings)
+        first = self._find_duplicated(sent.group_id, sent.deduplication_id)
         if first is None:
             message = Message(
                 sequence=self._next_sequence(),
                 message_id=self._new_message_id(),
-                message_group_id=group_id,
-                deduplication_id=deduplication_id,
+                message_group_id=sent.group_id,
+                deduplication_id=sent.deduplication_id,
                 sent_at=now,
-                body=text,
-                body_md5=body_md5,
-                attributes=attributes,
-                attributes_md5=attributes_md5,
-                trace_header=trace_header,
+                body=sent.body,
+                body_md5=sent.body_md5,
+                attributes=sent.attributes,
+                attributes_md5=sent.attributes_md5,
+                trace_header=sent.trace_header,
             )
             first = _Remembered(message.message_id, message.sequence)
-            if self.settings.is_fifo:
-                self._remembered[key] = first
-                self._to_forget.append((now + DEDUPLICATION_S, key))
-            self._enqueue(message, self.settings.delay_s if delay_s is None else delay_s, now)
+            if sent.group_id is not None and sent.deduplication_id is not None:
+                per_group = self.settings.deduplicates_per_group
+                key = (sent.group_id, sent.deduplication_id) if per_group else sent.deduplication_id
+                self._remembered.remember(key, first, now + DEDUPLICATION_S)
+            self._enqueue(message, sent.delay_s, now)
             self._tell("sent", message, now)
         elif self.notify is not None:
-            self.notify(Event("duplicate", now, self.name, first.message_id, group_id, first.sequence, 0))
+            self.notify(Event("duplicate", now, self.name, first.message_id, sent.group_id, first.sequence, 0))
         return Sent(
             first.message_id,
             first.sequence,
-            body_md5,
-            attributes_md5,
-            payload.attributes_md5(system_attributes),
+            sent.body_md5,
+            sent.attributes_md5,
+            sent.system_attributes_md5,
         )
 
     def receive(
@@ -163,10 +145,11 @@ class FifoQueue:
     ) -> list[Message]:
         """Hand out at most `limit` messages and hide them for `visibility_timeout_s` (None: the queue's).
 
-        Takes the oldest free group first, as far as it goes, then the next. Never more messages than
-        the in-flight cap leaves room for, and no error at the cap. With an `attempt_id` that was used in
-        the last five minutes, hands out that receive's messages again with the same handles, as long
-        as all of them are still in flight from it.
+        Takes the group that has been free the longest first, as far as it goes, then the next: one that
+        lapsed or was released comes behind those that were free before it. Never more messages than the
+        in-flight cap leaves room for, and no error at the cap. With an `attempt_id` that was used in the
+        last five minutes, hands out that receive's messages again with the same handles, as long as all
+        of them are still in flight from it.
 
         Raises InvalidParameterValue when a message of that earlier receive is gone or had its visibility
         changed since, whoever did it.
@@ -180,21 +163,22 @@ class FifoQueue:
         taken = self._take(min(limit, self._in_flight_cap - self._store.in_flight_count), timeout_s, now)
         if taken and attempt_id is not None:
             attempt = [(message.sequence, message.receives_here) for message in taken]
-            self._attempts[attempt_id] = attempt
-            self._attempts_to_forget.append((now + ATTEMPT_S, attempt_id, attempt))
+            self._attempts.remember(attempt_id, attempt, now + ATTEMPT_S)
         return taken
 
     def delete(self, handle: str, now: float, *, expired: Callable[[str], errors.SqsError]) -> None:
         """Delete the message that `handle` was given out for; one that is gone already is a success.
 
         Raises ReceiptHandleIsInvalid for what is no handle of this queue, and what `expired` makes when
-        the visibility timeout has lapsed, or the message was received again. A standard queue deletes
-        even then.
+        the visibility timeout has lapsed, or the message was received again or has gone to the
+        dead-letter queue since. A standard queue takes such a handle.
         """
         self.advance(now)
         receipt = self._decode(handle)
         message = self._store.get(receipt.sequence)
         if message is None:
+            if self.settings.is_fifo and receipt.sequence in self._moved:
+                raise expired(handle)
             return
         if self.settings.is_fifo and self._in_flight(receipt.sequence, receipt.receive) is None:
             raise expired(handle)
@@ -230,11 +214,12 @@ class FifoQueue:
         self._tell("visibility_changed", message, now, until)
 
     def purge(self, now: float) -> None:
-        """Drop all messages, those in flight too. Deduplication ids stay remembered."""
+        """Drop all messages, those in flight too, and forget all deduplication ids."""
         self.advance(now)
         while (message := self._store.first) is not None:
             self._store.remove(message)
             self._tell("purged", message, now)
+        self._remembered.clear()
         self.purged_at = now
 
     def advance(self, now: float) -> None:
@@ -245,12 +230,8 @@ class FifoQueue:
         while (first := self._store.first) is not None and first.sent_at <= oldest_kept:
             self._store.remove(first)
             self._tell("expired", first, now)
-        while self._to_forget and self._to_forget[0][0] <= now:
-            del self._remembered[self._to_forget.popleft()[1]]
-        while self._attempts_to_forget and self._attempts_to_forget[0][0] <= now:
-            _, attempt_id, attempt = self._attempts_to_forget.popleft()
-            if self._attempts.get(attempt_id) is attempt:
-                del self._attempts[attempt_id]
+        self._remembered.forget(now)
+        self._attempts.forget(now)
 
     def has_deliverable(self, now: float) -> bool:
         """Whether a receive would now find a free group, and room under the in-flight cap."""
@@ -294,9 +275,16 @@ class FifoQueue:
         moved.source_arn = source_arn
         self._enqueue(moved, 0, now)
 
+    def _find_duplicated(self, group_id: str | None, deduplication_id: str | None) -> _Remembered | None:
+        if group_id is None or deduplication_id is None:
+            return None
+        # Both, as the scope may have changed since.
+        in_group = self._remembered.get((group_id, deduplication_id))
+        return in_group or self._remembered.get(deduplication_id)
+
     def _take(self, limit: int, timeout_s: int, now: float) -> list[Message]:
         taken: list[Message] = []
-        while len(taken) < limit and (head := self._store.first_free()) is not None:
+        while len(taken) < limit and (head := self._next_free()) is not None:
             message: Message | None = head
             while message is not None and len(taken) < limit:
                 # Asked before this one is moved or hidden, while the group still links them.
@@ -306,6 +294,12 @@ class FifoQueue:
                     taken.append(message)
                 message = follower
         return taken
+
+    def _next_free(self) -> Message | None:
+        if not self._any_order:
+            return self._store.first_free()
+        heads = self._store.free_heads()
+        return self._rng.choice(heads) if heads else None
 
     def _hand_out(self, message: Message, timeout_s: int, now: float) -> None:
         message.receive_count += 1
@@ -347,6 +341,9 @@ class FifoQueue:
             # The target was deleted: the message has nowhere to go, so it goes on being delivered.
             return False
         self._store.remove(message)
+        self._moved[message.sequence] = None
+        if len(self._moved) > _MOVED_KEPT:
+            self._moved.popitem(last=False)
         target.accept_dead_letter(message, self.arn, now)
         self._tell("moved_to_dlq", message, now)
         return True

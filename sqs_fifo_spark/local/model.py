@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.local import answers, errors, validation
+from sqs_fifo_spark.local import answers, draft, errors, validation
 from sqs_fifo_spark.local import settings as queue_settings
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.events import Event, Listener
@@ -51,7 +51,9 @@ class FifoModel:
     """An account's queues in one region. Not for use by several threads.
 
     `in_flight_cap` is the number of messages per queue above which receives come back empty;
-    `scan_limit` how many messages from the oldest are looked at for free groups.
+    `scan_limit` how many messages from the oldest are looked at for free groups. Groups are served in the
+    order in which they became free; with `any_order`, `rng` draws the next one instead, so that nobody can
+    rely on an order that SQS does not promise. Within a group the order is always that of sending.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class FifoModel:
         base_url: str = "http://127.0.0.1:9324",
         in_flight_cap: int = IN_FLIGHT_CAP,
         scan_limit: int = SCAN_LIMIT,
+        any_order: bool = False,
     ) -> None:
         if in_flight_cap < 1 or scan_limit < 1:
             raise ValueError(f"in_flight_cap ({in_flight_cap}) and scan_limit ({scan_limit}) are at least 1")
@@ -72,21 +75,25 @@ class FifoModel:
         self._rng = random.Random(0) if rng is None else rng
         self._in_flight_cap = in_flight_cap
         self._scan_limit = scan_limit
+        self._any_order = any_order
         self._queues: dict[str, FifoQueue] = {}
         self._tags: dict[str, dict[str, str]] = {}
         self._listeners: list[Listener] = []
         self._actions: dict[str, Callable[[Request], Response]] = {
             "ChangeMessageVisibility": self._change_message_visibility,
-            "CreateQueue": self._create_queue,
             "DeleteMessage": self._delete_message,
             "DeleteQueue": self._delete_queue,
             "GetQueueAttributes": self._get_queue_attributes,
-            "GetQueueUrl": self._get_queue_url,
             "ListQueueTags": self._list_queue_tags,
-            "ListQueues": self._list_queues,
             "PurgeQueue": self._purge_queue,
             "SendMessage": self._send_message,
             "SetQueueAttributes": self._set_queue_attributes,
+        }
+        # These take the base of the URLs in their answer.
+        self._url_actions: dict[str, Callable[[Request, str], Response]] = {
+            "CreateQueue": self._create_queue,
+            "GetQueueUrl": self._get_queue_url,
+            "ListQueues": self._list_queues,
         }
         self._batch_actions: dict[str, Callable[[FifoQueue, dict[str, Any]], Response]] = {
             "ChangeMessageVisibilityBatch": self._change_visibility_entry,
@@ -99,11 +106,13 @@ class FifoModel:
         action: str,
         request: Request,
         *,
+        base_url: str | None = None,
         receive_share: float = 1.0,
         failing_entries: frozenset[int] = frozenset(),
     ) -> Response:
         """Do `action` and return its response.
 
+        `base_url` stands in place of the model's own in queue URLs that the response names.
         `receive_share` makes a receive return only that share of the messages it is asked for, rounded down;
         `failing_entries` are positions in a batch whose entries fail with InternalError and take no effect.
         Raises SqsError, with nothing done, for what AWS refuses, and UnsupportedOperation for other actions.
@@ -112,6 +121,8 @@ class FifoModel:
             return self._receive_message(request, receive_share)
         if action in self._batch_actions:
             return self._batch(action, request, failing_entries)
+        if action in self._url_actions:
+            return self._url_actions[action](request, base_url or self.base_url)
         if action in self._actions:
             return self._actions[action](request)
         raise errors.unsupported_operation(action)
@@ -141,7 +152,7 @@ class FifoModel:
 
     def queue_url(self, name: str) -> str:
         """The URL of the queue `name`, which need not exist."""
-        return f"{self.base_url}/{ACCOUNT}/{name}"
+        return _queue_url(self.base_url, name)
 
     def _notify(self, event: Event) -> None:
         for listener in self._listeners:
@@ -166,19 +177,21 @@ class FifoModel:
 
     # Queues
 
-    def _create_queue(self, request: Request) -> Response:
+    def _create_queue(self, request: Request, base_url: str) -> Response:
         name = validation.required_text(request, "QueueName")
         given = validation.mapping(request, "Attributes")
-        is_fifo = given.get("FifoQueue") == "true"
+        is_fifo = queue_settings.is_true(given, "FifoQueue")
+        existing = self._queues.get(name)
+        if existing is not None and existing.settings.is_fifo and "FifoQueue" in given and not is_fifo:
+            raise errors.queue_type_is_fixed()
         validation.queue_name(name, is_fifo=is_fifo)
         parsed = queue_settings.parse(given, is_fifo=is_fifo)
-        existing = self._queues.get(name)
         if existing is not None:
             shown = existing.settings.described()
             for attribute, value in parsed.given.items():
                 if shown.get(attribute, "") != value:
                     raise errors.queue_name_exists(attribute)
-            return {"QueueUrl": self.queue_url(name)}
+            return {"QueueUrl": _queue_url(base_url, name)}
         self._check_redrive(parsed)
         queue = FifoQueue(
             name,
@@ -189,11 +202,12 @@ class FifoModel:
             in_flight_cap=self._in_flight_cap,
             scan_limit=self._scan_limit,
             find_dead_letter_queue=self._by_arn,
+            any_order=self._any_order,
             notify=self._notify if self._listeners else None,
         )
         self._queues[name] = queue
         self._tags[name] = validation.mapping(request, "tags")
-        return {"QueueUrl": self.queue_url(name)}
+        return {"QueueUrl": _queue_url(base_url, name)}
 
     def _check_redrive(self, parsed: queue_settings.Settings) -> None:
         if parsed.redrive is None:
@@ -209,10 +223,11 @@ class FifoModel:
                 "Dead-letter queue must be same type of queue as the source.",
             )
 
-    def _get_queue_url(self, request: Request) -> Response:
-        return {"QueueUrl": self.queue_url(self._queue_at(validation.required_text(request, "QueueName")).name)}
+    def _get_queue_url(self, request: Request, base_url: str) -> Response:
+        queue = self._queue_at(validation.required_text(request, "QueueName"))
+        return {"QueueUrl": _queue_url(base_url, queue.name)}
 
-    def _list_queues(self, request: Request) -> Response:
+    def _list_queues(self, request: Request, base_url: str) -> Response:
         prefix = validation.optional_text(request, "QueueNamePrefix") or ""
         names = sorted(name for name in self._queues if name.startswith(prefix))
         limit = validation.optional_number(request, "MaxResults", 1, 1_000)
@@ -220,7 +235,7 @@ class FifoModel:
         if after is not None:
             names = [name for name in names if name > after]
         page = names if limit is None else names[:limit]
-        response: Response = {"QueueUrls": [self.queue_url(name) for name in page]} if page else {}
+        response: Response = {"QueueUrls": [_queue_url(base_url, name) for name in page]} if page else {}
         if len(page) < len(names):
             response["NextToken"] = page[-1]
         return response
@@ -256,9 +271,9 @@ class FifoModel:
         if not given:
             raise errors.missing_parameter("Attribute.Name")
         parsed = queue_settings.parse({**queue.settings.given, **given}, is_fifo=queue.settings.is_fifo)
-        self._check_redrive(parsed)
-        queue.settings = parsed
-        queue.modified_at = self._clock.now()
+        if "RedrivePolicy" in given:
+            self._check_redrive(parsed)
+        queue.configure(parsed, self._clock.now())
         return {}
 
     def _list_queue_tags(self, request: Request) -> Response:
@@ -284,11 +299,7 @@ class FifoModel:
         attempt_id = validation.optional_text(request, "ReceiveRequestAttemptId")
         if attempt_id is not None:
             if not queue.settings.is_fifo:
-                raise errors.invalid_value(
-                    attempt_id,
-                    "ReceiveRequestAttemptId",
-                    "The request include parameter that is not valid for this queue type.",
-                )
+                raise errors.not_for_this_queue_type(attempt_id, "ReceiveRequestAttemptId")
             validation.fifo_id(attempt_id, "ReceiveRequestAttemptId")
         system_names = frozenset(
             validation.text_list(request, "MessageSystemAttributeNames")
@@ -330,6 +341,8 @@ class FifoModel:
         batch = validation.entries(request, action)
         if action == "SendMessageBatch":
             validation.batch_size(batch)
+            for entry in batch:
+                draft.require_ids(entry, queue.settings)
         do = self._batch_actions[action]
         successful: list[Response] = []
         failed: list[Response] = []
@@ -349,3 +362,7 @@ class FifoModel:
                 )
         # AWS leaves an empty Failed out, and always sends Successful.
         return {"Successful": successful, "Failed": failed} if failed else {"Successful": successful}
+
+
+def _queue_url(base_url: str, name: str) -> str:
+    return f"{base_url}/{ACCOUNT}/{name}"

@@ -63,10 +63,13 @@ def content_deduplication_id(body: bytes) -> str:
 
 
 def select_attributes(attributes: Attributes, wanted: Sequence[str]) -> Attributes:
-    """The attributes that `MessageAttributeNames` asks for: names, `prefix.*`, `All` or `.*`."""
+    """The attributes that `MessageAttributeNames` asks for: names, `prefix.*`, or `All`, `.*` or `*` for all.
+
+    As recorded from AWS: a name that no attribute has, or could have, is no error and selects nothing.
+    """
     if not wanted or not attributes:
         return {}
-    if any(name in ("All", ".*") for name in wanted):
+    if any(name in ("All", ".*", "*") for name in wanted):
         return attributes
     prefixes = tuple(name[:-2] for name in wanted if name.endswith(".*"))
     names = frozenset(wanted)

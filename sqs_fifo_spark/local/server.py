@@ -38,6 +38,8 @@ _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _SHUTDOWN_S = 1.0
 # SO_LINGER with a linger time of 0: closing sends a reset instead of an orderly end.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+# Addresses to listen on that nobody can call, and what to call instead.
+_CALLABLE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 T = TypeVar("T")
 
@@ -46,7 +48,8 @@ class LocalQueueServer:
     """SQS on this machine, in a `with` block; hand its `endpoint_url` to `boto3.client`.
 
     `port` 0 lets the system choose. `queues` are FIFO queues to create at the start. `seed` decides message
-    ids and sequence numbers. With a clock that is turned by hand, timeouts lapse and long polls end when it
+    ids and sequence numbers. Queue URLs in answers name the host that the client called, so that one who came
+    by another name can use them. With a clock that is turned by hand, timeouts lapse and long polls end when it
     is turned. `faults` may be set at any time, from any thread.
     """
 
@@ -96,7 +99,7 @@ class LocalQueueServer:
 
     @property
     def endpoint_url(self) -> str:
-        """The URL to hand to a client, while the server runs."""
+        """The URL to hand to a client on this machine, while the server runs."""
         return self._endpoint_url
 
     @property
@@ -178,6 +181,7 @@ class LocalQueueServer:
         try:
             await web.TCPSite(runner, self._host, self._port).start()
             host, port = runner.addresses[0][:2]
+            host = _CALLABLE.get(host, host)
             self._model.base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             for name in self._queues:
                 self._model.call("CreateQueue", {"QueueName": name, "Attributes": {"FifoQueue": "true"}})
@@ -234,7 +238,13 @@ class LocalQueueServer:
                 response = await self._receive(http, request, verdict)
                 entries = len(response.get("Messages", ()))
             else:
-                response = self._model.call(action, request, failing_entries=verdict.failing_entries)
+                host = http.headers.get("Host")
+                response = self._model.call(
+                    action,
+                    request,
+                    base_url=f"http://{host}" if host else None,
+                    failing_entries=verdict.failing_entries,
+                )
                 self._room.serve()
         except SqsError as error:
             self._record(action, entries, error.query_code)
@@ -266,6 +276,7 @@ class LocalQueueServer:
                 receive=receive,
                 is_gone=lambda: http.transport is None or http.transport.is_closing(),
                 deadline=self._clock.now() + wait_s,
+                attempt_id=request.get("ReceiveRequestAttemptId"),
             )
         )
 

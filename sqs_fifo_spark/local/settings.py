@@ -30,8 +30,8 @@ _KEPT_UNREAD = (
     "KmsMasterKeyId",
     "Policy",
     "RedriveAllowPolicy",
-    "SqsManagedSseEnabled",
 )
+_BOOLEANS = ("ContentBasedDeduplication", "FifoQueue", "SqsManagedSseEnabled")
 COMPUTED = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesDelayed",
@@ -40,7 +40,7 @@ COMPUTED = (
     "LastModifiedTimestamp",
     "QueueArn",
 )
-_KNOWN = frozenset((*_NUMBERS, *_KEPT_UNREAD, *COMPUTED, "All", "RedrivePolicy"))
+_KNOWN = frozenset((*_NUMBERS, *_KEPT_UNREAD, *COMPUTED, "All", "RedrivePolicy", "SqsManagedSseEnabled"))
 _KNOWN_TO_FIFO = _KNOWN | {*_FIFO_CHOICES, "FifoQueue"}
 
 
@@ -54,7 +54,7 @@ class RedrivePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A queue's attributes, checked. `given` holds those that were set, as they were written."""
+    """A queue's attributes, checked. `given` holds those that were set, as they are shown."""
 
     given: Mapping[str, str]
     is_fifo: bool
@@ -92,6 +92,7 @@ def parse(given: Mapping[str, str], *, is_fifo: bool) -> Settings:
 
     Raises InvalidAttributeName, InvalidAttributeValue, or InvalidParameterValue for a redrive policy.
     """
+    given = {name: _in_aws_case(name, value) for name, value in given.items()}
     numbers = {name: default for name, (_, _, default) in _NUMBERS.items()}
     choices = {name: values[0] for name, values in _FIFO_CHOICES.items()}
     for name, value in given.items():
@@ -104,7 +105,12 @@ def parse(given: Mapping[str, str], *, is_fifo: bool) -> Settings:
                 raise errors.invalid_attribute_value(name)
             choices[name] = value
         elif name == "FifoQueue" and is_fifo:
+            if value == "false":
+                raise errors.queue_type_is_fixed()
             if value != "true":
+                raise errors.invalid_attribute_value(name)
+        elif name == "SqsManagedSseEnabled":
+            if value not in ("true", "false"):
                 raise errors.invalid_attribute_value(name)
         elif name != "RedrivePolicy" and name not in _KEPT_UNREAD:
             raise errors.invalid_attribute_name(name)
@@ -115,7 +121,7 @@ def parse(given: Mapping[str, str], *, is_fifo: bool) -> Settings:
             "perMessageGroupId is allowed only when DeduplicationScope is messageGroup.",
         )
     return Settings(
-        given=dict(given),
+        given=given,
         is_fifo=is_fifo,
         visibility_timeout_s=numbers["VisibilityTimeout"],
         maximum_message_bytes=numbers["MaximumMessageSize"],
@@ -126,6 +132,16 @@ def parse(given: Mapping[str, str], *, is_fifo: bool) -> Settings:
         deduplicates_per_group=per_group,
         redrive=_redrive_policy(given.get("RedrivePolicy", "")),
     )
+
+
+def is_true(given: Mapping[str, str], name: str) -> bool:
+    """Whether the boolean attribute `name` is given as true, in any case."""
+    return _in_aws_case(name, given.get(name, "")) == "true"
+
+
+def _in_aws_case(name: str, value: str) -> str:
+    # AWS takes booleans in any case, and shows them in lower case. What is no string is refused later.
+    return value.lower() if name in _BOOLEANS and isinstance(value, str) else value
 
 
 def _number(name: str, value: str) -> int:

@@ -1,18 +1,20 @@
 """Messages in order, and which of them may be handed out: the data structure under a queue.
 
 Every message stands in two linked lists, its queue's and its group's, both in sequence order. A group
-is free while its first message is deliverable; free groups wait in a heap under that message's
-sequence number. Nothing here ever walks over all messages: each operation costs O(log n) at most.
+is free while its first message may be handed out and lies within the scan limit; free groups stand in
+line in the order in which they became free. Nothing that a message goes through walks over all messages:
+each operation costs O(log n) at most.
 
-The heaps are cleaned lazily. An entry that no longer holds is dropped when it comes to the top, and
-a heap with more dead entries than live ones is rebuilt.
+The heap of hidden messages is cleaned lazily. An entry that no longer holds is dropped when it comes to
+the top, and a heap with more dead entries than live ones is rebuilt.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 _HEAP_SLACK = 1_000
 
@@ -117,7 +119,8 @@ class MessageStore:
         self._scan_limit = scan_limit
         self._by_sequence: dict[int, Message] = {}
         self._groups: dict[Hashable, Group] = {}
-        self._free_heads: list[int] = []
+        # In line, first to last. An OrderedDict finds its first key at once however many were taken before it.
+        self._free: OrderedDict[Group, None] = OrderedDict()
         self._hidden_heap: list[tuple[float, int]] = []
         self._hidden_count = 0
         self._first: Message | None = None
@@ -163,13 +166,12 @@ class MessageStore:
         self._by_sequence[message.sequence] = message
         if len(self._by_sequence) <= self._scan_limit:
             self._horizon = message
-        if group.first is message:
-            self._offer(message)
+        self._settle(group)
 
     def remove(self, message: Message) -> None:
         """Take `message` out for good; what follows it in its group may become free."""
         self._leave_hiding(message)
-        self._move_horizon_before_removing(message)
+        reached = self._move_horizon_before_removing(message)
         del self._by_sequence[message.sequence]
         if message.previous is None:
             self._first = message.next
@@ -191,8 +193,9 @@ class MessageStore:
             follower.group_previous = message.group_previous
         if group.first is None:
             del self._groups[group.key]
-        elif message.group_previous is None and group.first.hidden_until is None:
-            self._offer(group.first)
+        self._settle(group)
+        if reached is not None:
+            self._settle(reached.group)
         message.next = message.previous = message.group_next = message.group_previous = None
         message.group = _NO_GROUP
 
@@ -204,6 +207,7 @@ class MessageStore:
             message.in_flight = True
             self.in_flight_count += 1
         message.hidden_until = until
+        self._settle(message.group)
         heapq.heappush(self._hidden_heap, (until, message.sequence))
         if len(self._hidden_heap) > 2 * self._hidden_count + _HEAP_SLACK:
             self._hidden_heap = [entry for entry in self._hidden_heap if self._is_live(entry)]
@@ -212,8 +216,19 @@ class MessageStore:
     def show(self, message: Message) -> None:
         """Let a hidden `message` be handed out, as far as its group lets it."""
         self._leave_hiding(message)
-        if message.group.first is message:
-            self._offer(message)
+        self._settle(message.group)
+
+    def delay_unreceived(self, delay_s: int, now: float) -> None:
+        """Let every message that was never received show `delay_s` after it was sent. Walks over all messages."""
+        message = self._first
+        while message is not None:
+            if message.receive_count == 0:
+                until = message.sent_at + delay_s
+                if until > now:
+                    self.hide(message, until, in_flight=False)
+                elif message.hidden_until is not None:
+                    self.show(message)
+            message = message.next
 
     def pop_due(self, now: float) -> Iterator[Message]:
         """Show every message that was hidden until `now` or earlier, and yield those that were in flight."""
@@ -235,31 +250,33 @@ class MessageStore:
         return heap[0][0] if heap else None
 
     def first_free(self) -> Message | None:
-        """The first message of the oldest free group, or None when no group is free."""
-        heap = self._free_heads
-        while heap:
-            head = self._by_sequence.get(heap[0])
-            if head is None or head.hidden_until is not None or head.group.first is not head:
-                heapq.heappop(heap)
-                continue
-            assert self._horizon is not None
-            return head if head.sequence <= self._horizon.sequence else None
-        return None
+        """The first message of the group that has been free the longest, or None when no group is free."""
+        return next(iter(self._free)).first if self._free else None
+
+    def free_heads(self) -> list[Message]:
+        """The first message of every free group, the one that has been free the longest first."""
+        return [group.first for group in self._free if group.first is not None]
 
     def next_in_group(self, message: Message) -> Message | None:
         """The message after `message` in its group if it may be handed out with it, else None."""
         follower = message.group_next
-        if follower is None or follower.hidden_until is not None:
-            return None
-        assert self._horizon is not None
-        return follower if follower.sequence <= self._horizon.sequence else None
+        return follower if self._is_deliverable(follower) else None
 
-    def _offer(self, head: Message) -> None:
-        heapq.heappush(self._free_heads, head.sequence)
-        if len(self._free_heads) > 2 * len(self._groups) + _HEAP_SLACK:
-            heads = (group.first for group in self._groups.values())
-            self._free_heads = [m.sequence for m in heads if m is not None and m.hidden_until is None]
-            heapq.heapify(self._free_heads)
+    def _is_deliverable(self, message: Message | None) -> TypeGuard[Message]:
+        """Whether `message` is there, shown, and within the scan limit."""
+        if message is None or message.hidden_until is not None:
+            return False
+        return self._horizon is not None and message.sequence <= self._horizon.sequence
+
+    def _settle(self, group: Group) -> None:
+        """Give `group` the last place in line if it became free, or take its place away if it is no longer.
+
+        A group that was free before and still is keeps its place.
+        """
+        if not self._is_deliverable(group.first):
+            self._free.pop(group, None)
+        elif group not in self._free:
+            self._free[group] = None
 
     def _leave_hiding(self, message: Message) -> None:
         if message.hidden_until is not None:
@@ -273,11 +290,14 @@ class MessageStore:
         message = self._by_sequence.get(entry[1])
         return message is not None and message.hidden_until == entry[0]
 
-    def _move_horizon_before_removing(self, message: Message) -> None:
+    def _move_horizon_before_removing(self, message: Message) -> Message | None:
+        """Keep the horizon right, and return the message that comes within the scan limit by it, or None."""
         horizon = self._horizon
         if horizon is None or message.sequence > horizon.sequence:
-            return
+            return None
         if horizon.next is not None:
             self._horizon = horizon.next
-        elif horizon is message:
+            return horizon.next
+        if horizon is message:
             self._horizon = message.previous
+        return None

@@ -22,13 +22,22 @@ def _new_future() -> asyncio.Future[dict[str, Any]]:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A receive that found nothing, until it finds something or `deadline` (wall clock, seconds) passes."""
+    """A receive that found nothing, until it finds something or `deadline` (wall clock, seconds) passes.
+
+    Waiters of a queue with the same `attempt_id` are one client that asked again: they get the same answer.
+    """
 
     queue_url: str
     receive: Callable[[], dict[str, Any]]
     is_gone: Callable[[], bool]
     deadline: float
+    attempt_id: str | None = None
     answer: asyncio.Future[dict[str, Any]] = field(default_factory=_new_future)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.answer.done() or self.is_gone()
 
 
 class WaitingRoom:
@@ -91,20 +100,18 @@ class WaitingRoom:
     def _serve_queue(self, queue_url: str, queue: deque[Waiter]) -> None:
         while queue and self._model.has_deliverable(queue_url):
             waiter = queue[0]
-            if waiter.answer.done() or waiter.is_gone():
+            if waiter.is_over:
                 queue.popleft()
-                continue
-            try:
-                response = waiter.receive()
-            except Exception as error:
-                # Raised where this one waits, so that the others are still served.
+            elif _receive_for(waiter):
                 queue.popleft()
-                _refuse(waiter, error)
-                continue
-            # Empty although something was there: its redrive policy took it away. Then wait on.
-            if response:
-                queue.popleft()
-                _answer(waiter, response)
+                self._serve_twins(waiter, queue)
+
+    def _serve_twins(self, served: Waiter, queue: deque[Waiter]) -> None:
+        if served.attempt_id is None:
+            return
+        for waiter in [waiter for waiter in queue if waiter.attempt_id == served.attempt_id]:
+            if waiter.is_over or _receive_for(waiter):
+                queue.remove(waiter)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -112,6 +119,20 @@ class WaitingRoom:
             self._timer = None
         if self._waiters:
             self._timer = asyncio.get_running_loop().call_later(_TICK_S, self.serve)
+
+
+def _receive_for(waiter: Waiter) -> bool:
+    """Receive for `waiter`, and return whether its wait is over."""
+    try:
+        response = waiter.receive()
+    except Exception as error:
+        # Raised where this one waits, so that the others are still served.
+        _refuse(waiter, error)
+        return True
+    # Empty although something was there: its redrive policy took it away. Then it waits on.
+    if response:
+        _answer(waiter, response)
+    return bool(response)
 
 
 def _answer(waiter: Waiter, response: dict[str, Any]) -> None:

@@ -373,6 +373,57 @@ def test_server_that_cannot_start_says_so_where_it_was_started(options: dict[str
         server.run(lambda model: None)
 
 
+def call_as(host: str, server: LocalQueueServer, action: str, request: dict[str, Any]) -> Any:
+    """The content of an answer to a client that calls the server by the name `host`."""
+    where = urlsplit(server.endpoint_url)
+    assert where.hostname is not None
+    with contextlib.closing(http.client.HTTPConnection(where.hostname, where.port, timeout=10)) as connection:
+        headers = {"Host": host, "X-Amz-Target": f"AmazonSQS.{action}"}
+        connection.request("POST", "/", json.dumps(request), headers)
+        return json.loads(connection.getresponse().read())
+
+
+def test_queue_urls_name_the_host_that_the_client_called(server: LocalQueueServer) -> None:
+    """A container that knows the server as `queue:9324` gets URLs that it can call; Python gets its own."""
+    url = "http://queue:9324/000000000000/a.fifo"
+    attributes = {"FifoQueue": "true"}
+    for _ in range(2):
+        created = call_as("queue:9324", server, "CreateQueue", {"QueueName": "a.fifo", "Attributes": attributes})
+        assert created == {"QueueUrl": url}
+    assert call_as("queue:9324", server, "GetQueueUrl", {"QueueName": "a.fifo"}) == {"QueueUrl": url}
+    assert call_as("queue:9324", server, "ListQueues", {}) == {"QueueUrls": [url]}
+    assert server.queue_url("a.fifo") == f"{server.endpoint_url}/000000000000/a.fifo"
+    message = {"MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
+    assert "MessageId" in call_as("queue:9324", server, "SendMessage", {"QueueUrl": url, **message})
+
+
+def test_request_that_names_no_host_gets_the_servers_own(server: LocalQueueServer) -> None:
+    """HTTP 1.0 knows no Host header."""
+    server.run(lambda model: model.call("CreateQueue", {"QueueName": "a.fifo", "Attributes": {"FifoQueue": "true"}}))
+    where = urlsplit(server.endpoint_url)
+    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+        connection.sendall(b"POST / HTTP/1.0\r\nX-Amz-Target: AmazonSQS.ListQueues\r\nContent-Length: 2\r\n\r\n{}")
+        answer = b"".join(iter(lambda: connection.recv(1_000), b""))
+    assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"QueueUrls": [server.queue_url("a.fifo")]}
+
+
+@pytest.mark.parametrize(("host", "shown"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("127.0.0.1", "127.0.0.1")])
+def test_endpoint_of_a_server_on_all_addresses_can_be_called(host: str, shown: str) -> None:
+    """0.0.0.0 and :: can be listened on and not called: the endpoint and the queue URLs name this machine."""
+    if ":" in host:
+        try:
+            socket.create_server((host, 0), family=socket.AF_INET6).close()
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+    with LocalQueueServer(host=host, queues=["a.fifo"]) as server:
+        port = urlsplit(server.endpoint_url).port
+        assert server.endpoint_url == f"http://{shown}:{port}"
+        assert server.queue_url("a.fifo") == f"http://{shown}:{port}/000000000000/a.fifo"
+        client = make_client(server.endpoint_url)
+        assert client.list_queues()["QueueUrls"] == [server.queue_url("a.fifo")]
+        client.close()
+
+
 # Long polling. The clock stands still, so that nothing but what the test does can end a wait.
 
 
@@ -495,16 +546,36 @@ def test_newcomer_takes_nothing_from_those_who_wait(polls: Polls, strict: Queue,
     assert poll.result(10) == ["1"]
 
 
-def test_long_poll_whose_attempt_became_void_fails_alone(polls: Polls, strict: Queue) -> None:
-    """Two long polls under one attempt id: the first is served, the second void, and a third goes on."""
-    first, second = (polls.begin(ReceiveRequestAttemptId="try") for _ in range(2))
-    third = polls.begin()
-    strict.send("1")
-    assert first.result(10) == ["1"]
-    strict.delete(strict.receive(ReceiveRequestAttemptId="try")[0])
-    strict.send("2")
-    assert third.result(10) == ["2"]
-    assert code_of(lambda: second.result(10)) == "InvalidParameterValue"
+@pytest.mark.usefixtures("no_tick")
+def test_long_polls_with_one_attempt_id_get_the_same_messages(polls: Polls, strict: Queue) -> None:
+    """A client that asked again while its first poll still waits gets one answer twice, ahead of others."""
+    first = polls.begin(ReceiveRequestAttemptId="try")
+    other = polls.begin()
+    again = polls.begin(ReceiveRequestAttemptId="try")
+    strict.send("1", "a")
+    assert first.result(10) == again.result(10) == ["1"]
+    strict.send("2", "b")
+    assert other.result(10) == ["2"]
+    assert strict.receive(ReceiveRequestAttemptId="try")[0]["Attributes"]["ApproximateReceiveCount"] == "1"
+
+
+@pytest.mark.usefixtures("no_tick")
+def test_long_poll_whose_attempt_became_void_fails_alone(polls: Polls, server: LocalQueueServer, strict: Queue) -> None:
+    """Of two long polls, the one whose attempt id was used up meanwhile is void, and the other goes on."""
+    void = polls.begin(ReceiveRequestAttemptId="try")
+    other = polls.begin()
+
+    def use_up(model: FifoModel) -> None:
+        queue = {"QueueUrl": strict.url}
+        message = {"MessageBody": "1", "MessageGroupId": "g"}
+        model.call("SendMessage", {**queue, **message, "MessageDeduplicationId": "1"})
+        taken = model.call("ReceiveMessage", {**queue, "ReceiveRequestAttemptId": "try"})["Messages"][0]
+        model.call("DeleteMessage", {**queue, "ReceiptHandle": taken["ReceiptHandle"]})
+        model.call("SendMessage", {**queue, **message, "MessageBody": "2", "MessageDeduplicationId": "2"})
+
+    server.run(use_up)
+    assert other.result(10) == ["2"]
+    assert code_of(lambda: void.result(10)) == "InvalidParameterValue"
 
 
 def test_long_poll_of_a_deleted_queue_is_an_error(polls: Polls, strict: Queue) -> None:

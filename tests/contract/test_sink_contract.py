@@ -21,7 +21,7 @@ from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.outgoing import COLUMNS, Outgoing, RefusedRow, RowForm, outgoing
 from sqs_fifo_spark.sender import Sender
 from sqs_fifo_spark.sent_record import NoRecord
-from sqs_fifo_spark.sink import prepare
+from sqs_fifo_spark.sink import draft, prepare
 from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue
 from tests.contract.conftest import Queue
 from tests.contract.test_local_queue import code_of
@@ -191,7 +191,8 @@ def test_a_queues_smaller_limit_is_ours(queue: Queue, limit: int) -> None:
     """A row of exactly `MaximumMessageSize` passes, one byte more is refused by us; a call may hold ten such rows."""
     small = queue.another(MaximumMessageSize=str(limit))
     options = options_of(small)
-    plan = prepare(options, by_column=True, queue=Watched(options), store=None, clock=SYSTEM_CLOCK)
+    given = draft(options, by_column=True, clock=SYSTEM_CLOCK)
+    plan = prepare(given, queue=Watched(options), store=None, may_create=True)
     assert plan.form.max_message_bytes == limit
     dice = random.Random(limit)
     rows = [row(limit, dice, number=number, limit=limit) for number in range(10)]
@@ -259,7 +260,7 @@ class Asked(SinkQueue):
     def send(self, rows: Sequence[Outgoing], confirm: Callable[[list[Confirmed]], None], **_: Any) -> None:
         validation.batch_size([wire(row.entry) for row in rows])
         self.calls.append(len(rows))
-        confirm([Confirmed(row, None) for row in rows])
+        confirm([Confirmed(row, None, None) for row in rows])
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -135,11 +135,10 @@ def _install() -> None:
             _traps().reach("deleting")
         return outcomes
 
-    def trapped_record(journal: Journal, ledger: Ledger) -> Ledger:
+    def trapped_record(journal: Journal, ledger: Ledger) -> None:
         _traps().reach("deleted")
-        standing = record(journal, ledger)
+        record(journal, ledger)
         _traps().reach("recorded")
-        return standing
 
     def trapped_commit(driver: Driver, end: Any) -> None:
         settling.append(1)

@@ -2,6 +2,7 @@
 
 python -m tests.simulation                        12,000 schedules, on all cores: every other one is the sink's
 python -m tests.simulation --first 500000 --schedules 100000
+python -m tests.simulation --side sink            20,000 of the sink's alone
 python -m tests.simulation --seed 4711            one schedule, with its whole trace
 python -m tests.simulation --mutations            every planted bug until it is caught
 """
@@ -20,6 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulate the whole protocol.")
     parser.add_argument("--schedules", type=int, default=20_000, help="how many to play")
     parser.add_argument("--first", type=int, default=0, help="the seed of the first one; odd: the sink")
+    parser.add_argument("--side", choices=["source", "sink"], help="play only schedules of this side")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play")
     parser.add_argument("--seed", type=int, help="play only this one, and print its trace")
     parser.add_argument("--mutation", choices=[mutation.name for mutation in ALL_MUTATIONS], help="plant this bug")
@@ -37,7 +39,7 @@ def main() -> int:
         return 1 if violations else 0
     if mutation is not None:
         return hunt(mutation, given.first, given.schedules)
-    return play_many(given.first, given.schedules, given.jobs)
+    return play_many(given.first, given.schedules, given.jobs, given.side)
 
 
 if __name__ == "__main__":

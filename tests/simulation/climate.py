@@ -9,13 +9,15 @@ from dataclasses import dataclass
 PAUSES_S = (1, 5, 12, 31, 100)
 """How long something stands still: from next to nothing to several visibility timeouts."""
 CALL_FAULTS = ("refused", "throttled", "lost", "entry", "short", "slow")
-STORE_FAULTS = ("refuse", "raise", "deny", "fails", "slow store")
+STORE_FAULTS = ("refuse", "raise", "deny", "conflict", "fails", "slow store")
 # What happens around the calls. Those of the first line do no harm to a lease.
 CHAOS = {
     "send": 3, "resend": 1, "receive elsewhere": 3, "copy of a task": 4,
     "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "new checkpoint": 1,
 }  # fmt: skip
-HARMLESS = frozenset({"send", "resend", "receive elsewhere", "copy of a task", "short"})
+HARMLESS = frozenset(
+    {"send", "resend", "receive elsewhere", "copy of a task", "short", "stalled discovery", "conflict"}
+)
 
 
 @dataclass
@@ -32,7 +34,7 @@ class Climate:
         rng: random.Random,
         *,
         is_calm: bool,
-        faults: Sequence[str] = (*CALL_FAULTS, *STORE_FAULTS),
+        faults: Sequence[str] = (*CALL_FAULTS, *STORE_FAULTS, "stalled discovery", "still at a name"),
         chaos: Mapping[str, int] = CHAOS,
         harmless: frozenset[str] = HARMLESS,
     ) -> Climate:

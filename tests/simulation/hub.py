@@ -7,9 +7,12 @@ end the process. So every interleaving of effects is one sequence of dice.
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from greenlet import greenlet
 
@@ -44,7 +47,7 @@ class Thread:
         self.process = process
         self.name = f"{process.name}{name}"
         self.is_done = False
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.wake_at = 0.0
         self.awaits: Callable[[], bool] | None = None
         """What may wake it earlier."""
@@ -56,7 +59,7 @@ class Thread:
             self._run()
         except Crash:
             pass
-        except Exception as error:
+        except BaseException as error:  # as a real thread ends alone, whatever ends it
             self.error = error
         finally:
             self.is_done = True
@@ -223,6 +226,43 @@ class Threading:
         self, *, target: Callable[..., None], args: tuple[object, ...] = (), name: str, daemon: bool
     ) -> HubThread:
         return HubThread(self._hub, lambda: target(*args), name)
+
+
+class HubPool:
+    """A pool of threads of the process that maps: `map` is `ThreadPoolExecutor.map`, as far as it is used."""
+
+    def __init__(self, hub: Hub, name: str, size: int) -> None:
+        self._hub = hub
+        self._name = name
+        self._size = size
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._working = 0
+
+    def map(self, call: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        answers: dict[int, Any] = {}
+        errors: dict[int, Exception] = {}
+
+        def run(index: int, item: Any) -> None:
+            try:
+                answers[index] = call(item)
+            except Exception as error:
+                errors[index] = error
+
+        jobs = [functools.partial(run, index, item) for index, item in enumerate(items)]
+        self._waiting.extend(jobs)
+        while self._waiting and self._working < min(self._size, len(self._waiting)):
+            self._working += 1
+            self._hub.spawn(self._hub.current_process, self._work, f" {self._name}")
+        if jobs:
+            self._hub.wait_until(lambda: len(answers) + len(errors) == len(jobs))
+        if errors:
+            raise errors[min(errors)]
+        return [answers[index] for index in range(len(jobs))]
+
+    def _work(self) -> None:
+        while self._waiting:
+            self._waiting.popleft()()
+        self._working -= 1
 
 
 class HubLock:

@@ -5,21 +5,34 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
-from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.local.events import Event
 from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.partition import PartitionPlan
 from sqs_fifo_spark.segment import decode
-from tests.simulation.world import Checkpoint, Row, World
+from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 _TASK = re.compile(r"task (\d+)/")
+
+
+class Offered(NamedTuple):
+    """What a queue has at some time: what is in no committed batch; how often each that is free was received before."""
+
+    waiting: frozenset[str]
+    times: Mapping[str, int]
+    depth: int
+    """How many messages it has in all."""
+    short_answers: int
 
 
 class Laws:
     """What was broken, in `violations`. It listens to the queue from the start."""
 
-    def __init__(self, world: World, *, is_calm: bool) -> None:
+    def __init__(
+        self, world: World, *, is_calm: bool, is_overdue: Callable[[str], bool] = lambda message_id: True
+    ) -> None:
         self.violations: list[str] = []
         self.is_calm = is_calm
         """Nothing happens that excuses a lost lease."""
@@ -39,8 +52,12 @@ class Laws:
         """How often it was received, while somebody holds it."""
         self._epoch: dict[str, int] = {}
         """The epoch whose task received it last."""
+        self._times: Counter[str] = Counter()
+        """How often it was received in all."""
+        self._is_overdue = is_overdue
+        self._stalled_until = 0.0
         self._over = 0
-        self._shown: dict[tuple[int, int], list[Row]] = {}
+        self._shown: dict[tuple[int, int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
 
@@ -54,8 +71,8 @@ class Laws:
         self._name[row.message_id] = row.body
 
     def served(self, plan: PartitionPlan, rows: list[Row]) -> None:
-        """One content: all reads of a partition give the same rows in the same order."""
-        first = self._shown.setdefault((plan.epoch, plan.partition), rows)
+        """One content: all reads of a partition of a plan give the same rows in the same order."""
+        first = self._shown.setdefault((plan.epoch, plan.plan, plan.partition), rows)
         if rows != first:
             names = [[row.body for row in each] for each in (first, rows)]
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was {names[0]}, now {names[1]}")
@@ -64,14 +81,45 @@ class Laws:
         """Return the ids of what is in the queue, and in no committed batch."""
         return self._name.keys() - self._gone - self._delivered
 
-    def ended_well(self, waited: set[str]) -> None:
-        """AvailableNow serves what waited when it began, but for groups of which somebody else has something."""
-        waiting = self.waiting()
-        elsewhere = {self._name[each].rstrip("0123456789") for each in waiting & self._others}
-        left = sorted(self._name[each] for each in waited & waiting)
-        left = [name for name in left if name.rstrip("0123456789") not in elsewhere]
+    def are_known(self, messages: Iterable[str]) -> bool:
+        """Whether any of the messages was received before."""
+        return any(self._times[each] for each in messages)
+
+    def begins(self) -> Offered:
+        """Return what is there when a run begins."""
+        return self.offers()
+
+    def offers(self) -> Offered:
+        """Return what the queue has, and may give, now."""
+        waiting, free = self.waiting(), self._world.free()
+        times = {message_id: self._times[message_id] for message_id in waiting & free}
+        return Offered(frozenset(waiting), times, sum(self._world.depth()), self._world.short_answers)
+
+    def ended_well(self, began: Offered, last: Offered, rows: int, *, waits_for_holds: bool) -> None:
+        """AvailableNow serves what waited when it began and SQS gave it, in a run that took so many rows.
+
+        None of it is left that was free since `last`, when the last micro-batch with tasks began: they received until
+        SQS had no more to give. With `waits_for_holds` it also waits until what dead attempts held is free again, but
+        not for groups of which somebody else has something. What is excused: SQS gave less than it had; or
+        micro-batches were at their limits, and as many messages were served as had waited.
+        """
+        if self._world.short_answers > last.short_answers or rows >= began.depth:
+            return
+        waiting, free = self.waiting(), self._world.free()
+        left = {each for each in began.waiting & waiting & free if self._times[each] == last.times.get(each)}
+        if waits_for_holds:
+            elsewhere = {self._group(each) for each in waiting & self._others}
+            left |= {each for each in began.waiting & waiting if self._group(each) not in elsewhere}
         if left:
-            self.violate(f"available now: it ended well, and these had waited: {left}")
+            names = sorted(self._name[each] for each in left)
+            self.violate(f"available now: it ended well, and these had waited: {names}")
+
+    def _group(self, message_id: str) -> str:
+        return self._name[message_id].rstrip("0123456789")
+
+    def stalls(self, until: float) -> None:
+        """The journal stalls for who looks for what tasks have sealed: what it has not found, nobody renews."""
+        self._stalled_until = max(self._stalled_until, until)
 
     def idle(self) -> None:
         """Progress: a query that finds nothing to do holds nothing."""
@@ -99,6 +147,7 @@ class Laws:
         name = self._name.get(event.message_id, event.message_id)
         if event.kind == "received":
             self._receives[event.message_id] = event.receive_count
+            self._times[event.message_id] += 1
             task = _TASK.match(self._world.actor())
             if ours and task:
                 self._epoch[event.message_id] = int(task[1])
@@ -108,7 +157,8 @@ class Laws:
             if event.message_id not in self._delivered:
                 self.violate(f"delete after commit: {name} is deleted, and in no committed batch")
         elif event.kind == "lapsed" and self.is_calm and event.message_id in self._ours - self._late():
-            self.violate(f"leases: our hold on {name} lapsed while the query lived")
+            if self._world.clock.now() > self._stalled_until + VISIBILITY_S or self._is_overdue(event.message_id):
+                self.violate(f"leases: our hold on {name} lapsed while the query lived")
         elif event.kind in ("expired", "moved_to_dlq", "deleted"):
             self._gone.add(event.message_id)
 
@@ -116,7 +166,7 @@ class Laws:
         """Settle with the newest handle: an older one is refused while the same epoch sealed one that works."""
         epochs: defaultdict[str, list[Receipt]] = defaultdict(list)
         for name in self._world.store.under("epochs/"):
-            if Journal.partition_of(name) is not None:
+            if "/spare-" not in name:
                 epochs[name.rpartition("/")[0]] += decode(self._world.store.objects[name], name).receipts
         for receipts in epochs.values():
             used = {each.message_id for each in receipts if each.receipt_handle == receipt_handle}

@@ -17,12 +17,13 @@ from types import CodeType, ModuleType
 
 @dataclass(frozen=True)
 class Mutation:
-    """`original` in the source of `module` becomes `planted`."""
+    """`original` in the source of `module` becomes `planted`, and so do pairs of `also`: what else would mask it."""
 
     name: str
     module: str
     original: str
     planted: str
+    also: tuple[tuple[str, str], ...] = ()
 
 
 MUTATIONS = (
@@ -48,7 +49,7 @@ MUTATIONS = (
     Mutation(
         "drop what a losing attempt caught",
         "partition",
-        "    if not receipts:\n        return\n    try:\n",
+        "    if not receipts and not lost.deleted:\n        return\n    try:\n",
         "    return\n    try:\n",
     ),
     Mutation(
@@ -97,8 +98,8 @@ MUTATIONS = (
     Mutation(
         "forget the ledger",
         "driver",
-        "Ledger(end.epoch, unconfirmed, carried))\n",
-        "Ledger(end.epoch, {}, carried))\n",
+        "Ledger(end.epoch, unconfirmed, carried)\n",
+        "Ledger(end.epoch, {}, carried)\n",
     ),
     Mutation(
         "forget what is carried",
@@ -109,9 +110,9 @@ MUTATIONS = (
     Mutation(
         "drop the segments before the ledger is written",
         "driver",
-        "        standing = journal.commit(",
+        "        journal.commit(ledger)\n",
         "        journal.drop([name for name in journal.objects().get(end.epoch, ()) if name not in carried])\n"
-        "        standing = journal.commit(",
+        "        journal.commit(ledger)\n",
     ),
     Mutation(
         "write the ledger before the deletes",
@@ -130,20 +131,14 @@ MUTATIONS = (
     Mutation(
         "advance without commit",
         "driver",
-        "        self._settle_before(journal, end.epoch)\n        self._settle(journal, end)\n",
+        "        self._settle_before(journal, end)\n        self._settle(journal, end)\n",
         "        self._ledger = replace(self._ledger, epoch=end.epoch)\n",
-    ),
-    Mutation(
-        "skip epochs that stand in the journal",
-        "driver",
-        "        if number in self._unsettled:\n",
-        "        if False:\n",
     ),
     Mutation(
         "probe without the ledger",
         "driver",
-        "if receipt.message_id in self._ledger.unconfirmed]",
-        "if False]",
+        "        if not copies:\n            return tuple(received)\n",
+        "        return tuple(received)\n",
     ),
     Mutation(
         "lose what the probe got and nobody read",
@@ -160,8 +155,8 @@ MUTATIONS = (
     Mutation(
         "work on without the claim",
         "journal",
-        "        if owner > number:\n",
-        "        if False:\n",
+        "        if self._store.get(_claim_name(number + 1)) is None:\n",
+        "        if True:\n            return\n        if self._store.get(_claim_name(number + 1)) is None:\n",
     ),
     Mutation(
         "end AvailableNow while something is hidden",
@@ -177,21 +172,15 @@ MUTATIONS = (
     ),
     Mutation(
         "settle with the old handle",
-        "verdict",
-        "    return receipt.receive_count, receipt.received_at\n",
-        "    return -receipt.receive_count, -receipt.received_at\n",
-    ),
-    Mutation(
-        "judge without the ledger",
-        "verdict",
-        "        if message_id in ledger.unconfirmed:\n",
-        "        if False:\n",
+        "message",
+        "        return self.receive_count, self.received_at\n",
+        "        return -self.receive_count, -self.received_at\n",
     ),
     Mutation(
         "serve again what the epoch has served",
         "verdict",
-        "        if message_id in served:\n            continue\n",
-        "",
+        "        if message_id in served or message_id in gone:\n",
+        "        if message_id in gone:\n",
     ),
     Mutation(
         "hand a group to any partition",
@@ -210,6 +199,69 @@ MUTATIONS = (
         "queue",
         "                    outcomes[int(failed[\"Id\"])] = Outcome.GONE\n",
         "                    outcomes[int(failed[\"Id\"])] = Outcome.DONE\n",
+    ),
+    Mutation(
+        "leave copies of committed messages to the commit",
+        "partition",
+        "        kept = copies.delete_from(answer)\n",
+        "        kept = answer\n",
+    ),
+    Mutation(
+        "take what was carried for a proof that a message is gone",
+        "verdict",
+        "        if receipt.message_id not in carried:\n",
+        "        if True:\n",
+    ),
+    Mutation(
+        "renew in the pool that reads the journal",
+        "driver",
+        "            mapper=pool(\"renewal\", ",
+        "            mapper=self._discovery_map or pool(\"renewal\", ",
+    ),
+    Mutation(
+        "believe a claim by its put alone",
+        "journal",
+        "            if is_own and max(map(_number, claims), default=0) == number:\n",
+        "            if is_own:\n",
+    ),
+    Mutation(
+        "believe a conflict",
+        "store",
+        "        if is_there():\n",
+        "        if True:\n",
+    ),
+    Mutation(
+        "let all plans of an epoch share number and name",
+        "driver",
+        "        return Offset(journal.id, number, partitions, self._claim)\n",
+        "        return Offset(journal.id, number, partitions, 1)\n",
+        (("        return max(self._ledger.epoch, *self._unsettled, 0) + _GAP * (self._claim - 1) + 1\n",
+          "        return self._ledger.epoch + 1\n"),),
+    ),
+    Mutation(
+        "settle as served what Spark was never given",
+        "driver",
+        "        self._give_back(journal, self._unsettled_between(start.epoch, end.epoch))\n",
+        "        for number in self._unsettled_between(start.epoch, end.epoch):\n"
+        "            self._settle(journal, journal.offset_of(number, self._unsettled[number]))\n",
+    ),
+    Mutation(
+        "take the journal's word for where Spark is",
+        "driver",
+        "            return self._announce_blindly(journal)\n",
+        "            start = self.initial_offset()\n",
+    ),
+    Mutation(
+        "end AvailableNow at a limit",
+        "available_now",
+        "        if not verdict.is_drained and self._served < self._waited:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "take a limit for the end of the queue",
+        "partition",
+        "    catch = _Catch()\n",
+        "    catch = _Catch(is_drained=True)\n",
     ),
     Mutation(
         "renew with the time that is left already",
@@ -255,7 +307,9 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 def planted_source(source: str, mutation: Mutation) -> str:
     """Return `source` with the bug. Raises ValueError unless its place is there exactly once."""
-    found = source.count(mutation.original)
-    if found != 1:
-        raise ValueError(f"the place of '{mutation.name}' is {found} times in '{mutation.module}', not once")
-    return source.replace(mutation.original, mutation.planted)
+    for original, planted in ((mutation.original, mutation.planted), *mutation.also):
+        found = source.count(original)
+        if found != 1:
+            raise ValueError(f"the place of '{mutation.name}' is {found} times in '{mutation.module}', not once")
+        source = source.replace(original, planted)
+    return source

@@ -11,17 +11,20 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from sqs_fifo_spark.driver import Driver
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.partition import PartitionPlan
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
-from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
+from tests.simulation.hub import DeadlockError, Hub, HubPool, Process, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
-from tests.simulation.world import VISIBILITY_S, Checkpoint, SqsClient, World
+from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, SqsClient, World
 
 GROUPS = "abcde"
+NAMES = {"before put drivers/": 3, "before put ledger/": 1, "before get ledger/": 0}
+"""Where a driver stands still that has just seen a name, or its absence; and how many are started in its place."""
 LONGEST_DRAIN = 150
 """Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
 Errors = type[Exception] | tuple[type[Exception], ...]
@@ -37,18 +40,22 @@ class Schedule:
         self.climate = Climate.draw(rng, is_calm=self.is_calm)
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
-        self.laws = Laws(self.world, is_calm=self.is_calm)
+        self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
         self.checkpoint = Checkpoint()
         self.laws.checkpoints.append(self.checkpoint)
         self.tells_start = rng.random() < 0.7
-        self._modes = [rng.choice(["all"] * 8 + ["some", "none"]) for _ in range(200)]
+        self._wraps = not self.tells_start and rng.random() < 0.4
+        # After an epoch that was announced in the dark and whose rows nobody read, a restart ends with one clear line.
+        modes = ["all"] * 8 + ["some"] + ["none"] * (not self._wraps)
+        self._modes = [rng.choice(modes) for _ in range(200)]
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
         self._elsewhere: list[dict[str, Any]] = []
         self._recent: list[PartitionPlan] = []
         self._plans: dict[Process, PartitionPlan] = {}
         self._with_rivals: set[Process] = set()
-        self._paused: set[Process] = set()  # for as long as AvailableNow waits for what has waited
+        self._pool_threads = rng.choice((1, 2, 4))
+        self._drivers: dict[Process, Driver] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
         self._query: Thread | None = None
@@ -61,6 +68,7 @@ class Schedule:
             self.seed,
             clock=self.hub,
             attributes=attributes,
+            any_order=rng.random() < 0.5,
             numPartitions=str(rng.randint(1, 3)),
             maxMessagesPerTrigger=str(rng.choice((3, 7, 10, 50))),
         )
@@ -69,14 +77,35 @@ class Schedule:
             policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:{dead}","maxReceiveCount":"3"}}'
             world.model.call("SetQueueAttributes", {"QueueUrl": world.url, "Attributes": {"RedrivePolicy": policy}})
         world.actor = lambda: self.hub.current_name
-        world.on_step = lambda event: self.hub.step()
+        world.on_step = self._step
         world.poll = self._poll
         world.fault = self._fault
         world.failing_entries = lambda action: frozenset(i for i in range(10) if self._happens("entry"))
         world.receive_share = lambda: rng.random() if self._happens("short") else 1.0
         world.store.lies_about = self._lie
-        world.store.fails = lambda call: self._happens("fails", 0.2) or self._slows("slow store")
+        world.store.fails = self._fails
+        if rng.random() < 0.3:
+            world.pool = lambda name, threads: HubPool(self.hub, name, min(threads, self._pool_threads)).map
         return world
+
+    def _is_overdue(self, message_id: str) -> bool:
+        """Whether a driver that lives should have renewed the message a while ago."""
+        return any(
+            hold.receipt.message_id == message_id and hold.renew_at < self.hub.now() - VISIBILITY_S / 3
+            for process, driver in self._drivers.items()
+            if process.is_alive
+            for hold in driver._lease._holds.values()
+        )
+
+    def _step(self, event: str) -> None:
+        rivals = next((count for name, count in NAMES.items() if event.startswith(name)), None)
+        if rivals is not None and "query" in self.hub.current_name and self._happens("still at a name", 5):
+            process, pause_s = self.hub.current_process, self.rng.choice(PAUSES_S)
+            self.world.note(f"stands still for {pause_s} s before a name that may be gone then")
+            process.stalled_until = self.hub.now() + pause_s
+            for _ in range(min(rivals, 4 - len(self._processes("query")))):
+                self.start_query()
+        self.hub.step()
 
     # The faults of calls
 
@@ -100,7 +129,15 @@ class Schedule:
         self._slows("slow store")
         if name.startswith("check/"):
             return ""
-        return next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind)), "")
+        return next((kind for kind in ("refuse", "raise", "deny", "conflict") if self._happens(kind)), "")
+
+    def _fails(self, call: str) -> bool:
+        if "discovery" in self.hub.current_name and self._happens("stalled discovery", 5):
+            pause_s = self.rng.choice(PAUSES_S)
+            self.world.note(f"the journal stalls for {pause_s} s")
+            self.laws.stalls(self.hub.now() + pause_s)
+            self.hub.sleep(pause_s)
+        return self._happens("fails", 0.2) or self._slows("slow store")
 
     def _poll(self, seconds: float) -> None:
         model, url = self.world.model, self.world.url
@@ -181,11 +218,14 @@ class Schedule:
         if self._query is not None and not self._query.is_done:
             self._end_query(self._query.process)
 
-    def _end_query(self, process: Process) -> None:
+    def _end_query(self, process: Process, *, spares_tasks: bool = False) -> None:
+        """Kill a driver; executors may notice late, or stand still and then go on."""
         self.world.note(f"kill -9 of {process.name}")
         self.hub.kill(process)
         for task in self._processes("task"):
-            if self.rng.random() < 0.5:
+            if spares_tasks:
+                task.stalled_until = self.hub.now() + self.rng.choice(PAUSES_S)
+            elif self.rng.random() < 0.5:
                 self.hub.kill(task)
 
     def _processes(self, kind: str) -> list[Process]:
@@ -203,15 +243,11 @@ class Schedule:
         pause_s = self.rng.choice(PAUSES_S)
         self.world.note(f"{process.name} stands still for {pause_s} s")
         process.stalled_until = self.hub.now() + pause_s
-        if pause_s > VISIBILITY_S:
-            self._paused.add(process)
 
     def _jump(self) -> None:
         pause_s = self.rng.choice(PAUSES_S)
         self.world.note(f"everybody stands still for {pause_s} s")
         self.hub.advance(pause_s)
-        if pause_s > VISIBILITY_S:
-            self._paused.update(self.hub.alive())
 
     def _start_rival(self) -> None:
         """The cluster takes the driver for dead, perhaps because it stands still, and starts it again."""
@@ -226,7 +262,7 @@ class Schedule:
         """The checkpoint was deleted: a new query, with one of its own, on the old journal."""
         if len(self.laws.checkpoints) < 2:
             for process in self._processes("query"):
-                self._end_query(process)
+                self._end_query(process, spares_tasks=self.rng.random() < 0.6)
             self.world.note("a new checkpoint")
             self.checkpoint = Checkpoint()
             self.laws.checkpoints.append(self.checkpoint)
@@ -234,26 +270,41 @@ class Schedule:
 
     # Processes of ours
 
-    def start_query(self, *, until_drained: bool = False) -> Thread:
+    def start_query(self, *, until_drained: bool = False, triggers: int = 0) -> Thread:
+        """Start the query, for so many triggers, until all is drained, or for as long as the dice say."""
         self._queries += 1
         process = Process(f"query {self._queries}")
         rivals = self._processes("query")
         if rivals:
             self._with_rivals.update([process, *rivals])
-        checkpoint, triggers = self.checkpoint, self.rng.randint(1, 8)
+        checkpoint, is_free = self.checkpoint, not (until_drained or triggers)
+        triggers = triggers or self.rng.randint(1, 8)
         # Leftovers hide messages again and again, and AvailableNow waits for no longer than one timeout.
         with_leftovers = bool(self._processes("task")) or self.climate.chaos.get("copy of a task", 0.0) > 0
         # What an earlier query has sealed counts as read, so a later one that takes it over reads it all.
         is_first = checkpoint is self.laws.checkpoints[0]
         reads = self._reads if is_first else lambda batch, count: range(count)
-        available_now = not until_drained and self.tells_start and self.rng.random() < 0.15
+        available_now = is_free and self.tells_start and self.rng.random() < 0.2
+        is_followed = available_now and self.rng.random() < 0.5
+        is_wrapped = is_free and self._wraps and self.rng.random() < 0.4
 
         def run() -> None:
             try:
-                waited, first = self.laws.waiting(), max(0, len(checkpoint.offsets) - 1)
+                began, first = self.laws.begins(), max(0, len(checkpoint.offsets) - 1)
                 query = SimulatedQuery(
-                    self, checkpoint, tells_start=self.tells_start, available_now=available_now, reads=reads
-                ).resume()
+                    self,
+                    checkpoint,
+                    tells_start=self.tells_start,
+                    available_now=available_now,
+                    is_wrapped=is_wrapped,
+                    reads=reads,
+                )
+                self._drivers[process] = query.driver
+                if available_now and is_followed:
+                    self.hub.sleep(2)  # SQS tells its time in whole seconds
+                    for _ in range(6):
+                        self._send()
+                query.resume()
                 if until_drained:
                     self._drain(query)
                     return
@@ -261,26 +312,30 @@ class Schedule:
                     while query.trigger():
                         pass
                     modes = {self._mode(batch) for batch in range(first, len(query.offsets))}
-                    is_judged = not with_leftovers and process not in self._with_rivals | self._paused
-                    if is_judged and (not is_first or modes <= {"all"}):
-                        self.laws.ended_well(waited)
+                    if process not in self._with_rivals and (not is_first or modes <= {"all"}):
+                        rows = sum(
+                            len(rows) for batch in range(first, len(query.offsets)) for rows in query.rows(batch)
+                        )
+                        self.laws.ended_well(began, query.offered or began, rows, waits_for_holds=not with_leftovers)
                     return
-                for _ in range(triggers):
+                for _ in range(1 if is_wrapped else triggers):
                     query.trigger()
                     self.hub.sleep(self.rng.choice((0, 0, 0, 1, 5)))
             except Exception as error:
                 self._query_failed(process, error)
 
-        self.world.note(f"{process.name} starts{' with AvailableNow' if available_now else ''}")
+        how = " with AvailableNow" if available_now else " with AvailableNow, wrapped" if is_wrapped else ""
+        self.world.note(f"{process.name} starts{how}")
         self._query = self.hub.spawn(process, run)
         return self._query
 
     def _drain(self, query: Query) -> None:
-        for _ in range(LONGEST_DRAIN):
+        most = LONGEST_DRAIN + len(self._deduplication_ids)  # in the worst case it takes one at a time
+        for _ in range(most):
             if not query.trigger() and self.world.depth() == (0, 0):
                 self._audit_idleness(query)
                 return
-        self.laws.violate(f"progress: {self.world.depth()} are left after {LONGEST_DRAIN} micro-batches")
+        self.laws.violate(f"progress: {self.world.depth()} are left after {most} micro-batches")
 
     def _audit_idleness(self, query: Query) -> None:
         """An empty queue costs one long poll, and no micro-batch."""
@@ -376,6 +431,10 @@ class Schedule:
         self.climate = CLEAR
         self._modes = self._modes[: len(self.laws.checkpoints[0].offsets)]  # a batch that runs again runs as before
         hub.advance(61)  # what others hold
+        if rng.random() < 0.3:
+            self._run_far_apart()
+            if self.laws.violations:
+                return
         self.start_query(until_drained=True)
         self._run_query()
         hub.run(lambda: bool(self.laws.violations) or not hub.alive())
@@ -387,6 +446,35 @@ class Schedule:
         self._run_query()
         if not self.laws.violations:
             self.laws.audit()
+
+    def _run_far_apart(self) -> None:
+        """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
+
+        Messages that somebody has received before may take one run more.
+        """
+        self.laws.is_calm = False
+        for process in self.hub.alive():
+            self.hub.kill(process)
+        misses = 0
+        for _ in range(self.rng.randint(3, 12)):
+            self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
+            served = self._served()
+            waiting = self.world.present() - served
+            was_known = self.laws.are_known(waiting)
+            self.start_query(triggers=1)
+            self._run_query()
+            if self.laws.violations or not waiting:
+                return
+            if self._query is not None:
+                self.hub.kill(self._query.process)
+            misses = 0 if self._served() - served else misses + 1
+            if misses > int(was_known):
+                self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")
+                return
+
+    def _served(self) -> set[str]:
+        """Return the ids of what the query of the present checkpoint has put into its sink."""
+        return {row.message_id for rows in self.checkpoint.rows() for row in rows}
 
     def _run_query(self) -> None:
         self.hub.run(lambda: bool(self.laws.violations) or self._query is None or self._query.is_done)

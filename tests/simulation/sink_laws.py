@@ -7,19 +7,31 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqs_fifo_spark.errors import BatchForgottenError, RowError, SqsFifoError
+from sqs_fifo_spark.errors import (
+    BatchForgottenError,
+    JournalUnavailableError,
+    RowError,
+    SqsFifoError,
+    TransientQueueError,
+)
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_rows import Key
 from tests.simulation.sink_tasks import SinkAttempt
-from tests.simulation.sink_world import Entry, SinkWorld
+from tests.simulation.sink_world import Entry, Panic, SinkWorld
 
 REMEMBERED_S = 300
 """How long SQS knows what was sent."""
 TRIED_S = 100
 """For how long a row may be tried, from the look at the journal, or without a journal from its first try."""
+CONNECT_S = 5
+"""How long after the last moment of a try its bytes may leave."""
 LONGEST_CALL_S = 15
 """What a call may take before the client gives it up: its effect comes earlier, or the process stood still."""
 MAX_ENTRIES = 10
+REMEMBERED_WRITE_S = 7 * 86_400
+"""How long a batch write is remembered, from its beginning."""
+MOST_LISTS = 20
+"""How often a thread may list what was sent until it has rows to send, or fails."""
 _ROWS_SENT = re.compile(r"([\d,]+) rows of (?:the partition|partition \d+) were sent")
 _REFUSED_ROW = re.compile(r"row ([\d,]+) of partition")
 
@@ -62,6 +74,7 @@ class SinkLaws:
         self._newest = -1
         """The newest micro-batch whose write was committed."""
         world.on_call = self._called
+        world.on_bytes = self._sent
         world.on_accepted = self._accepted
         world.on_answer = self._answered
         world.on_refusal = self._refused
@@ -73,6 +86,7 @@ class SinkLaws:
         self._world.note(f"!! {law}")
 
     def launched(self, attempt: SinkAttempt) -> None:
+        attempt.launched_at = self._hub.now()
         self._attempts[attempt.process] = attempt
         self._books[attempt.folder].versions.add(attempt.version)
 
@@ -99,6 +113,7 @@ class SinkLaws:
         groups = [group for group, _ in keys]
         attempt.calls += 1
         attempt.entries += len(entries)
+        attempt.idle_lists.clear()
         attempt.calls_began_at[self._hub.current_name] = now
         if len(set(groups)) < len(groups):
             self.violate(f"order: two rows of a group in one call: {keys}")
@@ -136,6 +151,16 @@ class SinkLaws:
         if first == now and recorded < attempt.known_look(self._hub.current_name):
             self.violate(f"once: {key} is sent, and the journal had it")
 
+    def _sent(self, entries: Sequence[Entry]) -> None:
+        """A call leaves its process: in time, however long it took to connect."""
+        attempt = self._current()
+        assert attempt is not None
+        since = attempt.lists[-1][1] if attempt.lists else min(attempt.tried_at[_key(entry)] for entry in entries)
+        late_s = self._hub.now() - since - TRIED_S - CONNECT_S
+        if late_s > 0:
+            self.violate(f"once: a call of {attempt.process.name} leaves it {late_s:.0f} s too late")
+        attempt.calls_began_at[self._hub.current_name] = self._hub.now()
+
     def _accepted(self, entry: Entry, is_new: bool) -> None:
         self._now += 1
         attempt = self._current()
@@ -158,6 +183,7 @@ class SinkLaws:
             self._audit_copy(attempt, key, book)
         if is_new:
             book.messages[key] = self._hub.now()
+        attempt.repeats += not is_new
         book.accepted.setdefault(key, []).append(attempt)
         book.numbers.setdefault(key, self._now)
         book.accepted_at.setdefault((key, id(attempt)), self._hub.now())
@@ -192,6 +218,9 @@ class SinkLaws:
         assert attempt is not None
         sent = {each["Id"] for each in answer["Successful"]}
         attempt.answered += len(sent)
+        for each in answer["Successful"]:
+            attempt.equal += each["MessageId"] in attempt.told_ids
+            attempt.told_ids.add(each["MessageId"])
         for entry in entries:
             if entry["Id"] in sent:
                 attempt.tried_at.pop(_key(entry), None)
@@ -203,6 +232,33 @@ class SinkLaws:
     def _refused(self, code: str) -> None:
         if code == "AccessDenied":
             self.doom()
+
+    def stepped(self) -> None:
+        """Whoever runs calls queue or journal, or is answered."""
+        attempt = self._current()
+        if attempt is not None:
+            attempt.asked += 1
+
+    def is_in_task(self) -> bool:
+        return self._current() is not None
+
+    def panicked(self, call: str, name: str) -> None:
+        """The native code of the task that runs panics, which ends the task, unless the call only tidies up."""
+        attempt = self._current()
+        assert attempt is not None
+        is_tidying = call == "drop" or (call == "put" and self.is_tidying(name))
+        if call == "drop" or (is_tidying and not _has_equal_rows(attempt)):
+            return
+        attempt.panicked = True  # it may end so
+        if not is_tidying:
+            self.doom()
+
+    def could_not_tidy(self, name: str) -> None:
+        """The put of the task that runs fails, and only tidies up."""
+        attempt = self._current()
+        assert attempt is not None
+        if not _has_equal_rows(attempt):  # else it may be the record of an equal row
+            attempt.tidying += [f"cannot write '{name}'", f"no answer about '{name}'"]
 
     def doom(self) -> None:
         """The task that runs has met what fails it at once."""
@@ -217,15 +273,26 @@ class SinkLaws:
             attempt.last_events[self._hub.current_name] = self._now
         if name.startswith("sent/"):
             recorded = self._books[name.rpartition("/")[0]].recorded
-            for at in range(0, len(data), 32):
-                recorded.setdefault(data[at : at + 32], self._now)
+            for digest in _digests(data):
+                recorded.setdefault(digest, self._now)
+            if attempt is not None:
+                attempt.recorded.update(_digests(data))
+
+    def is_tidying(self, name: str) -> bool:
+        """Return whether the put under way says only what its task has made durable before."""
+        attempt, data = self._current(), self._world.store.putting.get(name, b"")
+        return attempt is not None and len(data) > 0 and attempt.recorded.issuperset(_digests(data))
 
     def _listed(self, prefix: str) -> None:
         self._now += 1
-        attempt = self._current()
+        attempt, thread = self._current(), self._hub.current_name
         if attempt is not None and prefix == attempt.folder:
-            attempt.looks.append((self._now, self._hub.now()))
-            attempt.last_events[self._hub.current_name] = self._now
+            attempt.lists.append((self._now, self._hub.now()))
+            attempt.looks.append(attempt.lists[-2:][0])
+            attempt.last_events[thread] = self._now
+            attempt.idle_lists[thread] += 1
+            if attempt.idle_lists[thread] > MOST_LISTS * (1 + len(attempt.rows)):
+                self.violate(f"progress: {thread} only looks at what was sent")
 
     # At the end of a task, and of a micro-batch
 
@@ -242,6 +309,10 @@ class SinkLaws:
         rows, known = len(attempt.rows), len(attempt.rows) - attempt.answered
         if (attempt.sent.rows, attempt.sent.known) != (rows, known):
             self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known")
+        if attempt.sent.equal < attempt.equal:
+            self.violate(f"end: {name} tells of {attempt.sent}, and {attempt.equal} rows were no messages of their own")
+        if self.is_calm and attempt.sent.equal > attempt.repeats:
+            self.violate(f"end: {name} tells of {attempt.sent}, and only {attempt.repeats} rows were equal to others")
         lost = [row.key for row in attempt.rows if row.key not in book.accepted]
         if lost:
             self.violate(f"no loss: {name} ends well, and {lost} are not sent")
@@ -252,8 +323,10 @@ class SinkLaws:
         if self.is_calm:
             self._audit_cost(attempt, book)
 
-    def _audit_error(self, attempt: SinkAttempt, error: Exception) -> None:
+    def _audit_error(self, attempt: SinkAttempt, error: BaseException) -> None:
         name, text = attempt.process.name, str(error)
+        if isinstance(error, Panic) and attempt.panicked:
+            return
         if not isinstance(error, SqsFifoError):
             self.violate(f"spoken errors: {name} ended with {type(error).__name__}: {error}")
             return
@@ -266,11 +339,24 @@ class SinkLaws:
             if refused is None or int(refused[1].replace(",", "")) not in flawed:
                 self.violate(f"spoken errors: rows {flawed} are flawed, and {name} says: {text}")
         elif isinstance(error, BatchForgottenError):
-            assert attempt.place.batch is not None
-            if attempt.place.batch > self._newest - self.kept_batches:
+            if attempt.place.batch is None:
+                is_early = self._hub.now() - attempt.draft.began_ms / 1000 < REMEMBERED_WRITE_S
+            else:
+                is_early = attempt.place.batch > self._newest - self.kept_batches
+            if is_early:
                 self.violate(f"bounded: forgotten too early: {text}")
+        elif isinstance(error, (TransientQueueError, JournalUnavailableError)):
+            self._audit_passing(attempt, text)
         if self.is_calm:
             self.violate(f"spoken errors: nothing happened, and {name} ended with {type(error).__name__}: {error}")
+
+    def _audit_passing(self, attempt: SinkAttempt, text: str) -> None:
+        """What may pass is tried by each attempt, and what only tidies up fails none."""
+        name = attempt.process.name
+        if not attempt.asked and not self._stood_still(attempt.process, attempt.launched_at):
+            self.violate(f"progress: {name} fails without a call: {text}")
+        if text.startswith("cannot drop 'sent/") or any(text.startswith(f"{each} ") for each in attempt.tidying):
+            self.violate(f"cost: {name} fails, and could only not tidy up: {text}")
 
     def _audit_cost(self, attempt: SinkAttempt, book: _Book) -> None:
         """Nothing is sent again, in no more calls than the longest group needs, for each ten groups."""
@@ -292,7 +378,7 @@ class SinkLaws:
             if lost:
                 self.violate(f"no loss: batch {batch} is committed, and {lost} are not sent")
             if self.is_calm and self._has_journal and attempt.rows:
-                names = self._world.store.under(f"{attempt.folder}/{attempt.plan.run}-{attempt.place.partition:05d}-")
+                names = self._world.store.under(f"{attempt.folder}/{attempt.draft.run}-{attempt.place.partition:05d}-")
                 if not 1 <= len(names) <= 1 + attempt.calls // self.merge_at:
                     self.violate(f"bounded: {attempt.process.name} has left {names}")
         self._newest = max(self._newest, batch)
@@ -307,12 +393,20 @@ class SinkLaws:
         if left:
             self.violate(f"bounded: left of what is forgotten: {left}")
         marks = self._world.store.under("over/")
-        if len(marks) > 1:
-            self.violate(f"bounded: more than one mark is left: {marks}")
+        if len(marks) > 2:
+            self.violate(f"bounded: more than two marks are left: {marks}")
+
+
+def _has_equal_rows(attempt: SinkAttempt) -> bool:
+    return len({row.key for row in attempt.rows}) < len(attempt.rows)
 
 
 def _key(entry: Entry) -> Key:
     return entry["MessageGroupId"], entry.get("MessageDeduplicationId", entry["MessageBody"])
+
+
+def _digests(data: bytes) -> list[bytes]:
+    return [data[at : at + 32] for at in range(0, len(data), 32)]
 
 
 def _bytes(entry: Entry) -> int:

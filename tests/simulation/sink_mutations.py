@@ -114,38 +114,36 @@ SINK_MUTATIONS = (
         "sink_queue",
         "                    fault = fault or RefusedRow(row.row, f\"SQS refuses it ({code})\")\n",
         "                    pending.remove(row)\n"
-        "                    confirm([Confirmed(row, None)])\n"
+        "                    confirm([Confirmed(row, None, None)])\n"
         "                    continue\n",
     ),
     Mutation(
         "start without the record",
         "sent_record",
-        "                if not all(self._read(name) for name in _objects(self._store, self._folder)):\n",
-        "                if not all(True for name in _objects(self._store, self._folder)):\n",
+        "            are_there = [self._read(name) for",
+        "            are_there = [True for",
     ),
     Mutation(
         "count the time to try from no look",
         "sent_record",
-        "            return self._looked_at\n",
-        "            return self._clock.monotonic()\n",
+        "                if self._looked_at is not None and self._age(self._looked_at) <= LOOK_AGAIN_S:\n"
+        "                    return self._looked_at\n",
+        "                if self._looked_at is not None and self._age(self._looked_at) <= LOOK_AGAIN_S:\n"
+        "                    return self._clock.monotonic()\n",
     ),
     Mutation(
         "look at the record only once",
         "sent_record",
-        "            while self._looked_at is None or self._clock.monotonic() - self._looked_at > LOOK_AGAIN_S:\n",
-        "            while self._looked_at is None:\n",
+        "                if self._looked_at is not None and self._age(self._looked_at) <= LOOK_AGAIN_S:\n"
+        "                    return self._looked_at\n",
+        "                if self._looked_at is not None:\n"
+        "                    return self._looked_at\n",
     ),
     Mutation(
         "read only one's own record",
         "sent_record",
         "        is_of_others = run_and_partition.startswith(f\"{self._run}-\") and run_and_partition != self._place\n",
         "        is_of_others = run_and_partition != self._place\n",
-    ),
-    Mutation(
-        "take an object that is gone for read",
-        "sent_record",
-        "        if data is None:\n            return False\n",
-        "        if data is None:\n            return True\n",
     ),
     Mutation(
         "go on though the record was not written",
@@ -163,21 +161,25 @@ SINK_MUTATIONS = (
     Mutation(
         "leave the parts of a record",
         "sent_record",
-        "        self._store.delete([name for name, _ in self._parts if name != whole])\n",
+        "            self._store.delete([name for name, _ in parts if name != whole])\n",
         "",
     ),
     Mutation(
         "drop the parts of a record before the whole is put",
         "sent_record",
-        "        whole = self._put(b\"\".join(",
-        "        self._store.delete([name for name, _ in self._parts])\n        whole = self._put(b\"\".join(",
+        "            whole = self._put(b\"\".join(",
+        "            self._store.delete([name for name, _ in parts])\n"
+        "            whole = self._put(b\"\".join(",
     ),
     Mutation(
         "ask what is forgotten before the record is read",
         "sent_record",
-        "                if not all(self._read(name) for name in _objects(self._store, self._folder)):\n",
-        "                self._require_remembered()\n                self._require_remembered = lambda: None\n"
-        "                if not all(self._read(name) for name in _objects(self._store, self._folder)):\n",
+        "        for _ in range(2):\n"
+        "            are_there =",
+        "        self._require_remembered()\n"
+        "        self._require_remembered = lambda: None\n"
+        "        for _ in range(2):\n"
+        "            are_there =",
     ),
     Mutation(
         "forget before the mark is put",
@@ -189,26 +191,32 @@ SINK_MUTATIONS = (
     Mutation(
         "forget the micro-batch of now",
         "sent_record",
-        "    over = batch - KEPT_BATCHES\n",
-        "    over = batch\n",
+        "    _forget(store, query, batch - KEPT_BATCHES,",
+        "    _forget(store, query, batch,",
     ),
     Mutation(
-        "forget without a mark",
+        "forget micro-batches without a mark",
         "sent_record",
-        "        if int(self._batch) <= over:\n",
-        "        if False:\n",
+        "        if int(self._batch.partition(\"-\")[0]) > over:\n",
+        "        if self._query is not None or int(self._batch.partition(\"-\")[0]) > over:\n",
+    ),
+    Mutation(
+        "forget batch writes without a mark",
+        "sent_record",
+        "        if int(self._batch.partition(\"-\")[0]) > over:\n",
+        "        if self._query is None or int(self._batch.partition(\"-\")[0]) > over:\n",
     ),
     Mutation(
         "never forget",
         "sent_record",
-        "if _number(name) <= over])\n    store.delete(marks)",
-        "if False])\n    store.delete(marks)",
+        "if _number(name) <= over])\n",
+        "if False])\n",
     ),
     Mutation(
         "forget all batch writes at once",
         "sent_record",
-        "    since_ms = int(now * 1000) - KEPT_MS\n",
-        "    since_ms = int(now * 1000) + KEPT_MS\n",
+        "int(now * 1000) - KEPT_MS - 1",
+        "int(now * 1000) + KEPT_MS",
     ),
     Mutation(
         "record rows by their number",
@@ -245,5 +253,73 @@ SINK_MUTATIONS = (
         "sink",
         "        sent = f\"{sender.sent:,} rows",
         "        sent = f\"0 rows",
+    ),
+    Mutation(
+        "tell the caller only of ordinary errors",
+        "sender",
+        "        except BaseException as error:",
+        "        except Exception as error:",
+    ),
+    Mutation(
+        "tell who waits for a put only of ordinary errors",
+        "sent_record",
+        "            except BaseException as error:",
+        "            except Exception as error:",
+    ),
+    Mutation(
+        "let tasks raise what the driver met",
+        "sink",
+        "        return dataclasses.replace(given, failure=str(error))\n"
+        "    except SqsFifoError as error:\n",
+        "        return error\n"
+        "    except SqsFifoError as error:\n",
+    ),
+    Mutation(
+        "make each attempt a run of its own",
+        "sink",
+        "        run=given.run,\n",
+        "        run=uuid.uuid4().hex,\n",
+    ),
+    Mutation(
+        "fail a write that cannot tidy up",
+        "sink",
+        "    except BaseException as error:  # all rows are sent",
+        "    except ZeroDivisionError as error:  # all rows are sent",
+    ),
+    Mutation(
+        "fail a task that cannot tidy up",
+        "sent_record",
+        "        except BaseException as error:  # the rows are recorded",
+        "        except ZeroDivisionError as error:  # the rows are recorded",
+    ),
+    Mutation(
+        "fail a task whose tidying panics",
+        "sent_record",
+        "        except BaseException as error:  # the rows are recorded",
+        "        except Exception as error:  # the rows are recorded",
+    ),
+    Mutation(
+        "look again until a look is quick",
+        "sent_record",
+        "            for _ in range(_MOST_LOOKS):\n",
+        "            while (is_second := False) is False:\n",
+    ),
+    Mutation(
+        "list what was sent only once",
+        "sent_record",
+        "        for _ in range(2):\n",
+        "        for _ in range(1):\n",
+    ),
+    Mutation(
+        "count only equal rows of one group",
+        "sender",
+        "        is_equal = message_id in self._told or message_id in self._told_before\n",
+        "        is_equal = False\n",
+    ),
+    Mutation(
+        "send however long it took to connect",
+        "sink_queue",
+        "self._call_once(deadline + CONNECT_TIMEOUT_S, entries)",
+        "self._call_once(deadline + 1_000, entries)",
     ),
 )  # fmt: skip

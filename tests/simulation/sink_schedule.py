@@ -19,12 +19,13 @@ from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
 from tests.simulation.sink_rows import Traffic
-from tests.simulation.sink_tasks import MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
-from tests.simulation.sink_world import SinkWorld
+from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
+from tests.simulation.sink_world import Panic, SinkWorld
 from tests.simulation.spark import ConcurrentUpdateError
 from tests.simulation.tasks import TaskFailedError
 
 CALLS_TAKE_S = (1, 5, 12)
+CONNECTS_TAKE_S = (6, 30, 110, 250)
 STALLS_S = (1, 5, 31, 70, 130, 200, 400)
 GAPS_S = (5, 31, 200, 290, 310, 400, 3_600, 8 * 86_400)
 """How long a query is down."""
@@ -32,7 +33,9 @@ MOST_TASKS = 4
 """Beyond which no copy is started."""
 OUTAGES_S = (10, 60, 150, 200)
 MOST_OUTAGES = 2
-FAULTS = ("refused", "throttled", "lost", "denied", "entry", "unsaid", "slow", *STORE_FAULTS)
+LISTS_TAKE_S = (8, 12, 20, 36)
+"""How long each list takes where lists are slow."""
+FAULTS = ("refused", "throttled", "lost", "denied", "entry", "unsaid", "slow", "slow connect", "panic", *STORE_FAULTS)
 CHAOS = {"copy of a task": 4, "kill a task": 3, "kill the query": 2, "stall": 3, "jump": 1, "outage": 2, "rival": 1}
 HARMLESS = frozenset({"slow", "slow store"})
 
@@ -67,6 +70,8 @@ class SinkSchedule:
         self._run: Thread | None = None
         self._outage = ("", 0.0)
         self._outages = 0
+        self._lists_take_s = rng.choice(LISTS_TAKE_S) if not self.is_calm and rng.random() < 0.05 else 0
+        self._lists_in_pieces = rng.random() < 0.3
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
@@ -92,14 +97,20 @@ class SinkSchedule:
             attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
         world = SinkWorld(self.seed, self.hub, attributes, has_journal=self.has_journal)
         world.actor = lambda: self.hub.current_name
-        world.on_step = lambda event: self.hub.step()
+        world.on_step = self._take_step
         world.fault = self._fault
         world.failing_entries = lambda action: frozenset(i for i in range(10) if self._happens("entry"))
+        world.connect = self._connect
         world.unsaid = lambda: self._happens("unsaid")
         world.refuses_whole_calls = lambda: rng.random() < 0.5
         world.store.lies_about = self._lie
         world.store.fails = self._fails
+        world.store.is_in_pieces = lambda: self._lists_in_pieces and rng.random() < 0.5
         return world
+
+    def _take_step(self, event: str) -> None:
+        self.laws.stepped()
+        self.hub.step()
 
     # The faults of calls
 
@@ -111,6 +122,11 @@ class SinkSchedule:
         """Maybe let the thread wait for its call, no longer than a client does."""
         if self._happens(kind, 9 if self.is_calm else 3):
             self.hub.sleep(self.rng.choice(CALLS_TAKE_S))
+
+    def _connect(self) -> None:
+        if self._happens("slow connect"):
+            self.laws.stepped()
+            self.hub.sleep(self.rng.choice(CONNECTS_TAKE_S))
 
     def _fault(self, action: str) -> str:
         self._slows("slow")
@@ -125,17 +141,31 @@ class SinkSchedule:
         self._slows("slow store")
         if name.startswith("check/"):
             return ""
+        self._panics(0.5, "put", name)
         lie = next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind, 0.4)), "")
         if lie in ("refuse", "raise"):
-            self.laws.doom()
+            if self.laws.is_tidying(name):
+                self.laws.could_not_tidy(name)
+            else:
+                self.laws.doom()
         return lie
 
     def _fails(self, call: str) -> bool:
         self._slows("slow store")
-        fails = self._happens("fails", 0.2)
-        if fails:
+        if call == "list" and self._lists_take_s:
+            self.hub.sleep(self._lists_take_s)
+        self._panics(0.1, call)
+        fails = self._happens("fails", 1 if call == "drop" else 0.2)
+        if fails and call != "drop":
             self.laws.doom()
         return fails
+
+    def _panics(self, factor: float, call: str, name: str = "") -> None:
+        """Maybe let the store's native code panic, in a task."""
+        if self.laws.is_in_task() and self._happens("panic", factor):
+            self.laws.panicked(call, name)
+            self.world.note("the store panics")
+            raise Panic
 
     # What happens around
 
@@ -231,14 +261,14 @@ class SinkSchedule:
 
     def again(self, attempt: SinkAttempt) -> SinkAttempt:
         """Return another attempt at the same task."""
-        return SinkAttempt(attempt.plan, attempt.place, attempt.rows, attempt.version)
+        return SinkAttempt(attempt.draft, attempt.plan, attempt.place, attempt.rows, attempt.version)
 
     def end_copies(self, winner: SinkAttempt) -> None:
         """Spark kills the other attempts of a task that has succeeded; that may take its time."""
-        task = winner.plan, winner.place
+        task = winner.draft, winner.place
         for process in self._processes("task"):
             attempt = self._attempts[process]
-            is_copy = attempt is not winner and (attempt.plan, attempt.place) == task
+            is_copy = attempt is not winner and (attempt.draft, attempt.place) == task
             if is_copy and not attempt.is_over and self.rng.random() < 0.5:
                 self._kill(process)
 
@@ -289,7 +319,7 @@ class SinkSchedule:
                 self._end_run(self._run.process)
             self._between()
         self.world.note("-- the faults are over")
-        self.climate, self._outage = CLEAR, ("", 0.0)
+        self.climate, self._outage, self._lists_take_s = CLEAR, ("", 0.0), 0
         self.traffic.calm_down()
         self._correct_rows()
         self._finish()
@@ -317,11 +347,7 @@ class SinkSchedule:
                     micro_batch.version += 1
 
     def _let_pass(self, seconds: float) -> None:
-        """Leftovers of tasks go on meanwhile; those of a batch write do not outlive a week, and have no copies then."""
-        if self.is_batch_write and seconds > 86_400:
-            self._recent.clear()
-            for task in self._processes("task"):
-                self._kill(task)
+        """Leftovers of tasks go on meanwhile."""
         timer = self.hub.spawn(Process("time"), lambda: self.hub.sleep(seconds))
         self.hub.run(lambda: timer.is_done or bool(self.laws.violations))
 
@@ -339,7 +365,7 @@ class SinkSchedule:
         self.hub.run(lambda: bool(self.laws.violations) or not self._processes("task") + self._processes("query"))
         if self.laws.violations:
             return
-        forgotten = [int(name.rpartition("/")[2]) for name in self.world.store.under("over/")]
+        forgotten = [int(name.rpartition("/")[2]) for name in self.world.store.under(f"over/{QUERY}/")]
         checkpoint.committed = max(checkpoint.committed, *(over + 1 for over in forgotten), 0)
         until = max(checkpoint.committed, len(checkpoint.planned)) + 1
         if kept < 100:

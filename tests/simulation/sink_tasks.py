@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sqs_fifo_spark.sink import Place, Sent, SinkPlan, finish_write, prepare, send_partition
+from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.sink import Draft, Place, Sent, SinkPlan, draft, finish_write, plan_for_tasks, send_partition
 from sqs_fifo_spark.sink_queue import SinkQueue
-from tests.simulation.hub import Process
+from tests.simulation.hub import Crash, Hub, Process
 from tests.simulation.sink_rows import Key, Partition, SinkRow
 from tests.simulation.spark import ConcurrentUpdateError
 from tests.simulation.tasks import MAX_FAILURES, TaskFailedError
@@ -49,7 +50,10 @@ class SinkCheckpoint:
 class SinkAttempt:
     """One attempt of a task, in a process of its own, and what its history tells of it."""
 
-    def __init__(self, plan: SinkPlan, place: Place, rows: Partition, version: int) -> None:
+    def __init__(
+        self, draft: Draft, plan: SinkPlan | Draft | SqsFifoError, place: Place, rows: Partition, version: int
+    ) -> None:
+        self.draft = draft
         self.plan = plan
         self.place = place
         self.rows = rows
@@ -57,11 +61,23 @@ class SinkAttempt:
         self.process: Process
         self.is_over = False
         self.sent: Sent | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         # What is seen from outside
         self.digests: dict[Key, bytes] = {}
+        self.lists: list[tuple[int, float]] = []
+        """When it began to list what was sent: as numbers of the history, and as times."""
         self.looks: list[tuple[int, float]] = []
-        """When it listed what was sent: as numbers of the history, and as times."""
+        """For each list, when the one before it began: it takes two to miss nothing that was merged meanwhile."""
+        self.idle_lists: Counter[str] = Counter()
+        """How often each thread has listed since it last sent something."""
+        self.recorded: set[bytes] = set()
+        """What it has made durable."""
+        self.launched_at = 0.0
+        self.asked = 0
+        """How many calls it has made, to queue and journal."""
+        self.panicked = False
+        self.tidying: list[str] = []
+        """How errors begin that only say that it could not tidy up."""
         self.last_events: dict[str, int] = {}
         """The number of the last event of each thread."""
         self.parts = 0
@@ -76,6 +92,12 @@ class SinkAttempt:
         self.entries = 0
         self.answered = 0
         """Rows that it was told are sent."""
+        self.told_ids: set[str] = set()
+        """Ids of messages that it was told."""
+        self.equal = 0
+        """How often it was told an id again, for another row."""
+        self.repeats = 0
+        """How often the queue took a row for one that it had."""
         self.doomed_at: float | None = None
         """When it met what fails a task at once."""
 
@@ -88,23 +110,26 @@ class SinkAttempt:
     def folder(self) -> str:
         """Where the journal has what was sent."""
         if self.place.query is None:
-            return f"sent/batch-writes/{self.plan.began_ms}-{self.plan.run}"
+            return f"sent/batch-writes/{self.draft.began_ms}-{self.draft.run}"
         return f"sent/{self.place.query}/{self.place.batch:020d}"
 
     def run(self, schedule: SinkSchedule) -> None:
         """Do what Spark's worker does."""
         world, hub = schedule.world, schedule.hub
-        plan: SinkPlan = pickle.loads(pickle.dumps(self.plan))
         try:
-            self.sent = send_partition(
-                plan,
+            sent = send_partition(
+                pickle.loads(pickle.dumps(self.plan)),
                 schedule.traffic.arrow(self.rows),
                 self.place,
-                queue=SinkQueue(plan.options, hub),
+                queue=SinkQueue(self.draft.options, hub),
                 store=world.store if schedule.has_journal else None,
                 clock=hub,
             )
-        except Exception as error:
+            _require_alive(hub)
+            self.sent = sent
+        except Crash:
+            raise
+        except BaseException as error:
             self.error = error
         self.is_over = True
         schedule.laws.ended(self, [thread.name for thread in hub.threads_of(self.process)[1:]])
@@ -140,17 +165,23 @@ class SinkRun:
         world, hub = schedule.world, schedule.hub
         store = world.store if schedule.has_journal else None
         queue = SinkQueue(world.sink_options, hub)
-        plan = prepare(world.sink_options, by_column=schedule.by_column, queue=queue, store=store, clock=hub)
+        given = draft(world.sink_options, by_column=schedule.by_column, clock=hub)
+        plan = plan_for_tasks(given, queue=queue, store=store)
         partitions = schedule.traffic.partitioned(rows)
         query = None if schedule.is_batch_write else QUERY
         attempts = [
-            SinkAttempt(plan, Place(index, query, None if query is None else batch), partition, version)
+            SinkAttempt(given, plan, Place(index, query, None if query is None else batch), partition, version)
             for index, partition in enumerate(partitions)
         ]
         sent = self._run_tasks(attempts)
         world.step(f"-- the tasks of batch {batch} are done")
         schedule.laws.committing(attempts, batch)
-        finish_write(store, sent, hub)
+        try:
+            finish_write(lambda: store, sent, hub)
+            _require_alive(hub)
+        except Exception as error:
+            schedule.laws.violate(f"cost: all rows of batch {batch} are sent, and its write fails: {error}")
+            raise
 
     def _run_tasks(self, attempts: list[SinkAttempt]) -> list[Sent]:
         """Run tasks in slots, each again until it succeeds; a copy may be the one that does."""
@@ -176,6 +207,12 @@ class SinkRun:
                     raise TaskFailedError(f"partition {index}: {attempt.error or 'killed'}")
                 pending.append(schedule.again(attempt))
         return [done[index] for index in sorted(done)]
+
+
+def _require_alive(hub: Hub) -> None:
+    """End here who is killed where a panic would be survived."""
+    if not hub.current_process.is_alive:
+        raise Crash
 
 
 def _has_ended(attempt: SinkAttempt) -> bool:

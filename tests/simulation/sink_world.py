@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from sqs_fifo_spark import aws
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.options import parse_sink_options
 from tests.simulation.world import MemoryStore, World
 
 Entry = Mapping[str, Any]
+
+
+class Panic(BaseException):
+    """What native code raises that panics. It is no Exception."""
 
 
 class _Objects(dict[str, bytes]):
@@ -31,16 +37,30 @@ class _Objects(dict[str, bytes]):
 class SinkStore(MemoryStore):
     """A store that tells what it was asked, when it took effect."""
 
-    def __init__(self, step: Callable[[str], None]) -> None:
-        super().__init__(step)
+    def __init__(self, step: Callable[[str], None], clock: ManualClock) -> None:
+        super().__init__(step, clock)
         self.on_put: Callable[[str, bytes], None] = lambda name, data: None
         self.on_list: Callable[[str], None] = lambda prefix: None
+        """Told of each list when it begins: what is there by then, and stays, is shown."""
+        self.is_in_pieces: Callable[[], bool] = lambda: False
+        """Whether a list reads one half of the names now, and the other a moment later, as large directories do."""
+        self.putting: dict[str, bytes] = {}
+        """What the puts under way are to make durable, by name."""
         self.objects = _Objects(lambda name, data: self.on_put(name, data))
 
     def list(self, prefix: str) -> list[str]:
-        names = super().list(prefix)
+        self._before("list", prefix)
         self.on_list(prefix)
-        return names
+        halves: list[list[str]] = []
+        for half in (0, 1):
+            if half and self.is_in_pieces():
+                self._step(f"within list {prefix}")
+            halves.append([name for name in self.under(f"{prefix}/") if zlib.crc32(name.encode()) % 2 == half])
+        return sorted(halves[0] + halves[1])
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        self.putting[name] = data
+        return super().put_if_absent(name, data)
 
 
 class SinkWorld(World):
@@ -50,12 +70,16 @@ class SinkWorld(World):
         super().__init__(seed, clock=clock, attributes=attributes)
         given = {"queueUrl": self.url, **({"journalLocation": "/journal"} if has_journal else {})}
         self.sink_options = parse_sink_options(given)
-        self.store: SinkStore = SinkStore(self.step)
+        self.store: SinkStore = SinkStore(self.step, clock)
         self.unsaid: Callable[[], bool] = lambda: False
         """Whether an answer leaves out what it should say of an entry."""
         self.refuses_whole_calls: Callable[[], bool] = lambda: False
         """Whether SQS refuses the call for a poisonous entry, rather than the entry."""
         self.on_call: Callable[[Sequence[Entry]], None] = lambda entries: None
+        self.connect: Callable[[], None] = lambda: None
+        """Find and reach SQS, which may take its time."""
+        self.on_bytes: Callable[[Sequence[Entry]], None] = lambda entries: None
+        """Told when a call leaves its process."""
         self.on_accepted: Callable[[Entry, bool], None] = lambda entry, is_new: None
         """Told of each entry that the queue takes, and whether it is a message that it did not have."""
         self.on_answer: Callable[[Sequence[Entry], Mapping[str, Any]], None] = lambda entries, answer: None
@@ -67,6 +91,9 @@ class SinkWorld(World):
         if action != "SendMessageBatch":
             return super().call_sqs(action, request)
         self.on_call(request["Entries"])
+        self.connect()
+        aws.require_in_time()
+        self.on_bytes(request["Entries"])
         try:
             answer = super().call_sqs(action, request)
         except ClientError as error:

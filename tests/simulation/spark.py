@@ -20,9 +20,10 @@ class ConcurrentUpdateError(Exception):
 class Query:
     """One run of a streaming query, from what the checkpoint says.
 
-    `tells_start` is Spark 4.2 and later; before, `latestOffset` has no arguments and a restart asks for
-    `partitions(x, x)`. `reads` says which partitions of a batch are read; None means that not even the plan is
-    asked for.
+    `tells_start` is Spark 4.2 and later; before, `latestOffset` has no arguments and a restart asks for `partitions(x,
+    x)`. `is_wrapped` is AvailableNow there with Spark's wrapper around the source: it asks for the latest offset before
+    anything else, and only then. `reads` says which partitions of a batch are read; None means that not even the plan
+    is asked for.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Query:
         checkpoint: Checkpoint | None = None,
         tells_start: bool = True,
         available_now: bool = False,
+        is_wrapped: bool = False,
         reads: Callable[[int, int], range | None] = lambda batch, count: range(count),
     ) -> None:
         self.world = world
@@ -41,17 +43,22 @@ class Query:
             queue=Queue(world.options, world.clock),
             store=lambda: world.store,
             clock=world.clock,
+            pool=world.pool,
         )
         # Spark looks at the logs when it starts, and goes on from there by itself.
         self.offsets = list(self.checkpoint.offsets)
         self._tells_start = tells_start
         self._reads = reads
         self._initial: Offset | None = None
+        self._is_wrapped = is_wrapped
+        self._fetched: Offset | None = None
         if available_now:
             self.driver.prepare_available_now()
 
     def resume(self) -> Query:
         """Do what Spark does first: run the last batch again, if it was not committed."""
+        if self._is_wrapped:
+            self._fetched = self.driver.latest_offset(None)
         if self.offsets and not self._tells_start:
             assert self.driver.plan(self.offsets[-1], self.offsets[-1]) == []
         if self.offsets and len(self.offsets) - 1 not in self.checkpoint.committed:
@@ -72,6 +79,10 @@ class Query:
         return True
 
     def latest_offset(self, start: Offset) -> Offset:
+        if self._fetched is not None:
+            if self._fetched not in self.offsets:  # it asks once more, and must be told the same
+                assert self.driver.latest_offset(None) == self._fetched
+            return self._fetched
         if self._tells_start:
             return self.driver.latest_offset(start, self.world.options.max_messages_per_trigger)
         return self.driver.latest_offset(None)

@@ -10,6 +10,7 @@ from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.partition import PartitionPlan
 from tests.simulation.climate import PAUSES_S
 from tests.simulation.hub import Thread
+from tests.simulation.laws import Offered
 from tests.simulation.spark import Query
 from tests.simulation.world import Checkpoint, Row
 
@@ -40,12 +41,26 @@ class SimulatedQuery(Query):
     def __init__(self, schedule: Schedule, checkpoint: Checkpoint, **arguments: Any) -> None:
         super().__init__(schedule.world, checkpoint=checkpoint, **arguments)
         self._schedule = schedule
+        self.offered: Offered | None = None
+        """What the queue had to give when the last micro-batch with tasks began."""
+
+    def rows(self, batch: int) -> list[list[Row]]:
+        """Return what a batch has put into the sink, by partition."""
+        return list(self.checkpoint.sink.get(batch, {}).values())
+
+    def log(self, end: Offset) -> None:
+        last = self.offsets[-1].epoch if self.offsets else 0
+        super().log(end)
+        if end.epoch <= last:
+            self._schedule.laws.violate(f"progress: the offset log goes from epoch {last} to {end.epoch}")
 
     def read_all(self, plans: list[PartitionPlan]) -> Mapping[int, list[Row]]:
         schedule = self._schedule
         rng = schedule.rng
         if rng.random() < 0.1 and plans and plans != self.plans(len(self.offsets) - 1)[: len(plans)]:
             schedule.laws.violate("one content: the same batch is planned in another way")
+        if plans:
+            self.offered = schedule.laws.offers()
         rows: dict[int, list[Row]] = {}
         for _ in range(rng.choice((1, 1, 1, 2))):
             rows = self._run_tasks(plans, slots=rng.randint(1, 3))

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.driver import Mapper
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal import Journal
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.store import put_until_seen
 
 VISIBILITY_S = 30
 LAPSE_S = VISIBILITY_S + 1
@@ -66,10 +68,12 @@ class MemoryStore:
 
     location = "memory"
 
-    def __init__(self, step: Callable[[str], None]) -> None:
+    def __init__(self, step: Callable[[str], None], clock: ManualClock) -> None:
         self.objects: dict[str, bytes] = {}
+        self._clock = clock
         self.lies_about: Callable[[str], str] = lambda name: ""
-        """What becomes of a put: "refuse" fails before its effect, "raise" after it, "deny" says it was there."""
+        """What becomes of a put: "refuse" fails before its effect, "raise" after it, "deny" says it was there, and
+        "conflict" says so though nothing is there and nothing was put."""
         self.fails: Callable[[str], bool] = lambda call: False
         """Whether any other call fails."""
         self._step = step
@@ -88,10 +92,22 @@ class MemoryStore:
         return sorted(name for name in self.objects if name.startswith(f"{prefix}/"))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
+        return put_until_seen(
+            lambda: self._create(name, data),
+            lambda: name in self.objects,
+            clock=self._clock,
+            name=name,
+            location=self.location,
+        )
+
+    def _create(self, name: str, data: bytes) -> bool:
         self._step(f"before put {name}")
         lie = self.lies_about(name)
         if lie == "refuse":
             raise JournalUnavailableError(f"cannot write '{name}'")
+        if lie == "conflict":
+            self._step(f"conflict about {name}")
+            return False
         is_new = self.objects.setdefault(name, data) is data
         self._step(f"after put {name}{'' if is_new else ': taken'}")
         if lie == "raise":
@@ -131,10 +147,13 @@ class World:
         seed: int = 0,
         clock: ManualClock | None = None,
         attributes: dict[str, str] | None = None,
+        *,
+        any_order: bool = False,
         **options: str,
     ) -> None:
+        """`any_order` lets the queue hand out groups in any order, rather than those first that became free first."""
         self.clock = clock or ManualClock()
-        self.model = FifoModel(self.clock, random.Random(seed))
+        self.model = FifoModel(self.clock, random.Random(seed), any_order=any_order)
         self.url = self.create_queue("q.fifo", **(attributes or {}))
         self.options = parse_source_options(
             {
@@ -145,7 +164,7 @@ class World:
                 **options,
             }
         )
-        self.store = MemoryStore(self.step)
+        self.store = MemoryStore(self.step, self.clock)
         self.client = SqsClient(self)
         self.trace: list[tuple[float, str, str]] = []
         self.events: list[Any] = []
@@ -158,6 +177,10 @@ class World:
         answer is."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
+        self.short_answers = 0
+        """How many receives were given less than there was."""
+        self.pool: Callable[[str, int], Mapper] = lambda name, threads: map
+        """How a driver makes its pools of threads."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
         """Told of each handle with which a delete was refused."""
         self.poll: Callable[[float], None] = self.clock.advance
@@ -216,12 +239,14 @@ class World:
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         self.is_ours = True
+        share = self.receive_share() if action == "ReceiveMessage" else 1.0
+        self.short_answers += share < 1
         try:
             return self.model.call(
                 action,
                 request,
                 failing_entries=self.failing_entries(action) if action.endswith("Batch") else frozenset(),
-                receive_share=self.receive_share() if action == "ReceiveMessage" else 1.0,
+                receive_share=share,
             )
         finally:
             self.is_ours = False
@@ -259,6 +284,24 @@ class World:
         """How many messages are visible, and how many in flight."""
         shown = self.model.call("GetQueueAttributes", {"QueueUrl": self.url, "AttributeNames": ["All"]})["Attributes"]
         return int(shown["ApproximateNumberOfMessages"]), int(shown["ApproximateNumberOfMessagesNotVisible"])
+
+    def present(self) -> set[str]:
+        """Return the ids of all messages of the queue."""
+        queue = self.model._queues[self.url.rpartition("/")[2]]
+        queue.advance(self.clock.now())
+        return {message.message_id for message in queue._store._by_sequence.values()}
+
+    def free(self) -> set[str]:
+        """Return the ids of the messages that a receive may be given now."""
+        now, found = self.clock.now(), set[str]()
+        queue = self.model._queues[self.url.rpartition("/")[2]]
+        queue.advance(now)
+        for group in queue._store._groups.values():
+            message = group.first
+            while message is not None and message.hidden_until is None:
+                found.add(message.message_id)
+                message = message.group_next
+        return found
 
     # What was written
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, Rig, assert_each_once, failure
+from tests.spark.support import LONG_S, Rig, assert_each_once, failure, running
 
 
 def _own_line(text: str) -> str:
@@ -92,6 +92,17 @@ def test_a_second_query_on_one_journal_fences_the_first(rig: Rig) -> None:
             sent |= rig.send(50, groups=10)
             rig.drain(new)
     assert_each_once(old_rows + new_rows, sent)
+
+
+def test_asynchronous_progress_tracking_is_refused(rig: Rig) -> None:
+    """It commits late and skips epochs: the query stops with its second micro-batch, and nothing is deleted."""
+    rig.send(30)
+    writer = rig.source().writeStream.format("noop").option("checkpointLocation", str(rig.home / "async"))
+    writer = writer.option("asyncProgressTrackingEnabled", "true")
+    with running(writer.start()) as query:
+        line = _own_line(failure(query))
+    assert re.fullmatch(r"OptionError: Spark plans epoch 2 .+ 'asyncProgressTrackingEnabled'\. .+", line)
+    assert sum(rig.depth()) == 30
 
 
 def test_a_journal_of_another_queue_is_refused(rig: Rig) -> None:

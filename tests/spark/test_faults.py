@@ -135,9 +135,13 @@ def test_copies_of_what_the_sink_had_before_the_driver_died_are_deleted_and_not_
         return {message_id for message_id in in_sink if counts[message_id] > 1}
 
     wait_until(lambda: rig.depth()[1] == 0, LONG_S, "all that the dead driver held has lapsed")
-    taken = rig.call("ReceiveMessage", QueueUrl=rig.url, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"]
-    assert {each["MessageId"] for each in taken} <= in_sink
-    assert copies()
+
+    def take() -> set[str]:
+        # What it gives back goes behind the groups that are free already, so it gets to all of them.
+        rig.call("ReceiveMessage", QueueUrl=rig.url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+        return copies()
+
+    wait_until(take, LONG_S, "somebody else receives a copy")
     with rig.to_function(rig.source(**options), write_again(rig)) as query:
         rig.drain(query, timeout_s=DEADLINE_S)
         # What the last commits deleted leaves the ledger with one more.
@@ -265,11 +269,6 @@ def test_a_row_that_makes_every_micro_batch_fail_is_named_by_its_epoch_and_costs
             assert re.search(rf'Current Available Offsets: .+"epoch": {epochs[-1]}, ', text), text
     assert seen[poisoned][0] == seen[poisoned][1] == seen[poisoned][2]
     assert left == len(sent) - sum(len(runs[0]) for batch_id, runs in seen.items() if batch_id < poisoned)
-    # A new checkpoint does not help: on the same journal it begins with the same rows.
-    with rig.to_function(source, parse, checkpoint="new") as query:
-        failure(query)
-    assert seen[0][1:] == [seen[poisoned][0]]
-    assert sum(rig.depth()) == left
     gate.touch()
     with rig.to_function(source, parse) as query:
         rig.drain(query, timeout_s=DEADLINE_S)

@@ -7,6 +7,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -207,6 +208,41 @@ def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(lat
     assert seen == [(0, 3), (1, 3), (1, 5)]
     assert calls(rig) == before
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+
+
+@pytest.mark.parametrize("ids", [True, False], ids=["with ids", "without ids"])
+def test_a_thread_inside_foreach_batch_must_say_who_writes_what(late_rig: Rig, clock: ManualClock, ids: bool) -> None:
+    """Spark says it to the function's own thread only: a write of another is one outside of any stream."""
+    rig, checkpoint = late_rig, late_rig.home / "checkpoint"
+    write_files(rig.home / "files", 200, 20, files=2)
+    seen: list[int] = []
+
+    def run() -> None:
+        def write_batch(frame: DataFrame, batch_id: int) -> None:
+            seen.append(batch_id)
+            who = {"txnAppId": "bids-in-threads", "txnVersion": batch_id} if ids else {}
+            rows = in_group_order(frame, order_by="number", num_partitions=2).select(COLUMNS)
+
+            def write_part(part: DataFrame) -> None:
+                # Spark finds the format only in a thread with a session of its own, which this gives it.
+                frame.sparkSession.createDataFrame([], "number LONG")
+                write(part, rig.url, journalLocation=rig.journal, **who)
+
+            with ThreadPoolExecutor(1) as pool:  # two writes, each of rows of its own
+                for part in (rows.where("body < 'row 5'"), rows.where("body >= 'row 5'")):
+                    pool.submit(write_part, part).result()
+
+        stream = file_stream(rig.spark, rig.home / "files", files=2).writeStream.foreachBatch(write_batch)
+        to_the_end(stream.option("checkpointLocation", str(checkpoint)))
+
+    run()
+    forget_commit(checkpoint, 0)
+    pass_time(rig, clock, LATER_S)
+    run()
+    assert seen == [0, 0]
+    held = take_all(rig.server, rig.url)
+    assert len(held) == (200 if ids else 400)
+    assert audit(held, expected(200, 20)).lost == []
 
 
 def test_a_micro_batch_killed_in_the_middle_and_resumed_after_ten_minutes_doubles_what_was_not_recorded(

@@ -57,7 +57,7 @@ class World(simulated.World):
     """A queue, a journal, a checkpoint and a sink: what is left when processes die."""
 
     def __init__(self, seed: int = 0, **options: str) -> None:
-        super().__init__(seed, None, None, **options)
+        super().__init__(seed, **options)  # type: ignore[arg-type]
         self.poll = self.pass_time
 
     @property

@@ -67,7 +67,7 @@ class Store(world.MemoryStore):
     def __init__(self) -> None:
         self.steps: list[str] = []
         self.on_step: Callable[[str], None] = lambda event: None
-        super().__init__(self._take_step)
+        super().__init__(self._take_step, ManualClock())
 
     def list(self, prefix: str) -> world.Names:
         self._take_step(f"before list {prefix}")
@@ -220,6 +220,9 @@ class Noted:
         new = list(digests)
         self.on_add(new)
         self.digests.update(new)
+
+    def tidy(self) -> None:
+        return
 
     def close(self) -> None:
         self.closed += 1

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import botocore.session
@@ -16,7 +17,7 @@ import pytest
 
 from sqs_fifo_spark import aws
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.errors import AccessDeniedError, MissingPackageError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.queue import Queue
@@ -167,6 +168,30 @@ def test_a_client_is_built_once_for_each_configuration() -> None:
     first = aws.sqs_client(config)
     assert aws.sqs_client(config) is first
     assert aws.sqs_client(config, 20) is not first
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        None,
+        SimpleNamespace(),
+        SimpleNamespace(http_session=SimpleNamespace()),
+        SimpleNamespace(http_session=SimpleNamespace(_pool_classes_by_scheme=None)),
+    ],
+)
+def test_a_botocore_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, endpoint: object) -> None:
+    """Its connections are private to it: without ours, rows could be sent too late, so none is sent."""
+    events = SimpleNamespace(register=lambda *_, **__: None)
+    client = SimpleNamespace(meta=SimpleNamespace(events=events), _endpoint=endpoint)
+    session = SimpleNamespace(client=lambda *_, **__: client)
+    monkeypatch.setattr("boto3.session.Session", lambda **_: session)
+    monkeypatch.setattr("botocore.__version__", "9.9.9")
+    for _ in range(2):
+        with pytest.raises(MissingPackageError) as told:
+            aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "unfit", None))
+        assert str(told.value).startswith("botocore 9.9.9 does not fit: its connections cannot be watched")
+        assert "Install another version of it with pip" in str(told.value)
+        assert len(str(told.value).splitlines()) == 1
 
 
 def test_a_forked_child_builds_clients_of_its_own() -> None:

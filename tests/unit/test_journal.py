@@ -16,7 +16,7 @@ from sqs_fifo_spark.errors import (
     JournalUnavailableError,
     SqsFifoError,
 )
-from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.journal import FORMAT, Journal
 from sqs_fifo_spark.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.segment import Origin, Segment
@@ -113,7 +113,7 @@ def test_journal_of_a_later_format_is_refused(store: FaultyStore) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"null", b"\xff\xfe", b'"text"', json.dumps({"format": 1, "queueArn": ARN}).encode()],
+    [b"", b"{", b"[]", b"null", b"\xff\xfe", b'"text"', json.dumps({"format": FORMAT, "queueArn": ARN}).encode()],
     ids=["empty", "cut", "list", "null", "no text", "text", "no id"],
 )
 def test_damaged_identity_is_told(store: FaultyStore, data: bytes) -> None:
@@ -169,6 +169,32 @@ def test_lost_reply_to_a_claim_is_recognised_as_own(journal: Journal, store: Fau
     number = journal.claim()
     assert number == 1
     journal.require_claim(number)
+
+
+def test_a_claim_that_was_dropped_and_is_put_again_owns_nothing(journal: Journal, store: FaultyStore) -> None:
+    """Who stood still between its look and its put takes the number after the true owner's."""
+    others = Journal(store, journal.id)
+
+    def others_claim(name: str) -> None:
+        store.before_put = lambda name: None
+        assert [others.claim() for _ in range(3)] == [1, 2, 3]
+
+    store.before_put = others_claim
+    assert journal.claim() == 4
+    journal.require_claim(4)
+    with pytest.raises(FencedError):
+        others.require_claim(3)
+
+
+def test_a_claim_is_looked_at_by_its_content(journal: Journal, store: FaultyStore) -> None:
+    """Its own name may have been dropped with the next one's, and put again by somebody who stood still."""
+    number = journal.claim()
+    others = Journal(store, journal.id)
+    others.claim()
+    others.claim()
+    store.put_if_absent(f"drivers/{number:020d}.json", b'{"driver": "who stood still"}')
+    with pytest.raises(FencedError):
+        journal.require_claim(number)
 
 
 def test_removed_journal_stops_the_query(journal: Journal, store: FaultyStore) -> None:
@@ -230,9 +256,9 @@ def test_objects_are_listed_by_epoch(journal: Journal) -> None:
     journal.put_spare(segment(journal, 4, epoch=2, writer="loser"))
     found = journal.objects()
     assert sorted(found) == [1, 2]
-    assert sorted(Journal.partition_of(name) or 0 for name in found[1]) == [0, 1]
-    assert {Journal.partition_of(name) for name in found[2]} == {0, None}
-    spare = next(name for name in found[2] if Journal.partition_of(name) is None)
+    assert sorted(Journal.partition_of(name, 0) or 0 for name in found[1]) == [0, 1]
+    assert {Journal.partition_of(name, 0) for name in found[2]} == {0, None}
+    spare = next(name for name in found[2] if Journal.partition_of(name, 0) is None)
     assert [each.message_id for each in journal.receipts(spare)] == ["id-4"]
 
 
@@ -289,7 +315,10 @@ def test_damaged_segment_is_told_with_its_name(journal: Journal, store: FaultySt
 
 LEDGER = Ledger(
     3,
-    {"id-1": Unconfirmed(1_700_000_000.5, None), "id-2": Unconfirmed(1_700_000_001.0, receipt(2))},
+    {
+        "id-1": Unconfirmed(1_700_000_000.5, "a", 1 << 127, None),
+        "id-2": Unconfirmed(1_700_000_001.0, "a", 2, receipt(2)),
+    },
     {"epochs/00000000000000000003/spare-w": ("id-7", "id-8")},
 )
 
@@ -328,11 +357,59 @@ def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: Fa
     assert journal.ledger() == LEDGER
 
 
-def test_commit_of_an_epoch_that_another_driver_committed_adopts_its_ledger(journal: Journal) -> None:
-    """The first ledger stands, and the second driver goes on from it."""
-    assert journal.commit(LEDGER) == LEDGER
-    assert journal.commit(Ledger(3)) == LEDGER
+def test_losing_the_put_of_a_ledger_to_another_driver_is_being_fenced(journal: Journal) -> None:
+    """The first ledger stands; whoever else was about to write it stops."""
+    journal.commit(LEDGER)
+    with pytest.raises(FencedError, match="has committed epoch 3") as told:
+        journal.commit(Ledger(3))
+    one_line(told.value)
     assert journal.ledger() == LEDGER
+
+
+def test_a_ledger_that_is_put_again_after_a_later_one_commits_nothing(journal: Journal, store: FaultyStore) -> None:
+    """Its name was dropped meanwhile, so put-if-absent does not tell."""
+    journal.commit(LEDGER)
+    with pytest.raises(FencedError, match="has committed epoch 3"):
+        journal.commit(Ledger(2))
+    assert journal.ledger() == LEDGER
+
+
+def test_a_ledger_that_is_dropped_before_it_is_read_makes_way_for_the_newer_one(
+    journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for an empty one: a copy of a committed message would be served again."""
+    journal.commit(Ledger(2))
+    get = store.get
+
+    def slow_get(name: str) -> bytes | None:
+        if name == f"ledger/{2:020d}.json" and store.list("ledger") == [name]:
+            Journal(store, journal.id).commit(LEDGER)
+        return get(name)
+
+    monkeypatch.setattr(store, "get", slow_get)
+    assert journal.ledger() == LEDGER
+
+
+def test_a_ledger_that_is_listed_and_never_found_is_told(
+    journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is guessed."""
+    journal.commit(LEDGER)
+    monkeypatch.setattr(store, "get", lambda name: None)
+    with pytest.raises(JournalUnavailableError, match="vanished") as told:
+        journal.ledger()
+    one_line(told.value)
+
+
+def test_an_older_ledger_is_dropped_only_when_the_newer_one_is_seen(
+    journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that says that it has put what it has not costs the query, and no message."""
+    journal.commit(Ledger(1))
+    monkeypatch.setattr(store, "put_if_absent", lambda name, data: True)
+    with pytest.raises(JournalUnavailableError, match="vanished"):
+        journal.commit(Ledger(2))
+    assert journal.ledger() == Ledger(1)
 
 
 @pytest.mark.parametrize(
@@ -344,7 +421,7 @@ def test_commit_of_an_epoch_that_another_driver_committed_adopts_its_ledger(jour
         b"\xff",
         b'{"unconfirmed": [], "carried": {}}',
         b'{"unconfirmed": {"id": {}}, "carried": {}}',
-        b'{"unconfirmed": {"id": {"committedAt": 1, "receipt": {"x": 1}}}, "carried": {}}',
+        b'{"unconfirmed": {"id": {"until": 1, "group": "g", "sequence": 1, "receipt": {"x": 1}}}, "carried": {}}',
         b'{"unconfirmed": {"id": null}, "carried": {}}',
         b'{"unconfirmed": {}, "carried": null}',
         b'{"unconfirmed": {}, "carried": {"name": null}}',

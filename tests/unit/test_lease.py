@@ -6,16 +6,20 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
+from sqs_fifo_spark.driver import Driver, Mapper
 from sqs_fifo_spark.errors import AccessDeniedError
-from sqs_fifo_spark.lease import Heartbeat, Lease
+from sqs_fifo_spark.lease import Heartbeat, Lease, renewal_threads
 from sqs_fifo_spark.local import FifoModel
 from sqs_fifo_spark.message import Receipt
+from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.queue import Outcome, Queue
+from sqs_fifo_spark.store import Store
 from tests.helpers import wait_until
 
 VISIBILITY_S = 30
@@ -414,3 +418,47 @@ def test_heartbeat_sleeps_until_a_renewal_is_due(queue: ModelQueue) -> None:
     wait_until(lambda: waits, 5, "the first wait")
     heartbeat.stop()
     assert 55 < waits[0] <= 60
+
+
+# Capacity
+
+
+@pytest.mark.parametrize(
+    ("messages", "heartbeat_s", "threads"),
+    [(10, 40, 4), (10_000, 40, 4), (48_000, 40, 12), (120_000, 40, 30), (10_000, 1, 32)],
+)
+def test_renewals_keep_up_with_a_full_micro_batch(messages: int, heartbeat_s: float, threads: int) -> None:
+    """All that may be held is renewed within one heartbeat, at 100 ms a call; and never with a hundred threads."""
+    assert renewal_threads(messages, heartbeat_s) == threads
+
+
+def test_reads_of_the_journal_that_stall_keep_no_renewal_waiting() -> None:
+    """Eight of them at once, from the heartbeat and for Spark: the driver's renewals have threads of their own."""
+    options = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
+    go_on, renewed = threading.Event(), threading.Event()
+
+    class Renewing:
+        def extend(self, receipts: Sequence[Receipt], timeout_s: int, *, budget_s: float) -> list[Outcome]:
+            renewed.set()
+            return [Outcome.DONE] * len(receipts)
+
+    pools: list[ThreadPoolExecutor] = []
+
+    def pool(name: str, threads: int) -> Mapper:
+        pools.append(ThreadPoolExecutor(threads))
+        return pools[-1].map
+
+    driver = Driver(
+        options, queue=cast(Queue, Renewing()), store=lambda: cast(Store, None), clock=SYSTEM_CLOCK, pool=pool
+    )
+    held = Receipt("id", "handle", "a", 1, 1, 0, SYSTEM_CLOCK.now(), 0)
+    driver._lease.hold([held], since=SYSTEM_CLOCK.monotonic() - options.heartbeat_s)
+    try:
+        for mapper in (driver._discovery_map, driver._map):
+            mapper(lambda _: go_on.wait(60), range(8))
+        threading.Thread(target=driver._lease.renew, daemon=True).start()
+        assert renewed.wait(5)
+    finally:
+        go_on.set()
+        for each in pools:
+            each.shutdown()

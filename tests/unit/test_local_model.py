@@ -102,19 +102,116 @@ def test_receive_returns_at_most_ten_messages(queue: Bench) -> None:
     assert queue.bodies() == [str(i) for i in range(10)]
 
 
-def test_receive_takes_all_it_can_of_the_oldest_free_group_then_goes_on(queue: Bench) -> None:
-    """A receive empties the oldest free group before it takes from the next."""
+def test_receive_takes_all_it_can_of_the_group_free_longest_then_goes_on(queue: Bench) -> None:
+    """A receive empties the group that has been free the longest before it takes from the next."""
     for body in ("a1", "b1", "c1", "b2", "a2"):
         queue.send(body[0], body)
     assert queue.bodies() == ["a1", "a2", "b1", "b2", "c1"]
 
 
-def test_oldest_group_is_the_one_whose_first_message_is_oldest(queue: Bench) -> None:
-    """A group that lost its old head to a delete queues behind groups that waited longer."""
+def test_group_whose_messages_in_flight_were_deleted_goes_behind_the_free_ones(queue: Bench) -> None:
+    """A group that the last delete unlocks stands behind groups that were free before."""
     for body in ("a1", "b1", "a2"):
         queue.send(body[0], body)
     queue.delete(queue.receive(1)[0])
     assert queue.bodies() == ["b1", "a2"]
+
+
+def test_released_group_goes_behind_the_free_ones(queue: Bench) -> None:
+    """Recorded: receive one and release it, over and over, and two groups alternate."""
+    queue.send("a", "a1")
+    queue.send("b", "b1")
+    seen = []
+    for _ in range(4):
+        message = queue.receive(1)[0]
+        seen.append(message["Body"])
+        queue.hide(message, 0)
+    assert seen == ["a1", "b1", "a1", "b1"]
+
+
+def test_lapsed_group_goes_behind_the_free_ones(queue: Bench) -> None:
+    """A group whose consumer lets every message lapse does not starve the others."""
+    for body in ("a1", "b1", "a2", "c1"):
+        queue.send(body[0], body)
+    queue.receive(1, VisibilityTimeout=1)
+    queue.clock.advance(1)
+    assert queue.bodies() == ["b1", "c1", "a1", "a2"]
+
+
+def test_groups_lapse_into_line_one_after_another(queue: Bench) -> None:
+    """Lapses that nobody looked at in between still line their groups up by the time of each."""
+    for group in "ab":
+        queue.send(group, group)
+    queue.receive(1, VisibilityTimeout=9)
+    queue.receive(1, VisibilityTimeout=2)
+    queue.clock.advance(20)
+    assert queue.bodies() == ["b", "a"]
+
+
+def test_group_that_stays_free_keeps_its_place(queue: Bench) -> None:
+    """Later messages, and lapses behind a head that is free already, move no group back."""
+    for body in ("a1", "a2", "b1"):
+        queue.send(body[0], body)
+    first, second, other = queue.receive()
+    queue.hide(first, 0)
+    queue.hide(other, 0)
+    queue.hide(second, 0)
+    queue.send("a", "a3")
+    assert queue.bodies() == ["a1", "a2", "a3", "b1"]
+
+
+@pytest.mark.parametrize(("lapses_at", "order"), [(8, ["early", "late"]), (10, ["late", "early"])])
+def test_delayed_group_stands_in_line_from_when_it_shows(queue: Bench, lapses_at: int, order: list[str]) -> None:
+    """A message that waits for its delay takes no place in line before that is over."""
+    queue.call("SetQueueAttributes", Attributes={"DelaySeconds": "5"})
+    queue.send("early", "early")
+    queue.clock.advance(4)
+    queue.send("late", "late")
+    queue.clock.advance(1)
+    assert queue.bodies(VisibilityTimeout=lapses_at - 5) == ["early"]
+    queue.clock.advance(5)
+    assert queue.bodies() == order
+
+
+def test_group_past_the_scan_limit_blocks_nobody_and_comes_once_it_is_within(clock: ManualClock) -> None:
+    """A group past the limit is not handed out, and takes its place in line when the limit reaches it."""
+    queue = Bench(FifoModel(clock, scan_limit=2), clock)
+    for body in ("a1", "b1", "far1", "far2"):
+        queue.send(body.rstrip("12"), body)
+    first, second = queue.receive()
+    assert queue.bodies() == []
+    queue.hide(second, 0)
+    assert queue.bodies(1) == ["b1"]
+    queue.delete(first)
+    assert queue.bodies() == ["far1"]
+
+
+def test_order_between_groups_may_be_drawn(clock: ManualClock) -> None:
+    """With any_order each seed serves the groups in an order of its own, the same every time."""
+
+    def history(seed: int) -> tuple[str, ...]:
+        queue = Bench(FifoModel(clock, random.Random(seed), any_order=True), clock)
+        for body in ("a1", "b1", "c1", "a2", "b2", "c2"):
+            queue.send(body[0], body)
+        return tuple(queue.bodies())
+
+    orders = [history(seed) for seed in range(30)]
+    assert orders == [history(seed) for seed in range(30)]
+    assert {"".join(body[0] for body in order[::2]) for order in orders} == {
+        "abc", "acb", "bac", "bca", "cab", "cba",
+    }  # fmt: skip
+    assert all(list(order) == sorted(order, key=lambda body: order.index(f"{body[0]}1")) for order in orders)
+
+
+def test_chance_is_not_asked_for_the_order_unless_it_may_be_any(clock: ManualClock) -> None:
+    """Without any_order, receives leave the generator as it was."""
+    rng = random.Random(3)
+    queue = Bench(FifoModel(clock, rng), clock)
+    queue.send_many("a", "1")
+    queue.send_many("b", "2")
+    before = rng.getstate()
+    assert len(queue.receive()) == 2
+    assert rng.getstate() == before
 
 
 def test_group_with_messages_in_flight_gives_no_later_ones(queue: Bench) -> None:
@@ -201,24 +298,48 @@ class Literal:
         self.scan_limit = scan_limit
         self.stored: list[tuple[str, str]] = []
         self.hidden: dict[str, float] = {}
+        # The free groups, in the order in which they became free, as of `lined_up_at`.
+        self.line: list[str] = []
+        self.lined_up_at = clock.now()
 
     def is_hidden(self, body: str) -> bool:
         return self.hidden.get(body, 0.0) > self.clock.now()
 
+    def available(self, group: str, at: float) -> list[str]:
+        own = [body for g, body in self.stored[: self.scan_limit] if g == group]
+        return list(itertools.takewhile(lambda body: self.hidden.get(body, 0.0) <= at, own))
+
+    def line_up(self) -> None:
+        """Bring the line up to date: at every lapse since it was last, and now."""
+        lapses = {until for until in self.hidden.values() if self.lined_up_at < until < self.clock.now()}
+        for at in [*sorted(lapses), self.clock.now()]:
+            free = [g for g in dict.fromkeys(g for g, _ in self.stored) if self.available(g, at)]
+            self.line = [g for g in self.line if g in free] + [g for g in free if g not in self.line]
+        self.lined_up_at = self.clock.now()
+
+    def send(self, group: str, body: str) -> None:
+        self.line_up()
+        self.stored.append((group, body))
+        self.line_up()
+
     def receive(self, limit: int, timeout_s: int) -> list[str]:
+        self.line_up()
         room = self.cap - sum(self.is_hidden(body) for _, body in self.stored)
-        scanned = self.stored[: self.scan_limit]
-        free: list[str] = []
-        for group in dict.fromkeys(group for group, _ in scanned):
-            own = [body for g, body in scanned if g == group]
-            free += itertools.takewhile(lambda body: not self.is_hidden(body), own)
-        # Groups come in the order of their first messages, each as far as its first hidden one.
+        free = [body for group in self.line for body in self.available(group, self.clock.now())]
         taken = free[: max(0, min(limit, room))]
         self.hidden |= {body: self.clock.now() + timeout_s for body in taken}
+        self.line_up()
         return taken
 
     def delete(self, body: str) -> None:
+        self.line_up()
         self.stored = [pair for pair in self.stored if pair[1] != body]
+        self.line_up()
+
+    def hide(self, body: str, timeout_s: int) -> None:
+        self.line_up()
+        self.hidden[body] = self.clock.now() + timeout_s
+        self.line_up()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -226,7 +347,7 @@ def test_any_history_delivers_what_the_laws_read_literally_deliver(
     clock: ManualClock, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over random sends, receives, deletes, changes and lapses, exactly the lawful messages come."""
-    # Every other history has its heaps rebuilt all the time, as otherwise only much longer ones have.
+    # Every other history has its heap rebuilt all the time, as otherwise only much longer ones have.
     monkeypatch.setattr("sqs_fifo_spark.local.store._HEAP_SLACK", 1_000 * (seed % 2))
     dice = random.Random(seed)
     queue = Bench(FifoModel(clock, in_flight_cap=20, scan_limit=30), clock)
@@ -237,7 +358,7 @@ def test_any_history_delivers_what_the_laws_read_literally_deliver(
         if die < 0.3:
             group = f"g{dice.randrange(8)}"
             queue.send(group, str(number))
-            law.stored.append((group, str(number)))
+            law.send(group, str(number))
         elif die < 0.6:
             limit, timeout_s = dice.randint(1, 10), dice.randint(1, 20)
             received = queue.receive(limit, VisibilityTimeout=timeout_s)
@@ -258,7 +379,7 @@ def test_any_history_delivers_what_the_laws_read_literally_deliver(
                     law.delete(body)
                 else:
                     change(message)
-                    law.hidden[body] = clock.now() + timeout_s
+                    law.hide(body, timeout_s)
                     held[body] = message
 
 
@@ -433,6 +554,37 @@ def test_deleting_what_is_deleted_succeeds(queue: Bench) -> None:
     assert response == {"Successful": [{"Id": "0"}]}
 
 
+def test_delete_with_a_handle_from_before_a_move_is_refused_as_expired(dead_letters: Bench) -> None:
+    """What went to the dead-letter queue was not deleted, and no old handle says that it was."""
+    source = redriven(dead_letters, 1)
+    source.send_many("g", "1", "2")
+    old, kept = source.receive(VisibilityTimeout=1)
+    source.delete(kept)
+    source.clock.advance(1)
+    assert source.receive() == []
+    assert refused(lambda: source.delete(old)).message.endswith("Reason: The receipt handle has expired.")
+    response = source.call("DeleteMessageBatch", Entries=[{"Id": "0", "ReceiptHandle": old["ReceiptHandle"]}])
+    assert response["Failed"][0]["Message"] == "The receipt handle has expired"
+    assert "does not exist" in refused(lambda: source.hide(old, 5)).message
+    source.delete(kept)
+    assert dead_letters.bodies() == ["1"]
+
+
+def test_handles_of_the_last_moved_messages_alone_are_known(
+    dead_letters: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded: of more moves than are kept, the oldest counts as deleted."""
+    monkeypatch.setattr("sqs_fifo_spark.local.fifo._MOVED_KEPT", 2)
+    source = redriven(dead_letters, 1)
+    for group in "abc":
+        source.send(group)
+    old = source.receive(VisibilityTimeout=0)
+    assert source.receive() == []
+    source.delete(old[0])
+    for message in old[1:]:
+        assert "expired" in refused(lambda m=message: source.delete(m)).message  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
     ("ids", "code"),
     [
@@ -446,7 +598,7 @@ def test_deleting_what_is_deleted_succeeds(queue: Bench) -> None:
 @pytest.mark.parametrize("action", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
 def test_batch_of_the_wrong_form_is_refused_as_a_whole(queue: Bench, action: str, ids: list[str], code: str) -> None:
     """Empty batches, more than ten entries, repeated and malformed ids are errors of the call."""
-    entries = [{"Id": i, "MessageBody": "b", "MessageGroupId": "g"} for i in ids]
+    entries = [{"Id": i, "MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": "d"} for i in ids]
     assert refused(lambda: queue.call(action, Entries=entries)).query_code == code
 
 
@@ -550,13 +702,25 @@ def test_repeat_cannot_hide_messages_past_twelve_hours(queue: Bench) -> None:
 # Sending
 
 
-@pytest.mark.parametrize("value", ["a b", "x" * 129, "é", "a\n"])
+@pytest.mark.parametrize("value", ["", "a b", "x" * 129, "é", "a\n"])
 @pytest.mark.parametrize("parameter", ["MessageGroupId", "MessageDeduplicationId"])
 def test_ids_outside_printable_ascii_or_128_characters_are_refused(queue: Bench, parameter: str, value: str) -> None:
-    """Group and deduplication ids are 1 to 128 of letters, digits and punctuation."""
+    """Group and deduplication ids are 1 to 128 of letters, digits and punctuation; an empty one is not absent."""
     error = refused(lambda: queue.send(**{parameter: value}))
     assert error.query_code == "InvalidParameterValue"
-    assert parameter in error.message
+    assert error.message.startswith(f"Value {value} for parameter {parameter} is invalid.")
+
+
+def test_empty_ids_are_invalid_where_none_are_needed_too(model: FifoModel, clock: ManualClock) -> None:
+    """Neither the body's digest nor a standard queue's indifference stands in for an empty id."""
+    content = Bench(model, clock, "content.fifo", ContentBasedDeduplication="true")
+    plain = Bench(model, clock, "plain")
+    for send in (
+        lambda: content.send(MessageDeduplicationId=""),
+        lambda: plain.send("", MessageDeduplicationId=None),
+    ):
+        assert refused(send).query_code == "InvalidParameterValue"
+    assert content.receive() + plain.receive() == []
 
 
 def test_ids_of_128_characters_of_all_punctuation_are_taken(queue: Bench) -> None:
@@ -709,6 +873,22 @@ def test_deduplication_scope_may_be_the_group(model: FifoModel, clock: ManualClo
     assert len(queue.receive()) == 2
 
 
+def test_ids_stay_recognised_under_the_scope_at_which_they_were_sent(queue: Bench) -> None:
+    """After a change of DeduplicationScope, old ids hold where they held before, new ones in the new scope."""
+    queue.send("g", MessageDeduplicationId="wide")
+    queue.call("SetQueueAttributes", Attributes={"DeduplicationScope": "messageGroup"})
+    queue.send("h", "duplicate", MessageDeduplicationId="wide")
+    queue.send("g", "narrow", MessageDeduplicationId="narrow")
+    queue.send("h", "other narrow", MessageDeduplicationId="narrow")
+    queue.call("SetQueueAttributes", Attributes={"DeduplicationScope": "queue"})
+    queue.send("h", "duplicate", MessageDeduplicationId="narrow")
+    queue.send("i", "new", MessageDeduplicationId="narrow")
+    queue.send("j", "duplicate", MessageDeduplicationId="narrow")
+    assert queue.bodies() == ["1", "narrow", "other narrow", "new"]
+    queue.clock.advance(300)
+    assert queue.send("j", MessageDeduplicationId="narrow")["MessageId"] == queue.receive()[-1]["MessageId"]
+
+
 def test_high_throughput_needs_deduplication_per_group(model: FifoModel, clock: ManualClock) -> None:
     """FifoThroughputLimit=perMessageGroupId goes only with DeduplicationScope=messageGroup."""
     limit = "perMessageGroupId"
@@ -731,6 +911,39 @@ def test_send_batch_can_accept_an_entry_after_a_failed_one(queue: Bench) -> None
     assert queue.bodies() == ["1", "3"]
 
 
+@pytest.mark.parametrize(
+    ("missing", "code"),
+    [("MessageGroupId", "MissingParameter"), ("MessageDeduplicationId", "InvalidParameterValue")],
+)
+def test_send_batch_fails_as_a_whole_when_an_entry_lacks_an_id(queue: Bench, missing: str, code: str) -> None:
+    """Recorded: an id that is needed and absent is an error of the call, and nothing was sent."""
+    entries = [
+        {"Id": str(i), "MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": str(i)} for i in range(3)
+    ]
+    del entries[1][missing]
+    assert refused(lambda: queue.call("SendMessageBatch", Entries=entries)).query_code == code
+    assert queue.receive() == []
+
+
+def test_entry_with_an_empty_id_fails_alone(queue: Bench) -> None:
+    """An empty id is there, and invalid: the other entries are sent."""
+    entries = [
+        {"Id": str(i), "MessageBody": body, "MessageGroupId": body, "MessageDeduplicationId": f"{i}"}
+        for i, body in enumerate("ab")
+    ]
+    entries[0]["MessageGroupId"] = ""
+    response = queue.call("SendMessageBatch", Entries=entries)
+    assert [(entry["Id"], entry["Code"]) for entry in response["Failed"]] == [("0", "InvalidParameterValue")]
+    assert queue.bodies() == ["b"]
+
+
+def test_batch_on_a_content_based_queue_needs_no_deduplication_ids(model: FifoModel, clock: ManualClock) -> None:
+    """Where the body gives the id, an entry without one lacks nothing."""
+    queue = Bench(model, clock, "content.fifo", ContentBasedDeduplication="true")
+    entries = [{"Id": str(i), "MessageBody": str(i), "MessageGroupId": "g"} for i in range(2)]
+    assert len(queue.call("SendMessageBatch", Entries=entries)["Successful"]) == 2
+
+
 def test_delay_of_a_single_message_is_refused_on_fifo(queue: Bench) -> None:
     """DelaySeconds belongs to the queue on FIFO."""
     error = refused(lambda: queue.send(DelaySeconds=2))
@@ -747,6 +960,45 @@ def test_queue_delay_hides_new_messages(model: FifoModel, clock: ManualClock) ->
     assert queue.attributes()["ApproximateNumberOfMessagesDelayed"] == "1"
     assert queue.bodies() == []
     clock.advance(5)
+    assert queue.bodies() == ["1"]
+
+
+def test_delay_of_zero_leaves_the_delay_of_a_fifo_queue_in_force(model: FifoModel, clock: ManualClock) -> None:
+    """DelaySeconds=0 overrides the queue's delay on a standard queue, and says nothing on a FIFO one."""
+    fifo, standard = (Bench(model, clock, name, DelaySeconds="5") for name in ("slow.fifo", "slow"))
+    fifo.send(DelaySeconds=0)
+    standard.send(DelaySeconds=0, MessageDeduplicationId=None)
+    assert fifo.bodies() == []
+    assert standard.bodies() == ["1"]
+
+
+def test_change_of_the_delay_holds_for_messages_that_are_there(queue: Bench) -> None:
+    """On FIFO what was never received shows the new delay after it was sent; what was received is left alone."""
+    queue.send("received", "received")
+    queue.hide(queue.receive()[0], 0)
+    queue.send("waits", "waits")
+    queue.clock.advance(4)
+    queue.call("SetQueueAttributes", Attributes={"DelaySeconds": "10"})
+    assert queue.attributes()["ApproximateNumberOfMessagesDelayed"] == "1"
+    assert queue.bodies(VisibilityTimeout=600) == ["received"]
+    queue.clock.advance(6)
+    assert queue.bodies(VisibilityTimeout=600) == ["waits"]
+    queue.send("late", "late")
+    queue.call("SetQueueAttributes", Attributes={"DelaySeconds": "1"})
+    queue.clock.advance(1)
+    assert queue.bodies(VisibilityTimeout=600) == ["late"]
+    queue.call("SetQueueAttributes", Attributes={"DelaySeconds": "900"})
+    queue.send("last", "last")
+    queue.call("SetQueueAttributes", Attributes={"DelaySeconds": "0"})
+    assert queue.bodies() == ["last"]
+
+
+def test_change_of_a_standard_queues_delay_holds_for_new_messages_alone(model: FifoModel, clock: ManualClock) -> None:
+    """Only FIFO queues apply a new delay to what they hold."""
+    queue = Bench(model, clock, "plain")
+    queue.send(MessageDeduplicationId=None)
+    queue.call("SetQueueAttributes", Attributes={"DelaySeconds": "10"})
+    queue.send(MessageDeduplicationId=None)
     assert queue.bodies() == ["1"]
 
 
@@ -799,17 +1051,20 @@ def test_system_attributes_are_returned_as_asked(queue: Bench, parameter: str) -
     [
         (["All"], {"General", "Hello", "Help.Me"}, "4c360f3fdafd970e05fae2f149d997f5"),
         ([".*"], {"General", "Hello", "Help.Me"}, "4c360f3fdafd970e05fae2f149d997f5"),
+        (["*"], {"General", "Hello", "Help.Me"}, "4c360f3fdafd970e05fae2f149d997f5"),
         (["Hello", "General"], {"General", "Hello"}, "fca026605781cb4126a1e9044df24232"),
         (["Hello", "Missing"], {"Hello"}, "a311262e065454b75da111d535b8dacd"),
         (["Hel.*"], {"Hello", "Help.Me"}, "83fee93c1bcd8b9a5a923ffacdc636c7"),
-        (["Missing"], set(), None),
+        (["Missing", "Help"], set(), None),
+        (["AWS."], set(), None),
+        (["..foo"], set(), None),
         ([], set(), None),
     ],
 )
 def test_message_attributes_are_returned_as_asked(
     queue: Bench, wanted: list[str], names: set[str], md5: str | None
 ) -> None:
-    """Names, prefixes and All select; the MD5, recorded from AWS, is that of what is returned."""
+    """Names, prefixes, All, .* and * select; the MD5, recorded from AWS, is that of what is returned."""
     values = {"General": "Kenobi", "Hello": "There", "Help.Me": "Me"}
     queue.send(MessageAttributes={k: {"DataType": "String", "StringValue": v} for k, v in values.items()})
     message = queue.receive(MessageAttributeNames=wanted)[0]
@@ -933,7 +1188,55 @@ def test_redrive_policy_must_name_a_fifo_queue_and_a_count(dead_letters: Bench, 
         assert refused(set_it).query_code == "InvalidParameterValue"
 
 
+def test_other_attributes_may_be_set_after_the_dead_letter_queue_is_gone(dead_letters: Bench) -> None:
+    """A redrive policy is checked when it is given, not whenever something else is."""
+    source = redriven(dead_letters, 1)
+    policy = source.attributes()["RedrivePolicy"]
+    dead_letters.call("DeleteQueue")
+    source.call("SetQueueAttributes", Attributes={"VisibilityTimeout": "7"})
+    assert source.attributes()["VisibilityTimeout"] == "7"
+    error = refused(lambda: source.call("SetQueueAttributes", Attributes={"RedrivePolicy": policy}))
+    assert "Dead letter target does not exist." in error.message
+
+
 # Queues
+
+
+@pytest.mark.parametrize("written", ["true", "True", "TRUE"])
+def test_booleans_are_taken_in_any_case_and_shown_in_lower_case(
+    model: FifoModel, clock: ManualClock, written: str
+) -> None:
+    """What was created with True is found again with true."""
+    names = ("FifoQueue", "ContentBasedDeduplication", "SqsManagedSseEnabled")
+    queue = Bench(model, clock, "a.fifo", **dict.fromkeys(names, written))
+    assert {queue.attributes()[name] for name in names} == {"true"}
+    assert Bench(model, clock, "a.fifo", **dict.fromkeys(names, "true")).url == queue.url
+    queue.send(MessageDeduplicationId=None)
+    queue.call("SetQueueAttributes", Attributes={"ContentBasedDeduplication": "False", "SqsManagedSseEnabled": "FALSE"})
+    assert {queue.attributes()[name] for name in names[1:]} == {"false"}
+    assert refused(lambda: queue.send(MessageDeduplicationId=None)).query_code == "InvalidParameterValue"
+    for name in names:
+        error = refused(lambda n=name: queue.call("SetQueueAttributes", Attributes={n: "yes"}))  # type: ignore[misc]
+        assert error.query_code == "InvalidAttributeValue"
+
+
+@pytest.mark.parametrize("written", ["false", "False"])
+def test_type_of_a_queue_cannot_be_modified(queue: Bench, written: str) -> None:
+    """Taking FifoQueue away is InvalidAttributeValue; a standard queue does not know the attribute."""
+    for call in (
+        lambda: queue.call("SetQueueAttributes", Attributes={"FifoQueue": written}),
+        lambda: Bench(queue.model, queue.clock, queue.name, FifoQueue=written),
+    ):
+        error = refused(call)
+        assert str(error) == (
+            "InvalidAttributeValue: Invalid value for the parameter FifoQueue. "
+            "Reason: Modifying queue type is not supported."
+        )
+    queue.call("SetQueueAttributes", Attributes={"FifoQueue": "true"})
+    plain = Bench(queue.model, queue.clock, "plain")
+    for value in (written, "true"):
+        error = refused(lambda v=value: plain.call("SetQueueAttributes", Attributes={"FifoQueue": v}))  # type: ignore[misc]
+        assert str(error) == "InvalidAttributeName: Unknown Attribute FifoQueue."
 
 
 def test_create_queue_is_idempotent_with_the_same_attributes(queue: Bench) -> None:
@@ -998,6 +1301,17 @@ def test_purge_empties_the_queue_and_waits_a_minute_before_the_next(queue: Bench
     assert refused(lambda: queue.call("PurgeQueue")).shape == "PurgeQueueInProgress"
     queue.clock.advance(60)
     queue.call("PurgeQueue")
+
+
+def test_purge_forgets_deduplication_ids(queue: Bench) -> None:
+    """Recorded: what was sent before a purge may be sent again at once, and is remembered anew."""
+    queue.send("g", "old", MessageDeduplicationId="d")
+    queue.clock.advance(200)
+    queue.call("PurgeQueue")
+    queue.send("g", "new", MessageDeduplicationId="d")
+    queue.clock.advance(200)
+    queue.send("g", "duplicate", MessageDeduplicationId="d")
+    assert queue.bodies() == ["new"]
 
 
 def test_deleted_queue_does_not_exist(queue: Bench) -> None:

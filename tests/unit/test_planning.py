@@ -8,6 +8,11 @@ from sqs_fifo_spark.message import Message, Receipt
 from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.partition import PartitionPlan
 from sqs_fifo_spark.planning import expected_messages, partition_count, plan_partitions
+from sqs_fifo_spark.segment import Head, Origin
+
+
+def head(*receipts: Receipt) -> Head:
+    return Head(Origin("j", 6, 1, 0, "w"), receipts)
 
 
 def receipt(number: int, group: str) -> Receipt:
@@ -70,7 +75,7 @@ def test_a_group_goes_to_one_partition_whoever_received_it() -> None:
     """What the probe got and what is carried over of a group stand together, in every process."""
     groups = [f"group-{number}" for number in range(40)]
     handed = tuple(Message(receipt(number, group), (), 1) for number, group in enumerate(groups))
-    carried = {"epochs/a": [receipt(100 + number, group) for number, group in enumerate(groups)]}
+    carried = {"epochs/a": head(*(receipt(100 + number, group) for number, group in enumerate(groups)))}
     made = plans(4, handed=handed, carried=carried, max_messages=1_000)
     for plan in made:
         mine = {message.receipt.message_group_id for message in plan.handed}
@@ -82,8 +87,8 @@ def test_a_group_goes_to_one_partition_whoever_received_it() -> None:
 def test_of_what_is_carried_each_group_is_taken_from_its_head() -> None:
     """More than the limit waits, and what is left of a group comes after what is taken."""
     carried = {
-        "late": [receipt(number, "ab"[number % 2]) for number in range(10, 20)],
-        "early": [receipt(number, "ab"[number % 2]) for number in range(10)],
+        "late": head(*(receipt(number, "ab"[number % 2]) for number in range(10, 20))),
+        "early": head(*(receipt(number, "ab"[number % 2]) for number in range(10))),
     }
     taken = sorted(
         int(message_id[2:])
@@ -96,4 +101,4 @@ def test_of_what_is_carried_each_group_is_taken_from_its_head() -> None:
 
 def test_an_epoch_without_partitions_has_no_plan() -> None:
     """It is there to commit the one before; what is carried waits."""
-    assert plans(0, carried={"x": [receipt(1, "a")]}) == []
+    assert plans(0, carried={"x": head(receipt(1, "a"))}) == []

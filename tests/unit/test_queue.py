@@ -367,12 +367,12 @@ def test_describe_tells_arn_retention_and_redrive(rig: Rig) -> None:
     assert (rig.queue.describe().max_receive_count, rig.queue.describe().retention_s) == (2, 3600)
 
 
-def test_approximate_messages_counts_the_waiting_ones(rig: Rig) -> None:
+def test_approximate_counts_tell_what_waits_and_what_is_held(rig: Rig) -> None:
     """Messages in flight do not count."""
     rig.send("a1", "b1", "c1")
-    assert rig.queue.approximate_messages() == 3
+    assert rig.queue.approximate_counts() == (3, 0)
     rig.queue.receive(1, receive=0)
-    assert rig.queue.approximate_messages() == 2
+    assert rig.queue.approximate_counts() == (2, 1)
 
 
 def test_time_is_told_in_whole_seconds(rig: Rig) -> None:
@@ -394,7 +394,7 @@ def test_permission_check_touches_no_message(rig: Rig) -> None:
 CALLS: dict[str, Callable[[Queue], object]] = {
     "describe": lambda queue: queue.describe(),
     "require_permissions": lambda queue: queue.require_permissions(),
-    "approximate_messages": lambda queue: queue.approximate_messages(),
+    "approximate_counts": lambda queue: queue.approximate_counts(),
     "time_ms": lambda queue: queue.time_ms(),
     "receive": lambda queue: queue.receive(1, receive=0),
 }
@@ -404,7 +404,7 @@ CALLS: dict[str, Callable[[Queue], object]] = {
     ("call", "action"),
     [
         ("describe", "GetQueueAttributes"),
-        ("approximate_messages", "GetQueueAttributes"),
+        ("approximate_counts", "GetQueueAttributes"),
         ("require_permissions", "DeleteMessageBatch"),
         ("require_permissions", "ChangeMessageVisibilityBatch"),
         ("receive", "ReceiveMessage"),

@@ -12,7 +12,7 @@ import pytest
 
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.message import ARROW_SCHEMA, Message, from_arrow, from_sqs, to_arrow
-from sqs_fifo_spark.segment import HEADER_LENGTH, Origin, Segment, decode, decode_receipts, encode
+from sqs_fifo_spark.segment import HEADER_LENGTH, Head, Origin, Segment, decode, decode_head, encode
 
 NAME = "epochs/00000000000000000007/0003-000000"
 ORIGIN = Origin(journal="j", epoch=7, partitions=4, partition=3, writer="w")
@@ -115,7 +115,7 @@ def test_receipts_are_read_without_the_rows(content: Segment) -> None:
     """The driver reads the head of the object and, if that is not all of the receipts, the rest of them."""
     data = encode(content)
     log: list[tuple[int, int]] = []
-    assert decode_receipts(reader(data, log), NAME) == (content.origin, content.receipts)
+    assert decode_head(reader(data, log), NAME) == Head(content.origin, content.receipts)
     (receipts,) = struct.unpack_from("<Q", data, 8)
     assert len(log) <= 2
     assert log[0][0] == 0
@@ -128,15 +128,15 @@ def test_receipts_of_large_bodies_are_read_without_them() -> None:
     dice = random.Random(0)
     data = encode(segment(*(message(number, body=dice.randbytes(60_000).hex()) for number in range(9))))
     log: list[tuple[int, int]] = []
-    found = decode_receipts(reader(data, log), NAME)
+    found = decode_head(reader(data, log), NAME)
     assert found is not None
-    assert len(found[1]) == 9
+    assert len(found.receipts) == 9
     assert sum(length for _, length in log) <= 1 << 16 < len(data)
 
 
 def test_object_that_is_gone_has_no_receipts() -> None:
     """None, not an error: the driver's listing may be older than a drop."""
-    assert decode_receipts(lambda start, length: None, NAME) is None
+    assert decode_head(lambda start, length: None, NAME) is None
 
 
 def test_truncated_range_read_is_damage() -> None:
@@ -144,13 +144,13 @@ def test_truncated_range_read_is_damage() -> None:
     data = encode(SEGMENTS["many"])
     for length in (0, 5, HEADER_LENGTH - 1, HEADER_LENGTH, HEADER_LENGTH + 100, (1 << 16) + 1):
         with pytest.raises(JournalCorruptError):
-            decode_receipts(reader(data[:length]), NAME)
+            decode_head(reader(data[:length]), NAME)
 
 
 def test_receipts_are_read_though_the_rows_are_damaged() -> None:
     """What the driver needs does not depend on the bodies."""
     data = encode(SEGMENTS["one"])
-    assert decode_receipts(reader(data[:-1] + bytes([data[-1] ^ 1])), NAME) == (ORIGIN, SEGMENTS["one"].receipts)
+    assert decode_head(reader(data[:-1] + bytes([data[-1] ^ 1])), NAME) == Head(ORIGIN, SEGMENTS["one"].receipts)
 
 
 # Damage
@@ -182,7 +182,7 @@ def test_every_truncation_is_told() -> None:
 )
 def test_foreign_bytes_are_told(data: bytes) -> None:
     """An object that is no segment is named, in one line, and nothing of it is quoted."""
-    for read in (lambda: decode(data, NAME), lambda: decode_receipts(reader(data), NAME)):
+    for read in (lambda: decode(data, NAME), lambda: decode_head(reader(data), NAME)):
         with pytest.raises(JournalCorruptError, match=NAME) as told:
             read()
         assert "\n" not in str(told.value)

@@ -116,6 +116,60 @@ def test_what_any_thread_meets_is_raised_by_add_and_finish(sqs: Sqs, way: str) -
     assert record.closed == 0
 
 
+class Panic(BaseException):
+    """What native code raises that panics: no Exception."""
+
+
+@pytest.mark.parametrize("way", ["look", "send", "add"])
+def test_whatever_ends_a_thread_reaches_the_caller(sqs: Sqs, way: str) -> None:
+    """Also what is no Exception: a caller that waits for a thread that is gone would wait for ever."""
+    record = Noted()
+
+    def fail(*_: object) -> None:
+        raise Panic
+
+    if way == "look":
+        record.on_look = fail
+    elif way == "send":
+        sqs.before = fail
+    else:
+        record.on_add = fail
+    sender = make(sqs, record)
+    ended: list[BaseException] = []
+
+    def wait_for_the_end() -> None:
+        try:
+            finish(sender, "a1", "a2", "b1")
+        except BaseException as error:
+            ended.append(error)
+
+    caller = threading.Thread(target=wait_for_the_end, daemon=True)
+    caller.start()
+    caller.join(LONG_S)
+    assert [type(error) for error in ended] == [Panic], "the caller waits for ever"
+    assert threads() == []
+    assert record.closed == 0
+
+
+def test_a_thread_that_cannot_start_is_told_as_that(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that have started are ended."""
+    starts: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def few(thread: threading.Thread) -> None:
+        starts.append(thread)
+        if len(starts) > 2:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", few)
+    sender = make(sqs)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        sender.add(rows("a1"))
+    sender.stop()
+    assert threads() == []
+
+
 def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
     """What that call sends is recorded."""
     record = Noted()

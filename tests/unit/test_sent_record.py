@@ -12,9 +12,12 @@ import pytest
 from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError, JournalUnavailableError
 from sqs_fifo_spark.sent_record import (
     FORGET_EVERY,
+    FORGET_EVERY_MS,
     KEPT_BATCHES,
     KEPT_MS,
     LOOK_AGAIN_S,
+    MERGE_AT,
+    OLDEST_LOOK_S,
     NoRecord,
     SentRecord,
     forget,
@@ -22,6 +25,11 @@ from sqs_fifo_spark.sent_record import (
 )
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, SharedClock, Store
+
+
+class Panic(BaseException):
+    """What native code raises that panics. It is no Exception."""
+
 
 A, B, C, D, E = (hashlib.sha256(letter).digest() for letter in (b"a", b"b", b"c", b"d", b"e"))
 
@@ -37,9 +45,16 @@ def clock() -> SharedClock:
 
 
 def record(
-    store: Store, clock: SharedClock, *, query: str | None = "q", batch: str = "7", run: str = "r1", partition: int = 3
+    store: Store,
+    clock: SharedClock,
+    *,
+    query: str | None = "q",
+    batch: str = "7",
+    run: str = "r1",
+    partition: int = 3,
+    is_txn: bool = False,
 ) -> SentRecord:
-    return SentRecord(store, clock, query=query, batch=batch, run=run, partition=partition)
+    return SentRecord(store, clock, query=query, batch=batch, run=run, partition=partition, is_txn=is_txn)
 
 
 def known(given: SentRecord) -> set[bytes]:
@@ -163,6 +178,62 @@ def test_an_object_that_vanishes_while_it_is_read_has_been_merged(store: Store, 
     assert len(store.objects) == 1
 
 
+def test_a_list_that_is_not_of_one_moment_misses_nothing(store: Store, clock: SharedClock) -> None:
+    """A directory that is read in pieces may show neither a whole that was put meanwhile nor its parts that went."""
+    writer = record(store, clock, run="r2")
+    writer.add([A])
+    writer.add([B])
+    mine = record(store, clock)
+    shown = Store.list
+
+    def in_pieces(prefix: str) -> list[str]:
+        store.list = lambda prefix: shown(store, prefix)  # type: ignore[method-assign]
+        before = shown(store, prefix)
+        writer.close()
+        return [name for name in before if name in store.objects]
+
+    store.list = in_pieces  # type: ignore[method-assign]
+    assert known(mine) == {A, B}
+
+
+def slow_list(store: Store, clock: SharedClock, seconds: float) -> None:
+    store.on_step = lambda event: clock.advance(seconds if event.startswith("before list sent/") else 0)
+
+
+def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(store: Store, clock: SharedClock) -> None:
+    """Where each list takes longer than half a minute, no look is ever younger: it must not go round for ever."""
+    record(store, clock, run="r2").add([A])
+    mine = record(store, clock)
+    slow_list(store, clock, (LOOK_AGAIN_S + 2) / 2)
+    for _ in range(2):
+        steps = len(store.steps)
+        looked_at = mine.look()
+        assert LOOK_AGAIN_S < clock.monotonic() - looked_at <= OLDEST_LOOK_S
+        assert sum(step.startswith("before list sent/") for step in store.steps[steps:]) == 4
+        assert mine.is_sent(A)
+
+
+def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedClock) -> None:
+    """In one line; the task fails, and Spark tries it again."""
+    slow_list(store, clock, OLDEST_LOOK_S)
+    with pytest.raises(JournalUnavailableError) as told:
+        record(store, clock).look()
+    assert str(told.value) == (
+        "to list and read what was sent took longer than 70 s in the journal at 'memory', and what is so old does not "
+        "tell what may be sent."
+    )
+    assert sum(step.startswith("before list sent/") for step in store.steps) == 4
+
+
+def test_a_look_ends_though_what_it_lists_is_always_gone(store: Store, clock: SharedClock) -> None:
+    """Not for ever, whatever the store shows."""
+    store.list = lambda prefix: [  # type: ignore[method-assign]
+        f"sent/q/00000000000000000007/r2-00003-{hashlib.sha256(b'gone').hexdigest()}"
+    ]
+    with pytest.raises(JournalUnavailableError, match="to list and read what was sent took longer"):
+        record(store, clock).look()
+
+
 def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> None:
     """Not knowing is no ground to send; the next look is a whole one."""
     record(store, clock, run="r2").add([A])
@@ -263,6 +334,30 @@ def test_a_put_that_fails_fails_for_all_whose_digests_it_holds(store: Store, clo
     assert known(record(store, clock, run="r2")) == ({A, D} if lie == "refuse" else {A, B, C, D})
 
 
+def test_whatever_ends_a_put_is_told_to_all_who_wait_for_it(store: Store, clock: SharedClock) -> None:
+    """A panic of the store's native code is no Exception, and the others would wait for ever."""
+    mine = record(store, clock)
+    putting, go_on = hold_first_put(store)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(mine.add, [A])
+        assert putting.wait(LONG_S)
+        others = [pool.submit(mine.add, [digest]) for digest in (B, C)]
+        wait_until(lambda: len(mine._next.digests) == 2, LONG_S, "the others wait")
+
+        def panic(event: str) -> None:
+            if event.startswith("before put") and len(store.puts()) == 1:
+                raise Panic
+
+        store.on_step = panic
+        go_on.set()
+        first.result(LONG_S)
+        for each in others:
+            assert isinstance(each.exception(LONG_S), Panic)
+    store.on_step = lambda event: None
+    mine.add([D])
+    assert known(record(store, clock, run="r2")) == {A, D}
+
+
 def test_an_object_that_is_there_already_says_the_same(store: Store, clock: SharedClock) -> None:
     """Whoever put it: another attempt that sent the same row, or an earlier try of this put."""
     store.lies_about = lambda name: "deny"
@@ -307,6 +402,71 @@ def test_merging_few_or_equal_objects_loses_none(store: Store, clock: SharedCloc
     assert len(puts) > 1 or store.objects == before
 
 
+def test_a_merge_that_fails_fails_nothing(store: Store, clock: SharedClock, caplog: pytest.LogCaptureFixture) -> None:
+    """It only tidies up: what is recorded stays so, a line of the log tells, and what is put later is merged."""
+    for call in ("put", "drop"):
+        mine = record(store, clock, run=f"r{call}")
+        for number in range(MERGE_AT):
+            mine.add([hashlib.sha256(bytes([number])).digest()])
+        recorded = dict(store.objects)
+
+        def fail(event: str, call: str = call) -> None:
+            if event.startswith(f"before {call}"):
+                raise JournalUnavailableError("503")
+
+        store.on_step = fail
+        caplog.clear()
+        mine.tidy()
+        (line,) = caplog.messages
+        assert line.startswith("64 objects below 'sent/q/00000000000000000007' in the journal could not be made one")
+        assert recorded.items() <= store.objects.items()
+        store.on_step = lambda event: None
+        mine.add([A])
+        mine.add([B])
+        mine.close()
+        assert known(record(store, clock, run="r9")) >= {A, B}
+
+
+@pytest.mark.parametrize("call", ["put", "drop"])
+def test_a_merge_that_panics_fails_nothing(
+    store: Store, clock: SharedClock, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    """A panic of the store's native code is no Exception, and what is recorded stays so."""
+    mine = ending_in(store, clock, call, Panic("gone"))
+    mine.close()
+    (line,) = caplog.messages
+    assert line.startswith("2 objects below 'sent/q/00000000000000000007' in the journal could not be made one")
+    assert line.endswith(": gone")
+    store.on_step = lambda event: None
+    assert known(record(store, clock, run="r2")) == {A, B}
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_a_merge_does_not_hold_up_who_ends_the_process(
+    store: Store, clock: SharedClock, end: type[BaseException]
+) -> None:
+    """It goes on to the caller, and what is recorded stays so."""
+    mine = ending_in(store, clock, "put", end())
+    with pytest.raises(end):
+        mine.close()
+    store.on_step = lambda event: None
+    assert known(record(store, clock, run="r2")) == {A, B}
+
+
+def ending_in(store: Store, clock: SharedClock, call: str, error: BaseException) -> SentRecord:
+    """Return a record with two objects, whose store raises from now on."""
+    mine = record(store, clock)
+    mine.add([A])
+    mine.add([B])
+
+    def fail(event: str) -> None:
+        if event.startswith(f"before {call}"):
+            raise error
+
+    store.on_step = fail
+    return mine
+
+
 # Forgetting
 
 
@@ -334,7 +494,9 @@ def test_old_micro_batches_are_forgotten_all_at_once(store: Store, clock: Shared
     forget(store, "q", KEPT_BATCHES + 2 * FORGET_EVERY + 7)  # those in between wrote nothing
     assert kept(store) == list(range(48, 150))
     assert kept(store, "other") == [0, 1]
-    assert store.under("over/") == ["over/q/00000000000000000047"]
+    assert store.under("over/") == ["over/q/00000000000000000020", "over/q/00000000000000000047"]
+    forget(store, "q", 2 * KEPT_BATCHES)
+    assert store.under("over/") == ["over/q/00000000000000000047", "over/q/00000000000000000100"]
 
 
 def test_a_micro_batch_that_is_forgotten_is_not_sent_again(store: Store, clock: SharedClock) -> None:
@@ -350,6 +512,20 @@ def test_a_micro_batch_that_is_forgotten_is_not_sent_again(store: Store, clock: 
             "its rows again, perhaps twice, give the sink another journalLocation."
         )
     assert known(record(store, clock, batch="21")) == {A}
+
+
+def test_a_version_that_is_far_below_the_highest_is_told_by_its_own_name(store: Store, clock: SharedClock) -> None:
+    """Whoever numbers the writes has no micro-batch and no checkpoint, and may never have written the version."""
+    record(store, clock, query="bids", batch="120", is_txn=True).add([A])
+    forget(store, "bids", 120)
+    for version in (0, 20):
+        with pytest.raises(BatchForgottenError) as told:
+            record(store, clock, query="bids", batch=str(version), is_txn=True).look()
+        assert str(told.value) == (
+            f"txnVersion {version} of txnAppId 'bids' is {KEPT_BATCHES} or more below the highest one written, so the "
+            "journal does not know what was sent for it. Use a new txnAppId."
+        )
+    assert known(record(store, clock, query="bids", batch="21", is_txn=True)) == set()
 
 
 def test_forgetting_that_breaks_off_is_remembered_as_forgotten(store: Store, clock: SharedClock) -> None:
@@ -392,9 +568,101 @@ def test_batch_writes_are_forgotten_after_a_week(store: Store, clock: SharedCloc
     """From their beginning; a stream's record is not touched."""
     now_ms = int(clock.now() * 1000)
     for began_ms in (now_ms, now_ms - KEPT_MS, now_ms - KEPT_MS - 1):
-        record(store, clock, query=None, batch=f"{began_ms}-r", run="r").add([A])
+        batch_write(store, clock, began_ms).add([A])
     sent_for(store, clock, 1)
     forget_batch_writes(store, clock.now())
     left = {name.split("/")[2] for name in store.under("sent/batch-writes/")}
     assert left == {f"{now_ms}-r", f"{now_ms - KEPT_MS}-r"}
     assert kept(store) == [1]
+
+
+def batch_write(store: Store, clock: SharedClock, began_ms: int) -> SentRecord:
+    return record(store, clock, query=None, batch=f"{began_ms}-r", run="r")
+
+
+def test_a_batch_write_that_is_forgotten_is_not_sent_again(store: Store, clock: SharedClock) -> None:
+    """By a task that runs on, or again, after the week: what is gone from the record is not taken for never sent."""
+    began_ms = int(clock.now() * 1000)
+    batch_write(store, clock, began_ms).add([A])
+    clock.advance(KEPT_MS / 1000 + 1)
+    assert known(batch_write(store, clock, began_ms)) == {A}, "nobody has forgotten it"
+    forget_batch_writes(store, clock.now())
+    with pytest.raises(BatchForgottenError) as told:
+        batch_write(store, clock, began_ms).look()
+    assert str(told.value) == (
+        "this batch write began so long ago that what was sent for it is forgotten: the journal at 'memory' remembers "
+        "batch writes for 7 days. A task of it has stood still, or the clocks of two drivers differ. Nothing more of "
+        "it is sent; to send all its rows again, perhaps twice, start a new one; if that is refused too, the clock of "
+        "a driver ran ahead: give the sink another journalLocation, or txnAppId and txnVersion."
+    )
+    assert known(batch_write(store, clock, int(clock.now() * 1000))) == set()
+
+
+def test_the_remedy_for_a_clock_that_ran_ahead_works(store: Store, clock: SharedClock) -> None:
+    """One such commit refuses all batch writes from then on, but none that says who writes what."""
+    forget_batch_writes(store, clock.now() + 2 * KEPT_MS / 1000)
+    with pytest.raises(BatchForgottenError, match="the clock of a driver ran ahead"):
+        batch_write(store, clock, int(clock.now() * 1000)).look()
+    named = record(store, clock, query="bids", batch="0", is_txn=True)
+    named.add([A])
+    assert known(record(store, clock, query="bids", batch="0", run="r2", is_txn=True)) == {A}
+    assert known(batch_write(Store(), clock, int(clock.now() * 1000))) == set()
+
+
+def test_not_every_commit_lists_all_batch_writes(store: Store, clock: SharedClock) -> None:
+    """A week of them may be many: it is done once an hour, whoever commits."""
+    began_ms = int(clock.now() * 1000)
+    clock.advance(KEPT_MS / 1000)
+    lists: list[int] = []
+    for minute in range(180):
+        batch_write(store, clock, began_ms + minute * 60_000).add([A])
+        steps = len(store.steps)
+        forget_batch_writes(store, clock.now())
+        lists.append(sum(step.startswith("before list sent/") for step in store.steps[steps:]))
+        clock.advance(60)
+    assert sum(lists) == 3
+    assert lists[0] == 1
+    clock.advance(FORGET_EVERY_MS / 1000)
+    forget_batch_writes(store, clock.now())
+    assert len(store.under("sent/batch-writes/")) < 80
+    assert len(store.under("over/")) == 2
+
+
+def test_marks_that_are_not_listed_in_one_moment_forget_nothing(store: Store, clock: SharedClock) -> None:
+    """A list may show neither the mark that is put meanwhile nor those that go for it: so the one before it stays."""
+    sent_for(store, clock, 5, 200)
+    forget(store, "q", 120)
+    late = record(store, clock, batch="5")
+    shown = Store.list
+
+    def in_pieces(prefix: str) -> list[str]:
+        before = shown(store, prefix)
+        if prefix == "over/q":
+            store.list = lambda prefix: shown(store, prefix)  # type: ignore[method-assign]
+            forget(store, "q", 200)
+        return [name for name in before if name in store.objects]
+
+    store.list = in_pieces  # type: ignore[method-assign]
+    with pytest.raises(BatchForgottenError):
+        late.look()
+
+
+def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, clock: SharedClock) -> None:
+    """A driver that stood still between its list and its put excludes nobody: the highest mark counts, and stays."""
+    sent_for(store, clock, *range(300))
+    forget(store, "q", 120)
+
+    def overtake(event: str) -> None:
+        if event.startswith("before put over/"):
+            store.on_step = lambda event: None
+            for batch in (200, 240, 280):
+                forget(store, "q", batch)
+
+    store.on_step = overtake
+    forget(store, "q", 141)
+    for batch in (0, 41, 180):
+        with pytest.raises(BatchForgottenError, match="those after 180"):
+            record(store, clock, batch=str(batch)).look()
+    assert known(record(store, clock, batch="181")) == {A}
+    forget(store, "q", 320)
+    assert len(store.under("over/")) == 2

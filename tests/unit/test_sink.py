@@ -27,7 +27,18 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.outgoing import outgoing
-from sqs_fifo_spark.sink import MAX_PART_ROWS, Place, Sent, SinkPlan, finish_write, prepare, send_partition
+from sqs_fifo_spark.sink import (
+    MAX_PART_ROWS,
+    Draft,
+    Place,
+    Sent,
+    SinkPlan,
+    draft,
+    finish_write,
+    plan_for_tasks,
+    prepare,
+    send_partition,
+)
 from sqs_fifo_spark.sink_queue import SinkQueue
 from tests.unit.sending import LONG_S, LOST, THROTTLED, Sqs, Store, group_of, patched, refusal
 
@@ -54,8 +65,8 @@ def batch(*bodies: str | None) -> pa.RecordBatch:
 
 def planned(sqs: Sqs, store: Store | None = None, *, by_column: bool = True, **options: str) -> SinkPlan:
     made = sqs.options(**options)
-    queue = SinkQueue(made, sqs.clock)
-    plan = prepare(made, by_column=by_column, queue=queue, store=store, clock=sqs.clock)
+    given = draft(made, by_column=by_column, clock=sqs.clock)
+    plan = prepare(given, queue=SinkQueue(made, sqs.clock), store=store, may_create=True)
     copy: SinkPlan = pickle.loads(pickle.dumps(plan))
     assert copy == plan
     return copy
@@ -65,12 +76,12 @@ def run(
     sqs: Sqs,
     store: Store | None,
     *batches: pa.RecordBatch,
-    plan: SinkPlan | None = None,
+    plan: SinkPlan | Draft | SqsFifoError | None = None,
     place: Place | None = None,
 ) -> Sent:
     """Run one task, of a micro-batch of its own unless there is a `plan`."""
     plan = plan or planned(sqs, store)
-    queue = SinkQueue(plan.options, sqs.clock)
+    queue = SinkQueue(sqs.options(), sqs.clock)
     where = place or Place(0, "q", 1)
     sent = send_partition(plan, batches, where, queue=queue, store=store, clock=sqs.clock)
     return pickle.loads(pickle.dumps(sent))  # type: ignore[no-any-return]
@@ -127,6 +138,38 @@ def test_content_needs_a_queue_that_deduplicates_by_content(monkeypatch: pytest.
     assert sqs.bodies() == ["a1", "a2"]
 
 
+@pytest.mark.parametrize(
+    ("scope", "by_column", "options", "is_told"),
+    [
+        ("queue", False, {}, True),
+        (None, False, {}, True),
+        ("queue", False, {"messageGroupId": "all"}, False),
+        ("queue", True, {}, False),
+        ("messageGroup", False, {}, False),
+    ],
+)
+def test_that_equal_bodies_of_different_groups_become_one_message_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    scope: str | None,
+    by_column: bool,
+    options: dict[str, str],
+    is_told: bool,
+) -> None:
+    """Where it can happen, in one line, before the first row; not again for each micro-batch."""
+    monkeypatch.setattr("sqs_fifo_spark.sink._said", set())
+    attributes = {} if scope is None else {"DeduplicationScope": scope, "FifoThroughputLimit": "perQueue"}
+    sqs = patched(monkeypatch, ContentBasedDeduplication="true", **attributes)
+    for _ in range(3):
+        planned(sqs, None, by_column=by_column, **options)
+    assert len(caplog.messages) == is_told
+    if is_told:
+        (line,) = caplog.messages
+        assert "the DeduplicationScope of the queue" in line
+        assert "SQS keeps only the first" in line
+        assert "\n" not in line
+
+
 def test_a_journal_of_another_queue_is_refused(sqs: Sqs, store: Store) -> None:
     """What was sent to one queue was not sent to the other."""
     planned(sqs, store)
@@ -151,6 +194,69 @@ def test_a_queue_that_is_not_there_or_not_fifo_is_told(sqs: Sqs, monkeypatch: py
     monkeypatch.setattr(sqs, "get_queue_attributes", lambda **request: {"Attributes": {"QueueArn": "arn"}})
     with pytest.raises(NotFifoQueueError):
         planned(sqs)
+
+
+def drafted(sqs: Sqs, store: Store | None = None) -> SinkPlan | Draft | SqsFifoError:
+    """Return what the driver pickles to the tasks, as it reaches them."""
+    options = sqs.options()
+    given = plan_for_tasks(
+        draft(options, by_column=True, clock=sqs.clock), queue=SinkQueue(options, sqs.clock), store=store
+    )
+    return pickle.loads(pickle.dumps(given))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("out", ["queue", "journal"])
+def test_an_outage_while_a_write_is_planned_is_over_when_its_tasks_try(
+    sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    """Each looks for itself; all attempts of one execution are one run, of one beginning, as with a plan."""
+    planned(sqs, store)
+    describe = sqs.get_queue_attributes
+
+    def fail(**request: Any) -> Any:
+        raise THROTTLED
+
+    if out == "queue":
+        monkeypatch.setattr(sqs, "get_queue_attributes", fail)
+    else:
+        store.fails = lambda call: True
+    plan = drafted(sqs, store)
+    assert isinstance(plan, Draft)
+    kind: type[SqsFifoError] = TransientQueueError if out == "queue" else JournalUnavailableError
+    error(kind, sqs, store, batch("a1"), plan=plan)
+    error(kind, sqs, store, batch("a1"), plan=plan)
+    assert sqs.calls == []
+
+    monkeypatch.setattr(sqs, "get_queue_attributes", describe)
+    store.fails = lambda call: False
+    assert run(sqs, store, batch("a1", "a2"), plan=plan, place=Place(0, None, None)).known == 0
+    assert run(sqs, store, batch("a1", "a2"), plan=plan, place=Place(0, None, None)).known == 2
+    (name,) = store.under("sent/")
+    assert name.startswith(f"sent/batch-writes/{plan.began_ms}-{plan.run}/{plan.run}-00000-")
+
+
+def test_what_is_wrong_for_good_is_raised_by_the_tasks_without_a_call(sqs: Sqs, store: Store) -> None:
+    """As the driver found it, and by tasks without rows too: it does not pass."""
+    planned(sqs, store)
+    identity = json.loads(store.objects["journal.json"])
+    store.objects["journal.json"] = json.dumps({**identity, "queueArn": "arn:other"}).encode()
+    plan = drafted(sqs, store)
+    store.steps.clear()
+    for batches in ([batch("a1")], []):
+        assert "belongs to the queue" in error(JournalMismatchError, sqs, store, *batches, plan=plan)
+    assert store.steps == []
+
+
+def test_a_task_that_looks_for_itself_makes_no_journal(sqs: Sqs, store: Store) -> None:
+    """On a path of its own it would record what nobody else finds."""
+    store.fails = lambda call: True
+    plan = drafted(sqs, store)
+    store.fails = lambda call: False
+    assert error(JournalUnavailableError, sqs, store, batch("a1"), plan=plan) == (
+        "cannot get 'journal.json' So the driver, which makes the journal at 'memory', could not, and this task does "
+        "not."
+    )
+    assert (store.objects, sqs.calls) == ({}, [])
 
 
 # A task
@@ -368,7 +474,7 @@ def test_a_commit_forgets_what_is_old(sqs: Sqs, store: Store) -> None:
     """Of its own query and of batch writes; without a journal nothing is looked for."""
     for number in (0, 21, 120):
         run(sqs, store, batch("a1"), place=Place(0, "q", number))
-    finish_write(store, [Sent(Place(0, "q", 120), 1, 0), Sent(Place(1, "q", 120), 0, 0)], sqs.clock)
+    finish_write(lambda: store, [Sent(Place(0, "q", 120), 1, 0), Sent(Place(1, "q", 120), 0, 0)], sqs.clock)
     assert len(store.under("sent/q/")) == 2
     assert "is forgotten" in error(BatchForgottenError, sqs, store, batch("a1"), place=Place(0, "q", 0))
 
@@ -376,6 +482,79 @@ def test_a_commit_forgets_what_is_old(sqs: Sqs, store: Store) -> None:
     run(sqs, store, batch("b1"), place=once.place)
     sqs.clock.advance(7 * 86_400 + 1)
     assert len(store.under("sent/batch-writes/")) == 1
-    finish_write(store, [once], sqs.clock)
+    finish_write(lambda: store, [once], sqs.clock)
     assert store.under("sent/batch-writes/") == []
-    finish_write(None, [once], sqs.clock)
+    finish_write(lambda: None, [once], sqs.clock)
+
+
+@pytest.mark.parametrize("call", ["list", "put", "drop"])
+@pytest.mark.parametrize("query", ["q", None])
+def test_tidying_that_fails_does_not_fail_a_finished_write(
+    sqs: Sqs, store: Store, caplog: pytest.LogCaptureFixture, query: str | None, call: str
+) -> None:
+    """All rows are sent: Spark, or its user, would send them all again. A line of the log tells."""
+    first = run(sqs, store, batch("a1"), place=Place(0, query, 0 if query else None))
+    sqs.clock.advance(8 * 86_400)
+    sent = run(sqs, store, batch("b1"), place=Place(0, query, 200 if query else None))
+
+    def fail(event: str) -> None:
+        if event.startswith(f"before {call}"):
+            raise JournalUnavailableError("cannot: 503")
+
+    store.on_step = fail
+    finish_write(lambda: store, [sent], sqs.clock)
+    assert caplog.messages == ["all rows are sent; what the journal need not know any more stays for now: cannot: 503"]
+    store.on_step = lambda event: None
+    finish_write(lambda: store, [first, sent], sqs.clock)
+
+
+def test_tidying_that_panics_does_not_fail_a_finished_write(
+    sqs: Sqs, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A panic of the store's native code is no Exception, and all rows are sent all the same."""
+
+    class Panic(BaseException):
+        pass
+
+    def panic() -> Store:
+        raise Panic("gone")
+
+    finish_write(panic, [run(sqs, store, batch("a1"))], sqs.clock)
+    assert caplog.messages == ["all rows are sent; what the journal need not know any more stays for now: gone"]
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_tidying_does_not_hold_up_who_ends_the_process(sqs: Sqs, store: Store, end: type[BaseException]) -> None:
+    """What a user or a system asks for is done."""
+
+    def stop() -> Store:
+        raise end
+
+    with pytest.raises(end):
+        finish_write(stop, [run(sqs, store, batch("a1"))], sqs.clock)
+
+
+def test_a_forgotten_version_is_told_to_who_gave_it(sqs: Sqs, store: Store) -> None:
+    """The options say that the number is a user's, not a micro-batch's."""
+    finish_write(lambda: store, [Sent(Place(0, "bids", 120), 1)], sqs.clock)
+    plan = planned(sqs, store, journalLocation="/journal", txnAppId="bids", txnVersion="7")
+    said = error(BatchForgottenError, sqs, store, batch("a1"), plan=plan, place=Place(0, "bids", 7))
+    assert said.startswith("txnVersion 7 of txnAppId 'bids' is 100 or more below the highest one written")
+    assert sqs.bodies() == []
+
+
+@pytest.mark.parametrize("call", ["put", "drop"])
+def test_a_task_whose_rows_are_recorded_ends_well_though_it_cannot_tidy_up(sqs: Sqs, store: Store, call: str) -> None:
+    """What is recorded is recorded; a task that failed now would run again for nothing."""
+    plan = planned(sqs, store)
+
+    def fail(event: str) -> None:
+        is_merge = event.startswith("before put") and len(sqs.bodies()) == 3 == len(store.puts()) - before
+        if is_merge if call == "put" else event.startswith("before drop"):
+            raise JournalUnavailableError("503")
+
+    before = len(store.puts())
+    store.on_step = fail
+    assert run(sqs, store, batch("a1", "a2", "a3"), plan=plan).rows == 3
+    store.on_step = lambda event: None
+    assert run(sqs, store, batch("a1", "a2", "a3"), plan=planned(sqs, store)).known == 3

@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sqs_fifo_spark.errors import TransientQueueError
-from sqs_fifo_spark.outgoing import RowForm
-from sqs_fifo_spark.sink import Place, Sent, SinkPlan
+from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.sink import Draft, Place, Sent
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_laws import SinkLaws
 from tests.simulation.sink_rows import SinkRow
@@ -26,12 +25,16 @@ class Story:
     def __init__(self, *, has_journal: bool = True) -> None:
         self.hub = Hub(random.Random(1))
         self.world = SinkWorld(1, self.hub, {}, has_journal=has_journal)
-        self.world.on_step = lambda event: self.hub.step()
+        self.world.on_step = self.step
         self.laws = SinkLaws(self.world, self.hub, has_journal=has_journal, is_calm=False)
 
+    def step(self, event: str) -> None:
+        self.laws.stepped()
+        self.hub.step()
+
     def attempt(self, *rows: SinkRow) -> SinkAttempt:
-        plan = SinkPlan(self.world.sink_options, RowForm(None, True, 1 << 20), "j", "r", 0)
-        attempt = SinkAttempt(plan, Place(0, "q1", 7), rows, version=0)
+        draft = Draft(self.world.sink_options, by_column=True, run="r", began_ms=0)
+        attempt = SinkAttempt(draft, draft, Place(0, "q1", 7), rows, version=0)
         attempt.digests = {row.key: digest(row) for row in rows}
         attempt.process = Process("task")
         self.laws.launched(attempt)
@@ -179,6 +182,76 @@ def test_a_failed_task_must_tell_how_many_rows_were_sent() -> None:
         "spoken errors: 1 rows were sent, and task says: no answer. 0 rows of partition 0 were sent.",
         "end: task is over, and sends [('a', 'a1')]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "asks", "broken"),
+    [
+        ("no answer", True, []),
+        ("no answer", False, ["progress: task fails without a call: no answer"]),
+        ("cannot drop 'sent/x'", True, ["cost: task fails, and could only not tidy up: cannot drop 'sent/x'"]),
+    ],
+)
+def test_what_may_pass_is_tried_and_what_tidies_up_fails_nothing(text: str, asks: bool, broken: list[str]) -> None:
+    """An error of the driver's is none of the task's, and a task whose rows are recorded is done."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        if asks:
+            story.look(attempt)
+        attempt.error = JournalUnavailableError(text)
+        story.laws.ended(attempt, [])
+
+    story.play(attempt, run)
+    assert story.laws.violations == broken
+
+
+def test_a_task_that_only_looks_breaks_a_law() -> None:
+    """However slow the journal is, it sends or fails."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        for _ in range(41):
+            story.look(attempt)
+
+    story.play(attempt, run)
+    assert story.laws.violations == ["progress: task only looks at what was sent"]
+
+
+def test_a_call_that_leaves_its_process_late_breaks_a_law() -> None:
+    """It was made in time, and took long to connect."""
+    story = Story()
+    attempt = story.attempt(A1)
+    story.world.connect = lambda: story.hub.sleep(106)
+
+    def run() -> None:
+        story.look(attempt)
+        story.send(A1)
+
+    story.play(attempt, run)
+    assert story.laws.violations == ["once: a call of task leaves it 1 s too late"]
+
+
+@pytest.mark.parametrize(("told", "broken"), [(0, True), (1, False)])
+def test_rows_that_became_no_messages_must_be_told(told: int, broken: bool) -> None:
+    """Two rows of two groups with one id: SQS tells the second the message of the first."""
+    story = Story()
+    twin = B1._replace(told=A1.told)
+    attempt = story.attempt(A1, twin)
+
+    def run() -> None:
+        story.look(attempt)
+        story.send(A1, twin)
+        story.record(attempt, A1, twin)
+        attempt.sent = Sent(attempt.place, rows=2, known=0, equal=told)
+        story.laws.ended(attempt, [])
+
+    story.play(attempt, run)
+    assert [law.partition(",")[0] for law in story.laws.violations] == (
+        ["end: task tells of Sent(place=Place(partition=0"] if broken else []
+    )
 
 
 def test_what_is_left_of_forgotten_micro_batches_breaks_a_law() -> None:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import boto3
 import pyarrow as pa
 import pytest
+import urllib3.util.connection
 
 from sqs_fifo_spark import aws, sender, sent_record, sink
-from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, QueueRequestError, SqsFifoError
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    JournalUnavailableError,
+    QueueRequestError,
+    SqsFifoError,
+    TransientQueueError,
+)
+from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
-from sqs_fifo_spark.outgoing import Outgoing, RefusedRow
+from sqs_fifo_spark.options import parse_sink_options
+from sqs_fifo_spark.outgoing import Outgoing, RefusedRow, RowForm
 from sqs_fifo_spark.sent_record import MERGE_AT, NoRecord, SentRecord
 from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue
-from tests.unit.sending import Noted, SharedClock, Sqs, Store, make, patched, refusal, rows
+from tests.unit.sending import LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
 from tests.unit.sending import send as send_all
 
 
@@ -46,6 +57,64 @@ def test_a_record_that_comes_too_late_stops_the_group(sqs: Sqs) -> None:
     assert sqs.bodies() == ["a1"]
 
 
+def sending_by_http(server: LocalQueueServer, clock: SharedClock) -> Callable[[float], None]:
+    """Return what sends a row to a real server, with so many seconds for its tries."""
+    options = parse_sink_options({"queueUrl": server.queue_url("q.fifo")})
+    queue = SinkQueue(options, clock)
+    aws.forget_clients()  # so that it has no open connection
+
+    def send(budget_s: float) -> None:
+        deadline = clock.monotonic() + budget_s
+        queue.send(rows("a1"), lambda confirmed: None, stopped=threading.Event(), deadline=deadline)
+
+    return send
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_call_that_takes_long_to_connect_sends_nothing_too_late(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+    """Names are looked up and addresses tried without a limit of ours: others may have sent the row meanwhile."""
+    clock = SharedClock()
+    connect = urllib3.util.connection.create_connection
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        made = connect(*arguments, **options)
+        clock.advance(10 + aws.CONNECT_TIMEOUT_S + (0.1 if late else 0))
+        return made
+
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", slow)
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        send = sending_by_http(server, clock)
+        if late:
+            with pytest.raises(TransientQueueError, match="was not made in time: to connect took too long"):
+                send(10)
+        else:
+            send(10)
+        assert server.requests.counts() == ({} if late else {"SendMessageBatch": 1})
+
+
+@pytest.mark.parametrize("where", ["a call", "its second try"])
+def test_a_call_whose_credentials_take_long_sends_nothing_too_late(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """Those of a role are asked for while the call is being made; and a call with renewed ones is the same call."""
+    clock = SharedClock()
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        send = sending_by_http(server, clock)
+        send(10)
+        forget, build = aws.forget_clients, aws.sqs_client
+
+        def slow(*_: Any) -> Any:
+            clock.advance(30)
+            return build(*_) if _ else forget()
+
+        if where == "a call":
+            monkeypatch.setattr(aws, "sqs_client", slow)
+        else:
+            monkeypatch.setattr(aws, "forget_clients", slow)
+            server.faults = Faults(expired_keys=frozenset({"test"}))
+        with pytest.raises(TransientQueueError, match="was not made in time"):
+            send(10)
+        assert server.requests.counts()["SendMessageBatch"] == (1 if where == "a call" else 2)
+
+
 # What SQS takes for equal
 
 
@@ -61,6 +130,43 @@ def test_rows_that_are_sent_again_are_not_told_as_equal(sqs: Sqs) -> None:
     send_all(sqs, given)
     again = send_all(sqs, given, NoRecord(sqs.clock))
     assert (again.sent, again.equal) == (4, 0)
+
+
+def test_rows_of_different_groups_that_sqs_takes_for_equal_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty rows, one body, one message: without a word they would be gone."""
+    sqs = patched(monkeypatch, ContentBasedDeduplication="true")
+    given = [(f"g{number}", "one body") for number in range(20)]
+    by_body = rows_of(given, form=RowForm(None, False, 1_048_576))
+    assert send_all(sqs, by_body, NoRecord(sqs.clock)).equal == 19
+    assert sqs.bodies() == ["one body"]
+    sqs = patched(monkeypatch, ContentBasedDeduplication="true", DeduplicationScope="messageGroup")
+    assert send_all(sqs, by_body, NoRecord(sqs.clock)).equal == 0
+    assert len(sqs.bodies()) == 20
+
+
+def test_a_row_whose_answer_was_lost_is_not_told_as_equal(sqs: Sqs) -> None:
+    """It is told the id of its own message, which no other row has been told."""
+
+    def lose(bodies: list[str], answer: dict[str, object]) -> None:
+        if len(sqs.calls) in (1, 2):
+            raise LOST
+        if len(sqs.calls) == 3:
+            answer["Successful"] = []
+
+    sqs.after = lose
+    sender = send_all(sqs, rows("a1", "b1", "a2"), NoRecord(sqs.clock))
+    assert (sender.sent, sender.equal) == (3, 0)
+
+
+def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An equal row is told if it comes soon enough; a long task does not hold all that it has sent."""
+    monkeypatch.setattr(sender, "TOLD_IDS", 50)
+    given = [(f"g{number}", f"{number}") for number in range(300)]
+    made = make(sqs, NoRecord(sqs.clock))
+    made.add(rows_of(given))
+    made.finish()
+    assert 50 <= len(made._told) + len(made._told_before) <= 100
+    assert made.equal == 0
 
 
 # Who is at fault
@@ -151,6 +257,7 @@ def test_a_task_leaves_few_objects_also_if_it_dies() -> None:
     count = 5 * MERGE_AT + 7
     for number in range(count):
         record.add([digest(number)])
+        record.tidy()
         assert len(store.objects) <= 5 + MERGE_AT
     assert len(store.objects) == 5 + 7
     replay = SentRecord(store, clock, query="q", batch="1", run="r2", partition=0)

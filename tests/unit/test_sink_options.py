@@ -59,6 +59,8 @@ def test_what_a_sink_gets_that_names_only_its_queue() -> None:
         "external_id": None,
         "message_group_id": None,
         "deduplication": None,
+        "txn_app_id": None,
+        "txn_version": None,
     }
 
 
@@ -69,6 +71,8 @@ def test_every_option_of_a_sink_is_read() -> None:
         "messageGroupId": " all ",
         "deduplication": "Content",
         "journalLocation": "s3://bucket/sink",
+        "txnAppId": "bids-1",
+        "txnVersion": "9223372036854775807",
         "region": "us-west-2",
         "endpointUrl": "http://127.0.0.1:1",
         "roleArn": ROLE,
@@ -86,6 +90,8 @@ def test_every_option_of_a_sink_is_read() -> None:
         "external_id": SECRET,
         "message_group_id": "all",
         "deduplication": "content",
+        "txn_app_id": "bids-1",
+        "txn_version": 2**63 - 1,
     }
     assert set(given) == {option.name for option in SINK.options}
     lower = {name.lower(): value for name, value in given.items()}
@@ -128,7 +134,7 @@ def test_an_option_of_the_source_is_told_as_that(option: str) -> None:
 
 def test_source_and_sink_have_options_of_their_own() -> None:
     """What the tests beside this one go through."""
-    assert SINK_ONLY == ["messageGroupId", "deduplication"]
+    assert SINK_ONLY == ["messageGroupId", "deduplication", "txnAppId", "txnVersion"]
     assert "visibilityTimeoutSeconds" in SOURCE_ONLY
 
 
@@ -141,6 +147,10 @@ def test_an_option_of_the_sink_is_told_to_a_source_as_that(option: str) -> None:
 
 
 _FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, without spaces."
+_TXN_RULE = (
+    "it must be 1 to 128 letters, digits, '.', '_' and '-', begin with a letter or digit, and not be batch-writes: a "
+    "folder of the journal is called so."
+)
 _QUEUE = "it must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo."
 
 
@@ -157,6 +167,10 @@ _QUEUE = "it must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/
         ("deduplication", "body", "it must be column or content."),
         ("deduplication", "true", "it must be column or content."),
         ("deduplication", "none", "it must be column or content."),
+        *(("txnAppId", value, _TXN_RULE) for value in ("../x", ".", "a/b", "a b", "é", "x" * 129, "batch-writes")),
+        ("txnVersion", "-1", "it must be a whole number from 0 to 9.22337e+18."),
+        ("txnVersion", "1.5", "it must be a whole number from 0 to 9.22337e+18."),
+        ("txnVersion", "9223372036854775808", "it must be a whole number from 0 to 9.22337e+18."),
         ("roleArn", "sender", "it must be a role's ARN, such as arn:aws:iam::123456789012:role/reader."),
         (
             "journalLocation",
@@ -174,6 +188,28 @@ _QUEUE = "it must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/
 def test_a_wrong_value_is_told_with_the_rule(option: str, value: str, rule: str) -> None:
     """The value seen, then the rule."""
     assert refusal(OptionError, {"queueUrl": URL, option: value}) == f"option '{option}' is {value!r}; {rule}"
+
+
+TXN = {"txnAppId": "bids", "txnVersion": "7"}
+
+
+@pytest.mark.parametrize("given", TXN)
+def test_who_writes_and_what_is_said_together(given: str) -> None:
+    """One of them alone says nothing."""
+    (missing,) = TXN.keys() - {given}
+    said = refusal(OptionError, {"queueUrl": URL, "journalLocation": "/j", given: TXN[given]})
+    assert said == (
+        f"option '{given}' is given without '{missing}'; together they say who writes what. Give both or neither."
+    )
+
+
+def test_who_writes_what_is_for_a_journal_and_for_batch_writes() -> None:
+    """Without a journal nothing knows it, and a stream's micro-batches would all have one number."""
+    assert "are given without 'journalLocation'" in refusal(OptionError, {"queueUrl": URL, **TXN})
+    source = SqsFifoDataSource({"queueUrl": URL, "journalLocation": "/j", **TXN})
+    with pytest.raises(OptionError, match="are for batch writes: each micro-batch of a stream has a number of its own"):
+        source.streamWriter(schema(**FULL), overwrite=False)
+    source.writer(schema(**FULL), overwrite=False)
 
 
 def test_a_queue_is_required_and_must_be_fifo() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -126,7 +127,7 @@ def test_a_call_that_fails_for_now_is_made_again(sqs: Sqs, confirmed: Noted, err
     sqs.before = fail
     send(sqs, confirmed, "a1", "b1")
     assert sqs.calls == [["a1", "b1"]] * 4
-    assert sqs.clock.pauses == 3
+    assert sqs.clock.pauses >= 3
     assert confirmed.bodies == sqs.bodies() == ["a1", "b1"]
 
 
@@ -323,6 +324,55 @@ def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, c
     sqs.before = stand_still
     raised(TransientQueueError, lambda: send(sqs, confirmed, "a1"))
     assert sqs.calls == [["a1"]]
+
+
+# Throttled
+
+
+def test_when_one_call_is_throttled_the_others_of_its_task_wait_too(sqs: Sqs, confirmed: Noted) -> None:
+    """They would be throttled as well, and each one counts; the pause grows, and ends with a call that is answered."""
+    queue = SinkQueue(sqs.options(), sqs.clock)
+    deadline = sqs.clock.monotonic() + BUDGET_S
+
+    def send_one(body: str, queue: SinkQueue = queue) -> float:
+        began = sqs.clock.monotonic()
+        with suppress(TransientQueueError):
+            queue.send(rows(body), by_row(confirmed), stopped=threading.Event(), deadline=deadline)
+        return sqs.clock.monotonic() - began
+
+    def throttle(bodies: list[str]) -> None:
+        raise THROTTLED
+
+    assert send_one("a1") == 0.0
+    sqs.before = throttle
+    deadline = sqs.clock.monotonic()  # one try
+    send_one("b1")
+    deadline += BUDGET_S
+    sqs.before = lambda bodies: None
+    assert send_one("c1", SinkQueue(sqs.options(), sqs.clock)) == 0.0, "another task's calls go on"
+    assert 0.1 <= send_one("c2") <= 0.15
+    assert send_one("c3") == 0.0, "a clear queue is not delayed"
+
+    sqs.before = throttle
+    for _ in range(20):
+        sqs.clock.advance(10)
+        deadline = sqs.clock.monotonic()
+        send_one("d1")
+    sqs.before, deadline = lambda bodies: None, sqs.clock.monotonic() + BUDGET_S
+    assert 5.0 <= send_one("e1") <= 7.5
+
+
+def test_an_entry_that_is_throttled_lets_the_others_wait_too(sqs: Sqs, confirmed: Noted) -> None:
+    """It is one call too many, whichever way SQS says so; a lost answer or an entry that fails is none."""
+    queue = SinkQueue(sqs.options(), sqs.clock)
+    for code, waits in (("InternalError", False), ("ThrottlingException", True)):
+        sqs.failing = {"a1": (code, False)}.get
+        with pytest.raises(TransientQueueError):
+            queue.send(rows("a1"), by_row(confirmed), stopped=threading.Event(), deadline=sqs.clock.monotonic())
+        sqs.failing = lambda body: None
+        began = sqs.clock.monotonic()
+        queue.send(rows(f"b{waits:d}"), by_row(confirmed), stopped=threading.Event(), deadline=began + BUDGET_S)
+        assert (sqs.clock.monotonic() > began) is waits
 
 
 # Stopped

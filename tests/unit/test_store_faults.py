@@ -69,6 +69,44 @@ def test_a_really_full_disk_is_told_and_goes_on_once_there_is_room(tmp_path: Pat
         assert store.put_if_absent("epochs/1/second", b"y" * 200_000)
 
 
+def test_an_executor_makes_no_folder_where_the_journal_is_not(tmp_path: Path) -> None:
+    """Its file system is unmounted: nothing is sealed in the bare mount point, where nobody would find it."""
+    with small_disk(tmp_path / "disk") as disk:
+        made = Journal.create(FileStore(disk), ARN)
+        joined = Journal.join(FileStore(disk), made.id)
+        joined.seal(segment(made))
+    assert not list((tmp_path / "disk").iterdir())
+    said = line(FileStore(tmp_path / "disk"), lambda: joined.seal(segment(made)))
+    assert "is the file system mounted that held it?" in said
+    assert not list((tmp_path / "disk").iterdir())
+    name = made.segment_name(1, 0)
+    for look in (lambda: joined.read(name), lambda: joined.head(name), joined.last_committed, joined.objects):
+        assert "is the file system mounted" in line(FileStore(tmp_path / "disk"), look)
+
+
+def test_an_executor_never_makes_the_root(tmp_path: Path) -> None:
+    """The directory is gone, or was never shared."""
+    made = Journal.create(FileStore(tmp_path / "journal"), ARN)
+    joined = Journal.join(FileStore(tmp_path / "journal"), made.id)
+    (tmp_path / "journal").rename(tmp_path / "elsewhere")
+    line(FileStore(tmp_path / "journal"), lambda: joined.seal(segment(made)))
+    assert not (tmp_path / "journal").exists()
+
+
+def test_the_names_of_folders_that_others_made_are_made_durable_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made a folder may have died before its name was on disk; what is put into it must survive."""
+    (tmp_path / "journal/epochs/1").mkdir(parents=True)
+    synced: list[Path] = []
+    monkeypatch.setattr("sqs_fifo_spark.store._sync_folder", synced.append)
+    assert FileStore(tmp_path / "journal").put_if_absent("epochs/1/x", b"1")
+    assert synced == [tmp_path / "journal", tmp_path / "journal/epochs", tmp_path / "journal/epochs/1"]
+    synced.clear()
+    assert FileStore(tmp_path / "other").put_if_absent("epochs/1/x", b"1")
+    assert synced[0] == tmp_path, "the root was made, and its name too must last"
+
+
 def test_a_disk_that_turns_read_only_is_told(tmp_path: Path) -> None:
     """What is there is still served; a write and a delete say why they fail."""
     with small_disk(tmp_path / "disk") as disk:
@@ -478,6 +516,25 @@ def test_an_s3_that_fails_twice_is_asked_a_third_time(s3: _FaultyS3, status: str
         assert call() == expected
         assert not s3.faults
     assert store.get("a/x") is None
+
+
+def test_an_s3_put_that_meets_a_conflict_is_tried_again(s3: _FaultyS3) -> None:
+    """Two conditional puts raced, and the other one failed: "taken" is believed only when something is there."""
+    store = open_store(f"s3://faulty/{next(_numbers)}")
+    s3.faults = ["409", "404", "409"]
+    assert store.put_if_absent("a/x", b"1")
+    assert not s3.faults
+    assert store.get("a/x") == b"1"
+    s3.faults = ["409"]
+    assert not store.put_if_absent("a/x", b"2")
+    assert store.get("a/x") == b"1"
+
+
+def test_an_s3_that_goes_on_about_a_conflict_is_one_line(s3: _FaultyS3) -> None:
+    """Nothing was put, and nothing is there: that is no answer."""
+    store = open_store(f"s3://faulty/{next(_numbers)}")
+    s3.faults = ["409", "404"] * 1_000
+    assert "says that it is there, and does not find it" in line(store, lambda: store.put_if_absent("a/x", b"1"))
 
 
 def test_an_s3_that_keeps_failing_is_one_line(s3: _FaultyS3) -> None:

@@ -1,0 +1,113 @@
+"""The package is installed in an environment of its own: what each way of naming the interpreter needs.
+
+`python3` on the PATH is one without anything, so only what is named can work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sqs_fifo_spark.local import LocalQueueServer
+from tests.spark.setups import (
+    SUBMIT,
+    app,
+    depth,
+    environment,
+    fill,
+    imports,
+    make_environment,
+    make_repository,
+    run_to_end,
+    settings,
+)
+from tests.spark.support import ROOT
+
+COUNT, GROUPS = 20, 4
+EXAMPLE = ROOT / "conf" / "spark-defaults.conf.example"
+PLACE = "/opt/sqs-fifo-spark"
+"""Where the example of the settings takes the environment to be."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine with the package in one environment, and a `python3` that has nothing."""
+
+    home: Path
+    python: Path
+    path: str
+    """The PATH."""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    home = tmp_path_factory.mktemp("machine")
+    python = make_environment(home / "environment", package=make_repository(home / "repository").jar)
+    bare = make_environment(home / "bare", dependencies=False)
+    assert imports(python, "pyspark_sqsfifo") == {"pyspark_sqsfifo": True}
+    assert imports(bare, "sqs_fifo_spark", "pyspark") == {"sqs_fifo_spark": False, "pyspark": False}
+    return Machine(home, python, f"{bare.parent}:{environment()['PATH']}")
+
+
+def drains(
+    machine: Machine, home: Path, found: str, command: object, text: str = "", names: Mapping[str, object] | None = None
+) -> None:
+    """Run the application, started by `command`, with the settings `text`: it empties a queue."""
+    with LocalQueueServer(queues=["test.fifo"]) as server:
+        url = server.queue_url("test.fifo")
+        fill(server, url, COUNT, GROUPS)
+        arguments = [app("found.py"), home, url, found]
+        run_to_end(
+            [command, *arguments],
+            home,
+            environment(PATH=machine.path, SPARK_CONF_DIR=settings(home, text), **(names or {})),
+        )
+        assert depth(server, url) == (0, 0)
+
+
+@pytest.mark.parametrize("name", ["PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"])
+def test_the_environment_names_the_interpreter_and_nothing_is_registered(
+    machine: Machine, tmp_path: Path, name: str
+) -> None:
+    """Spark looks the format up with the interpreter that either variable names."""
+    drains(machine, tmp_path, "plain", SUBMIT, names={name: machine.python})
+
+
+def test_the_settings_of_the_example_need_register(machine: Machine, tmp_path: Path) -> None:
+    """`conf/spark-defaults.conf.example` as it stands, but for the place of the environment."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    assert text.count(f" {PLACE}/bin/python\n") == 2
+    drains(machine, tmp_path, "registered", SUBMIT, text.replace(PLACE, str(machine.python.parents[1])))
+
+
+def test_the_lines_of_spark_env_in_the_example_need_nothing(machine: Machine, tmp_path: Path) -> None:
+    """The line that the example has for `conf/spark-env.sh` makes the format known without `register`."""
+    (line,) = (line for line in EXAMPLE.read_text(encoding="utf-8").splitlines() if "export PYSPARK_PYTHON=" in line)
+    assert line == f"#     export PYSPARK_PYTHON={PLACE}/bin/python"
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-env.sh").write_text(line.lstrip("# ").replace(PLACE, str(machine.python.parents[1])))
+    drains(machine, tmp_path, "plain", SUBMIT)
+
+
+@pytest.mark.parametrize("setting", ["", "spark.pyspark.python"])
+def test_an_application_that_its_own_interpreter_starts_needs_register(
+    machine: Machine, tmp_path: Path, setting: str
+) -> None:
+    """`venv/bin/python app.py` and nothing in the environment, with a setting or without."""
+    text = f"{setting} {machine.python}" if setting else ""
+    drains(machine, tmp_path, "registered", machine.python, text)
+
+
+def test_a_driver_python_that_is_a_wrapper_needs_register(machine: Machine, tmp_path: Path) -> None:
+    """As with Jupyter: what PYSPARK_DRIVER_PYTHON names runs no modules, so Spark cannot look anything up with it.
+
+    The launcher `pyspark` names `python3` where its user names nothing.
+    """
+    jupyter = tmp_path / "jupyter"
+    jupyter.write_text("#!/bin/sh\nexit 2\n")
+    jupyter.chmod(0o755)
+    names = {"PYSPARK_DRIVER_PYTHON": jupyter, "PYSPARK_PYTHON": "python3"}
+    drains(machine, tmp_path, "registered", machine.python, names=names)

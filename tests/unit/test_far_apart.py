@@ -1,0 +1,116 @@
+"""Micro-batches that lie further apart than the visibility timeout, and what the ledger keeps of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from sqs_fifo_spark.errors import JournalUnavailableError
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S
+from tests.unit.by_hand import World, do_at
+
+FAR_APART_S = 600
+
+
+def once(world: World, *, tells_start: bool = True) -> list[str]:
+    """Run the query with Trigger.Once, and return what that run put into the sink."""
+    before = set(world.bodies())
+    Query(world, tells_start=tells_start).resume().trigger()
+    world.die()
+    world.clock.advance(FAR_APART_S)
+    return [body for body in world.bodies() if body not in before]
+
+
+def send_groups(world: World, *, groups: int, each: int) -> None:
+    names = [f"g{chr(97 + index)}x" for index in range(groups)]
+    world.send(*(f"{name}{number}" for number in range(each) for name in names))
+
+
+@pytest.mark.parametrize("tells_start", [True, False], ids=["4.2", "4.0"])
+def test_every_run_far_from_the_last_serves_something_new(make_world: Callable[..., World], tells_start: bool) -> None:
+    """All handles have expired by the commit; whoever gets a copy deletes it, and its group goes on at once."""
+    world = make_world(numPartitions="2")
+    send_groups(world, groups=10, each=30)
+    assert [len(once(world, tells_start=tells_start)) for _ in range(4)] == [100, 100, 100, 0]
+    assert world.depth() == (0, 0)
+    world.send("z1")
+    once(world, tells_start=tells_start)
+    Query(world, tells_start=tells_start).resume().drain()
+    world.audit()
+
+
+def test_time_to_fetch_counts_from_the_first_message_to_be_served(make_world: Callable[..., World]) -> None:
+    """However long the copies take: else a run would only delete, and the next one too."""
+    world = make_world(numPartitions="1", maxFetchSeconds="2")
+    send_groups(world, groups=10, each=20)
+    assert len(once(world)) == 100
+
+    def slow(event: str) -> None:
+        if event == "before DeleteMessageBatch":
+            world.clock.advance(1)
+
+    world.on_step = slow
+    assert once(world)
+
+
+def test_a_copy_that_cannot_be_deleted_now_is_not_served(make_world: Callable[..., World]) -> None:
+    """It is deferred, with what follows it, and the commit tries again."""
+    world = make_world(numPartitions="1")
+    world.send(*(f"a{number}" for number in range(1, 13)))
+    assert len(once(world)) == 10
+    world.failing_entries = lambda action: frozenset(range(10)) if action == "DeleteMessageBatch" else frozenset()
+    assert once(world) == []
+    world.failing_entries = lambda action: frozenset()
+    assert once(world) == ["a11", "a12"]
+    Query(world).resume().drain()
+    world.audit()
+
+
+def test_a_copy_that_lapses_before_it_is_deleted_proves_nothing(make_world: Callable[..., World]) -> None:
+    """The task drops what it got of that group, and the ledger keeps what it knows."""
+    world = make_world(numPartitions="1")
+    world.send("a1", "a2")
+    assert len(once(world)) == 2
+    world.send("a3")
+    do_at(world, "before DeleteMessageBatch", lambda: None)  # that of the start, with its impossible handle
+    lapses: Iterator[int] = iter([0, 0, 1])
+
+    def lapse(event: str) -> None:
+        if event == "before DeleteMessageBatch" and next(lapses, 0):
+            world.clock.advance(LAPSE_S)
+
+    world.on_step = lapse
+    assert once(world) == []
+    world.on_step = lambda event: None
+    Query(world).resume().drain()
+    assert world.bodies() == ["a1", "a2", "a3"]
+    world.audit()
+
+
+def test_ids_of_messages_that_are_gone_leave_the_ledger(make_world: Callable[..., World]) -> None:
+    """Deleted with nobody told, and refused as expired later: what follows in its group proves it."""
+    world = make_world(numPartitions="1")
+    for number in range(5):
+        world.send(f"a{number}", f"b{number}")
+        query = Query(world).resume()
+        query.trigger()
+        # The deletes take effect, and the driver dies before the ledger is written.
+        end = query.driver.latest_offset(world.offsets[-1])
+        query.log(end)
+
+        def dies(name: str) -> str:
+            return "refuse" if name.startswith("ledger/") else ""
+
+        world.store.lies_about = dies
+        with pytest.raises(JournalUnavailableError):
+            query.driver.commit(world.offsets[-2])
+        world.store.lies_about = lambda name: ""
+        world.die()
+        world.clock.advance(FAR_APART_S)
+        Query(world).resume()
+        world.die()
+        assert len(world.journal().ledger().unconfirmed) <= 4
+    Query(world).resume().drain()
+    world.audit()

@@ -1,0 +1,133 @@
+"""Spark's writers without Spark: what is pickled to the tasks, whose record a task's is, and what the log says."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from sqs_fifo_spark import writer
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
+from sqs_fifo_spark.sink import Draft, Place, Sent, SinkPlan
+from sqs_fifo_spark.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
+from tests.unit.sending import THROTTLED, Sqs, Store, patched, refusal
+
+SCHEMA = StructType([StructField(name, StringType()) for name in ("body", "messageGroupId", "messageDeduplicationId")])
+IDS = {"txnAppId": "bids", "txnVersion": "7"}
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    made = Store()
+    monkeypatch.setattr(writer, "open_store", lambda location, region: made)
+    monkeypatch.setattr(writer, "SYSTEM_CLOCK", patched(monkeypatch).clock)
+    monkeypatch.setattr("sqs_fifo_spark.sink._said", set())
+    return made
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch, store: Store) -> Sqs:
+    made = patched(monkeypatch)
+    monkeypatch.setattr(writer, "SYSTEM_CLOCK", made.clock)
+    return made
+
+
+def batch_writer(sqs: Sqs, **options: str) -> SqsFifoWriter:
+    return SqsFifoWriter(sqs.options(journalLocation="/journal", **options), SCHEMA)
+
+
+def in_task(monkeypatch: pytest.MonkeyPatch, **properties: str) -> None:
+    """Let what runs be a task whose local properties are these."""
+    names = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
+    given = {names[name]: value for name, value in properties.items()}
+    context = SimpleNamespace(partitionId=lambda: 3, getLocalProperty=given.get)
+    monkeypatch.setattr(writer, "TaskContext", SimpleNamespace(get=lambda: context))
+
+
+@pytest.mark.parametrize("at", ["queue", "journal", "store"])
+def test_what_passes_is_not_pickled_into_the_plan(
+    sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The tasks look for themselves, as parts of the one execution that the driver began."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise THROTTLED if at == "queue" else JournalUnavailableError("503")
+
+    if at == "store":
+        monkeypatch.setattr(writer, "open_store", fail)
+    elif at == "queue":
+        monkeypatch.setattr(sqs, "get_queue_attributes", fail)
+    else:
+        store.on_step = fail
+    given = batch_writer(sqs)
+    first, second = (pickle.loads(pickle.dumps(given))._plan for _ in range(2))
+    assert isinstance(first, Draft)
+    assert first == second
+
+
+def test_what_does_not_pass_is(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A permission that is missing is told at once, and by every task."""
+
+    def deny(**_: object) -> None:
+        raise refusal("AccessDenied", 403)
+
+    monkeypatch.setattr(sqs, "get_queue_attributes", deny)
+    assert isinstance(pickle.loads(pickle.dumps(batch_writer(sqs)))._plan, AccessDeniedError)
+
+
+def test_a_writer_is_planned_once(sqs: Sqs) -> None:
+    """However often it is pickled."""
+    given = batch_writer(sqs)
+    plans = [pickle.loads(pickle.dumps(given))._plan for _ in range(2)]
+    assert isinstance(plans[0], SinkPlan)
+    assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "properties", "place"),
+    [
+        ({}, {}, Place(3, None, None)),
+        ({}, {"query": "q", "batch": "12"}, Place(3, "q", 12)),
+        (IDS, {}, Place(3, "bids", 7)),
+        (IDS, {"query": "q", "batch": "12"}, Place(3, "bids", 7)),
+    ],
+)
+def test_whose_record_it_is_says_the_writer_or_else_spark(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], properties: dict[str, str], place: Place
+) -> None:
+    """Who names query and batch means it; a write without any name is one of its own."""
+    in_task(monkeypatch, **properties)
+    given = pickle.loads(pickle.dumps(batch_writer(sqs, **options)))
+    assert given.write(iter(())).sent == Sent(place, rows=0)
+
+
+def test_a_batch_write_that_does_not_say_who_writes_what_is_told_once(
+    sqs: Sqs, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It looks as if repeated writes were recognised; inside foreachBatch, in a thread, they should be."""
+    named = SentMessage(Sent(Place(0, "bids", 7), rows=1))
+    batch_writer(sqs, **IDS).commit([named])
+    batch_writer(sqs).commit([SentMessage(Sent(Place(0, "q", 7), rows=1))])
+    SqsFifoWriter(sqs.options(), SCHEMA).commit([SentMessage(Sent(Place(0, None, None), rows=1))])
+    assert caplog.messages == []
+    for _ in range(3):
+        batch_writer(sqs).commit([SentMessage(Sent(Place(0, None, None), rows=1))])
+    (line,) = caplog.messages
+    assert line.startswith("a batch write with a journal does not say who writes what")
+    assert "'txnAppId' and 'txnVersion'" in line
+
+
+def test_a_journal_that_cannot_be_opened_does_not_fail_a_finished_write(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All rows are sent: what failed now would be repeated."""
+
+    def fail(*_: object) -> None:
+        raise JournalUnavailableError("503")
+
+    given = SqsFifoStreamWriter(sqs.options(journalLocation="/journal"), SCHEMA)
+    monkeypatch.setattr(writer, "open_store", fail)
+    given.commit([SentMessage(Sent(Place(0, "q", 7), rows=1))], 7)
+    assert caplog.messages == ["all rows are sent; what the journal need not know any more stays for now: 503"]
