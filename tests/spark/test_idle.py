@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.segment import decode
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, Rig, micro_batches, require_alive
+from tests.spark.support import LONG_S, SPARK_VERSION, Rig, micro_batches, require_alive
 
 SLOW = pytest.mark.skipif("SQSFIFO_SLOW_TESTS" not in os.environ, reason="takes a minute; set SQSFIFO_SLOW_TESTS=1")
 
@@ -46,4 +47,7 @@ def test_a_new_query_on_an_empty_queue_has_one_micro_batch_without_rows(rig: Rig
     assert (only["batchId"], only["numInputRows"]) == (0, 0)
     assert [path.name for path in (rig.home / "checkpoint" / "offsets").glob("[0-9]*")] == ["0"]
     assert not rig.rows()
-    assert not rig.journal_epochs()
+    # Before 4.2 Spark does not say where it is, so the first epoch is not probed for: its task seals nothing.
+    left = [decode(path.read_bytes(), path.name) for path in rig.journal_epochs()]
+    assert len(left) == (1 if SPARK_VERSION < (4, 2) else 0)
+    assert not any(segment.receipts or segment.deleted for segment in left)
