@@ -21,7 +21,7 @@ setup(
     # The key "" makes an editable install put this directory itself on the path. Spark finds the module
     # pyspark_sqsfifo by listing the path, and would not see it behind an import hook.
     package_dir={"": "."},
-    packages=["sqs_fifo_spark", "sqs_fifo_spark.local"],
+    packages=[f"sqs_fifo_spark{room}" for room in ("", ".aws", ".journal", ".source", ".sink", ".local")],
     py_modules=["pyspark_sqsfifo"],
     package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md"]},
     # .ci/constraints-min.txt installs these lower bounds and tests with them.

@@ -36,7 +36,7 @@ class SqsFifoDataSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from sqs_fifo_spark.reader import SqsFifoStreamReader
+        from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 
         return SqsFifoStreamReader(parse_source_options(self.options), schema)
 
@@ -46,7 +46,7 @@ class SqsFifoDataSource(DataSource):
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from sqs_fifo_spark.writer import SqsFifoStreamWriter
+        from sqs_fifo_spark.sink.writer import SqsFifoStreamWriter
 
         if overwrite:
             raise UnsupportedWriteError(
@@ -56,7 +56,7 @@ class SqsFifoDataSource(DataSource):
         return SqsFifoStreamWriter(parse_sink_options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from sqs_fifo_spark.writer import SqsFifoWriter
+        from sqs_fifo_spark.sink.writer import SqsFifoWriter
 
         if overwrite:
             raise UnsupportedWriteError("messages can only be added to a queue: use mode('append').")

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.calls import MAX_CALL_BYTES
+from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import FifoModel, SqsError, payload, validation
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
-from sqs_fifo_spark.outgoing import COLUMNS, Outgoing, RefusedRow, RowForm, outgoing
-from sqs_fifo_spark.sender import Sender
-from sqs_fifo_spark.sent_record import NoRecord
-from sqs_fifo_spark.sink import draft, prepare
-from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue
+from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRow, RowForm, outgoing
+from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue
+from sqs_fifo_spark.sink.record import NoRecord
+from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.write import draft, prepare
 from tests.contract.conftest import Queue
 from tests.contract.test_local_queue import code_of
 

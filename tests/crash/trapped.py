@@ -17,15 +17,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.datasource import SqsFifoDataSource
-from sqs_fifo_spark.driver import Driver
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.ledger import Ledger
-from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.partition import PartitionPlan
-from sqs_fifo_spark.queue import Queue
-from sqs_fifo_spark.reader import SqsFifoStreamReader
-from sqs_fifo_spark.segment import Segment
+from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.reader import SqsFifoStreamReader
+from sqs_fifo_spark.source.segment import Segment
 from tests.crash.traps import Traps
 from tests.helpers import wait_until
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sqs_fifo_spark.local.events import Event
-from sqs_fifo_spark.message import Receipt
-from sqs_fifo_spark.partition import PartitionPlan
-from sqs_fifo_spark.segment import decode
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.segment import decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 _TASK = re.compile(r"task (\d+)/")

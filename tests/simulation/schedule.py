@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from sqs_fifo_spark.driver import Driver
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
-from sqs_fifo_spark.partition import PartitionPlan
+from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.partition import PartitionPlan
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
 from tests.simulation.hub import DeadlockError, Hub, HubPool, Process, Thread, Threading
 from tests.simulation.laws import Laws
@@ -498,9 +498,9 @@ class Schedule:
 
         with (
             mock.patch("uuid.uuid4", new_id),
-            mock.patch("sqs_fifo_spark.lease.threading", Threading(self.hub)),
-            mock.patch("sqs_fifo_spark.epoch.threading", Threading(self.hub)),
-            mock.patch("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4),
-            mock.patch("sqs_fifo_spark.aws.sqs_client", client),
+            mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
+            mock.patch("sqs_fifo_spark.source.epoch.threading", Threading(self.hub)),
+            mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),
+            mock.patch("sqs_fifo_spark.aws.client.sqs_client", client),
         ):
             yield

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from sqs_fifo_spark import outgoing as package
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
-from sqs_fifo_spark.outgoing import Outgoing, RefusedRow, RowForm
-from sqs_fifo_spark.sent_record import SentRecord
+from sqs_fifo_spark.sink import message as package
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRow, RowForm
+from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
@@ -413,11 +413,11 @@ class SinkSchedule:
         ask = SentRecord.is_sent
         patches = {
             "uuid.uuid4": new_id,
-            "sqs_fifo_spark.sent_record.SentRecord.is_sent": is_sent,
-            "sqs_fifo_spark.sender.threading": Threading(self.hub),
-            "sqs_fifo_spark.sent_record.threading": Threading(self.hub),
-            "sqs_fifo_spark.aws.sqs_client": lambda *_: self.world.client,
-            "sqs_fifo_spark.sink.outgoing": outgoing,
+            "sqs_fifo_spark.sink.record.SentRecord.is_sent": is_sent,
+            "sqs_fifo_spark.sink.sender.threading": Threading(self.hub),
+            "sqs_fifo_spark.sink.record.threading": Threading(self.hub),
+            "sqs_fifo_spark.aws.client.sqs_client": lambda *_: self.world.client,
+            "sqs_fifo_spark.sink.write.outgoing": outgoing,
             **{f"sqs_fifo_spark.{name}": value for name, value in self._limits.items()},
         }
         with ExitStack() as stack:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.errors import SqsFifoError
-from sqs_fifo_spark.sink import Draft, Place, Sent, SinkPlan, draft, finish_write, plan_for_tasks, send_partition
-from sqs_fifo_spark.sink_queue import SinkQueue
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan, draft, finish_write, plan_for_tasks, send_partition
 from tests.simulation.hub import Crash, Hub, Process
 from tests.simulation.sink_rows import Key, Partition, SinkRow
 from tests.simulation.spark import ConcurrentUpdateError

@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from sqs_fifo_spark import aws
+from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.options import parse_sink_options

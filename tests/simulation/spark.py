@@ -5,11 +5,11 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping
 
-from sqs_fifo_spark.driver import Driver
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.partition import PartitionPlan, serve
-from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.world import Checkpoint, Row, World
 
 

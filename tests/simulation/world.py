@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.driver import Mapper
 from sqs_fifo_spark.errors import JournalUnavailableError
-from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.journal.store import put_until_seen
 from sqs_fifo_spark.local import FifoModel, SqsError
-from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.store import put_until_seen
+from sqs_fifo_spark.source.driver import Mapper
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.offset import Offset
 
 VISIBILITY_S = 30
 LAPSE_S = VISIBILITY_S + 1

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.segment import decode
+from sqs_fifo_spark.source.segment import decode
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, SPARK_VERSION, Rig, micro_batches, require_alive
 

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.lease import Lease
-from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.offset import Offset
 from tests.simulation import world as simulated
 from tests.simulation.hub import Crash
 from tests.simulation.world import Row

@@ -12,15 +12,15 @@ from tests.unit.by_hand import HandHeartbeat, World
 @pytest.fixture
 def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     """Make worlds without threads; the one made last is the one whose queue is called."""
-    monkeypatch.setattr("sqs_fifo_spark.driver.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.partition.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.source.driver.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.source.partition.Heartbeat", HandHeartbeat)
     # So that a handful of messages is worth several partitions.
-    monkeypatch.setattr("sqs_fifo_spark.planning.MESSAGES_PER_PARTITION", 4)
+    monkeypatch.setattr("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4)
 
     def make(seed: int = 0, **options: str) -> World:
         HandHeartbeat.live = []
         world = World(seed, **options)
-        monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: world.client)
+        monkeypatch.setattr("sqs_fifo_spark.aws.client.sqs_client", lambda config, wait_time_s=0: world.client)
         return world
 
     return make

@@ -17,10 +17,10 @@ from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
-from sqs_fifo_spark.outgoing import Outgoing, RowForm, outgoing
-from sqs_fifo_spark.sender import Sender
-from sqs_fifo_spark.sent_record import Record
-from sqs_fifo_spark.sink_queue import SinkQueue
+from sqs_fifo_spark.sink.message import Outgoing, RowForm, outgoing
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.record import Record
+from sqs_fifo_spark.sink.sender import Sender
 from tests.simulation import world
 
 FORM = RowForm(None, True, 1_048_576)
@@ -178,7 +178,7 @@ class Sqs:
 def patched(monkeypatch: pytest.MonkeyPatch, **attributes: str) -> Sqs:
     """Return a queue that every sink made from now on calls."""
     sqs = Sqs(SharedClock(), **attributes)
-    monkeypatch.setattr("sqs_fifo_spark.aws.sqs_client", lambda config, wait_time_s=0: sqs)
+    monkeypatch.setattr("sqs_fifo_spark.aws.client.sqs_client", lambda config, wait_time_s=0: sqs)
     return sqs
 
 

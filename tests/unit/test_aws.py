@@ -15,12 +15,12 @@ from typing import Any
 import botocore.session
 import pytest
 
-from sqs_fifo_spark import aws
+from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, MissingPackageError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.queue import Queue
+from sqs_fifo_spark.source.queue import Queue
 
 SECRET, TOKEN, WEB_TOKEN = "TEMPSECRET-77aa", "TEMPTOKEN-77aa", "WEBTOKEN-77aa"
 CREDENTIALS = f"""<Credentials><AccessKeyId>AKIATEMP</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>
@@ -198,7 +198,7 @@ def test_a_forked_child_builds_clients_of_its_own() -> None:
     """Spark's worker daemon forks its workers, and two processes must not share a connection."""
     script = """
 import os
-from sqs_fifo_spark import aws
+from sqs_fifo_spark.aws import client as aws
 aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "s", None))
 assert aws._build_client.cache_info().currsize == 1
 child = os.fork()

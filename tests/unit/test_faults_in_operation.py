@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from sqs_fifo_spark import aws
+from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifoError, TransientQueueError
-from sqs_fifo_spark.settling import LONGEST_RETENTION_S
+from sqs_fifo_spark.source.settling import LONGEST_RETENTION_S
 from tests.simulation.spark import Query
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
 from tests.unit.by_hand import World

@@ -16,11 +16,11 @@ from sqs_fifo_spark.errors import (
     JournalUnavailableError,
     SqsFifoError,
 )
-from sqs_fifo_spark.journal import FORMAT, Journal
-from sqs_fifo_spark.ledger import Ledger, Unconfirmed
-from sqs_fifo_spark.message import Message, Receipt, to_arrow
-from sqs_fifo_spark.segment import Origin, Segment
-from sqs_fifo_spark.store import FileStore
+from sqs_fifo_spark.journal.store import FileStore
+from sqs_fifo_spark.source.journal import FORMAT, Journal
+from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
+from sqs_fifo_spark.source.segment import Origin, Segment
 
 ARN = "arn:aws:sqs:eu-west-1:123456789012:bids.fifo"
 

@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
-from sqs_fifo_spark.driver import Driver, Mapper
 from sqs_fifo_spark.errors import AccessDeniedError
-from sqs_fifo_spark.lease import Heartbeat, Lease, renewal_threads
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import FifoModel
-from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.queue import Outcome, Queue
-from sqs_fifo_spark.store import Store
+from sqs_fifo_spark.source.driver import Driver, Mapper
+from sqs_fifo_spark.source.lease import Heartbeat, Lease, renewal_threads
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.queue import Outcome, Queue
 from tests.helpers import wait_until
 
 VISIBILITY_S = 30

@@ -10,7 +10,6 @@ import boto3
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.driver import Driver
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
     DataLossError,
@@ -21,13 +20,14 @@ from sqs_fifo_spark.errors import (
     QueueNotFoundError,
     SqsFifoError,
 )
-from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.journal.store import open_store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
-from sqs_fifo_spark.offset import Offset
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.partition import PartitionPlan, read_partition
-from sqs_fifo_spark.queue import Queue
-from sqs_fifo_spark.store import open_store
+from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import PartitionPlan, read_partition
+from sqs_fifo_spark.source.queue import Queue
 
 
 class Rig:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sqs_fifo_spark.message import Message, Receipt
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.partition import PartitionPlan
-from sqs_fifo_spark.planning import expected_messages, partition_count, plan_partitions
-from sqs_fifo_spark.segment import Head, Origin
+from sqs_fifo_spark.source.message import Message, Receipt
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
+from sqs_fifo_spark.source.segment import Head, Origin
 
 
 def head(*receipts: Receipt) -> Head:

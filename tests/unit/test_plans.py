@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError, FencedError, OptionError
-from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.source.offset import Offset
 from tests.simulation.runs import play
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, Row

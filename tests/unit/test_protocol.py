@@ -20,10 +20,10 @@ from sqs_fifo_spark.errors import (
     JournalUnavailableError,
     TransientQueueError,
 )
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.message import from_sqs, to_arrow
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.segment import Segment
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.message import from_sqs, to_arrow
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.segment import Segment
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row

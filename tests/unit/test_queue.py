@@ -11,7 +11,7 @@ import boto3
 import botocore.exceptions
 import pytest
 
-from sqs_fifo_spark import aws
+from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import ManualClock, SystemClock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -23,9 +23,9 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
-from sqs_fifo_spark.message import ARROW_SCHEMA, Message
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
-from sqs_fifo_spark.queue import Outcome, Queue, in_entries
+from sqs_fifo_spark.source.message import ARROW_SCHEMA, Message
+from sqs_fifo_spark.source.queue import Outcome, Queue, in_entries
 
 NAMES = [field.name for field in ARROW_SCHEMA]
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 import pytest
 
 from sqs_fifo_spark.errors import JournalCorruptError
-from sqs_fifo_spark.message import ARROW_SCHEMA, Message, from_arrow, from_sqs, to_arrow
-from sqs_fifo_spark.segment import HEADER_LENGTH, Head, Origin, Segment, decode, decode_head, encode
+from sqs_fifo_spark.source.message import ARROW_SCHEMA, Message, from_arrow, from_sqs, to_arrow
+from sqs_fifo_spark.source.segment import HEADER_LENGTH, Head, Origin, Segment, decode, decode_head, encode
 
 NAME = "epochs/00000000000000000007/0003-000000"
 ORIGIN = Origin(journal="j", epoch=7, partitions=4, partition=3, writer="w")

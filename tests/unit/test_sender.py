@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.calls import MAX_CALL_BYTES
-from sqs_fifo_spark.sender import CALLS
-from sqs_fifo_spark.sink_queue import SinkQueue
+from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.sender import CALLS
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
@@ -206,7 +206,7 @@ def test_add_waits_while_much_is_waiting_to_be_sent(
     sqs: Sqs, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     """So a partition of any size takes no more than the limit and what one `add` brings."""
-    monkeypatch.setattr(f"sqs_fifo_spark.sender.{limit}", value)
+    monkeypatch.setattr(f"sqs_fifo_spark.sink.sender.{limit}", value)
     bodies = [f"g{number % 10}" for number in range(10, 500)]  # two bytes each
     added, is_done = 0, threading.Event()
     sender = make(sqs)

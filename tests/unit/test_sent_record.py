@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError, JournalUnavailableError
-from sqs_fifo_spark.sent_record import (
+from sqs_fifo_spark.sink.record import (
     FORGET_EVERY,
     FORGET_EVERY_MS,
     KEPT_BATCHES,

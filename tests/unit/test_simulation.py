@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sqs_fifo_spark
-from sqs_fifo_spark.partition import PartitionPlan
+from sqs_fifo_spark.source.partition import PartitionPlan
 from tests.simulation.hub import DeadlockError, Hub, Process, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.mutations import Mutation, planted_source

@@ -26,8 +26,9 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
-from sqs_fifo_spark.outgoing import outgoing
-from sqs_fifo_spark.sink import (
+from sqs_fifo_spark.sink.message import outgoing
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.write import (
     MAX_PART_ROWS,
     Draft,
     Place,
@@ -39,7 +40,6 @@ from sqs_fifo_spark.sink import (
     prepare,
     send_partition,
 )
-from sqs_fifo_spark.sink_queue import SinkQueue
 from tests.unit.sending import LONG_S, LOST, THROTTLED, Sqs, Store, group_of, patched, refusal
 
 TEN_MINUTES_S = 600
@@ -157,7 +157,7 @@ def test_that_equal_bodies_of_different_groups_become_one_message_is_told_once(
     is_told: bool,
 ) -> None:
     """Where it can happen, in one line, before the first row; not again for each micro-batch."""
-    monkeypatch.setattr("sqs_fifo_spark.sink._said", set())
+    monkeypatch.setattr("sqs_fifo_spark.sink.write._said", set())
     attributes = {} if scope is None else {"DeduplicationScope": scope, "FifoThroughputLimit": "perQueue"}
     sqs = patched(monkeypatch, ContentBasedDeduplication="true", **attributes)
     for _ in range(3):
@@ -281,7 +281,7 @@ def test_a_batch_is_taken_in_parts(sqs: Sqs, monkeypatch: pytest.MonkeyPatch, ro
         parts.append(len(columns[0]))
         return outgoing(columns, form, first_row=first_row)
 
-    monkeypatch.setattr("sqs_fifo_spark.sink.outgoing", watched)
+    monkeypatch.setattr("sqs_fifo_spark.sink.write.outgoing", watched)
     columns = [pa.array(["x" * size] * rows), pa.array([f"g{number}" for number in range(rows)])]
     given = pa.RecordBatch.from_arrays([*columns, columns[1]], ["body", "messageGroupId", "messageDeduplicationId"])
     assert run(sqs, None, given).rows == len(sqs.bodies()) == rows

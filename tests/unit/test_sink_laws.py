@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
-from sqs_fifo_spark.sink import Draft, Place, Sent
+from sqs_fifo_spark.sink.write import Draft, Place, Sent
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_laws import SinkLaws
 from tests.simulation.sink_rows import SinkRow

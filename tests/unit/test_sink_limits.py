@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import urllib3.util.connection
 
-from sqs_fifo_spark import aws, sender, sent_record, sink
+from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
     JournalUnavailableError,
@@ -24,9 +24,12 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.options import parse_sink_options
-from sqs_fifo_spark.outgoing import Outgoing, RefusedRow, RowForm
-from sqs_fifo_spark.sent_record import MERGE_AT, NoRecord, SentRecord
-from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue
+from sqs_fifo_spark.sink import record as sent_record
+from sqs_fifo_spark.sink import sender
+from sqs_fifo_spark.sink import write as sink
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRow, RowForm
+from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue
+from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
 from tests.unit.sending import LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
 from tests.unit.sending import send as send_all
 

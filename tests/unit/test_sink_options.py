@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SchemaError, SqsFifoError, UnsupportedWriteError
 from sqs_fifo_spark.options import SINK, SOURCE, parse_sink_options, parse_source_options
-from sqs_fifo_spark.outgoing import columns_of
 from sqs_fifo_spark.schema import SCHEMA
-from sqs_fifo_spark.sink_schema import rows_to_arrow, uses_deduplication_column
+from sqs_fifo_spark.sink.message import columns_of
+from sqs_fifo_spark.sink.rows import rows_to_arrow, uses_deduplication_column
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 ROLE = "arn:aws:iam::123456789012:role/sender"
@@ -383,7 +383,7 @@ def test_replacing_what_is_there_is_refused() -> None:
 @pytest.mark.parametrize("build", ["streamWriter", "writer"])
 def test_options_and_schema_are_checked_before_any_call(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that cannot work does not ask the queue first."""
-    monkeypatch.delattr("sqs_fifo_spark.aws.sqs_client")
+    monkeypatch.delattr("sqs_fifo_spark.aws.client.sqs_client")
     with pytest.raises(OptionError, match="option 'queueUrl' is missing"):
         getattr(SqsFifoDataSource({}), build)(schema(**FULL), overwrite=False)
     with pytest.raises(SchemaError, match="no column 'body'"):

@@ -16,8 +16,8 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
-from sqs_fifo_spark.outgoing import Outgoing, RefusedRow, RowForm
-from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue, StoppedError
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRow, RowForm
+from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from tests.unit.sending import LOST, THROTTLED, Sqs, patched, refusal, rows
 
 BUDGET_S = 120.0

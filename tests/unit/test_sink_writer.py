@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sqs_fifo_spark import writer
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
-from sqs_fifo_spark.sink import Draft, Place, Sent, SinkPlan
-from sqs_fifo_spark.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
+from sqs_fifo_spark.sink import writer
+from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
+from sqs_fifo_spark.sink.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
 from tests.unit.sending import THROTTLED, Sqs, Store, patched, refusal
 
 SCHEMA = StructType([StructField(name, StringType()) for name in ("body", "messageGroupId", "messageDeduplicationId")])
@@ -23,7 +23,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     made = Store()
     monkeypatch.setattr(writer, "open_store", lambda location, region: made)
     monkeypatch.setattr(writer, "SYSTEM_CLOCK", patched(monkeypatch).clock)
-    monkeypatch.setattr("sqs_fifo_spark.sink._said", set())
+    monkeypatch.setattr("sqs_fifo_spark.sink.write._said", set())
     return made
 
 

@@ -16,8 +16,8 @@ import boto3
 import pytest
 
 from sqs_fifo_spark.errors import JournalUnavailableError
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.store import FileStore, ObjectStore, Store, open_store
+from sqs_fifo_spark.journal.store import FileStore, ObjectStore, Store, open_store
+from sqs_fifo_spark.source.journal import Journal
 
 _numbers = itertools.count(1)
 

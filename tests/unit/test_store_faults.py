@@ -21,14 +21,14 @@ import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
 from sqs_fifo_spark.errors import JournalUnavailableError
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.lease import Heartbeat, Lease
+from sqs_fifo_spark.journal.store import FileStore, Store, open_store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.partition import PartitionPlan, serve
-from sqs_fifo_spark.queue import Queue
-from sqs_fifo_spark.segment import Origin, Segment
-from sqs_fifo_spark.store import FileStore, Store, open_store
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Heartbeat, Lease
+from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.segment import Origin, Segment
 from tests.helpers import small_disk, wait_until
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
@@ -99,7 +99,7 @@ def test_the_names_of_folders_that_others_made_are_made_durable_too(
     """Whoever made a folder may have died before its name was on disk; what is put into it must survive."""
     (tmp_path / "journal/epochs/1").mkdir(parents=True)
     synced: list[Path] = []
-    monkeypatch.setattr("sqs_fifo_spark.store._sync_folder", synced.append)
+    monkeypatch.setattr("sqs_fifo_spark.journal.store._sync_folder", synced.append)
     assert FileStore(tmp_path / "journal").put_if_absent("epochs/1/x", b"1")
     assert synced == [tmp_path / "journal", tmp_path / "journal/epochs", tmp_path / "journal/epochs/1"]
     synced.clear()
@@ -495,7 +495,7 @@ def s3(moto_s3: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[_F
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     faulty = _FaultyS3(moto_s3)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", faulty.url)
-    monkeypatch.setattr("sqs_fifo_spark.store.RETRY_BUDGET", timedelta(seconds=3))
+    monkeypatch.setattr("sqs_fifo_spark.journal.store.RETRY_BUDGET", timedelta(seconds=3))
     yield faulty
     faulty.close()
 

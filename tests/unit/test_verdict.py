@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqs_fifo_spark.ledger import Ledger, Unconfirmed
-from sqs_fifo_spark.message import Receipt
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.segment import Head, Origin
-from sqs_fifo_spark.verdict import judge
+from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.segment import Head, Origin
+from sqs_fifo_spark.source.verdict import judge
 
 OFFSET = Offset("j", 2, 2)
 FIRST, SECOND, STRAY = (f"epochs/{2:020d}/{partition:04d}-000000-{0:020d}" for partition in (0, 1, 2))

@@ -21,7 +21,7 @@ def make_source(control_url: str) -> type[DataSource]:
     """Return the source with a control call before each of ours. Carried by value, as it stands in a function."""
     from sqs_fifo_spark.datasource import SqsFifoDataSource
     from sqs_fifo_spark.options import parse_source_options
-    from sqs_fifo_spark.reader import SqsFifoStreamReader
+    from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 
     def control(where: str) -> None:
         import sys

@@ -23,7 +23,7 @@ def make_sink(control_url: str) -> type[DataSource]:
     """Return the sink with a control call after each of ours. Carried by value, as it stands in a function."""
     from sqs_fifo_spark.datasource import SqsFifoDataSource
     from sqs_fifo_spark.options import parse_sink_options
-    from sqs_fifo_spark.writer import SqsFifoStreamWriter, SqsFifoWriter
+    from sqs_fifo_spark.sink.writer import SqsFifoStreamWriter, SqsFifoWriter
 
     def control(where: str) -> None:
         import sys

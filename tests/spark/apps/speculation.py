@@ -24,11 +24,11 @@ def make_source(home: str) -> type[DataSource]:
     """Return the source with a stall in it. A function, so that cloudpickle carries the classes by value."""
     from sqs_fifo_spark.datasource import SqsFifoDataSource
     from sqs_fifo_spark.options import parse_source_options
-    from sqs_fifo_spark.reader import SqsFifoStreamReader
+    from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 
     class StallingReader(SqsFifoStreamReader):
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            from sqs_fifo_spark.journal import Journal
+            from sqs_fifo_spark.source.journal import Journal
             from tests.helpers import wait_until
 
             context = TaskContext.get()

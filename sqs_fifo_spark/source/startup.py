@@ -9,13 +9,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqs_fifo_spark.calls import QueueFacts
+from sqs_fifo_spark.aws.calls import QueueFacts
 from sqs_fifo_spark.errors import DataLossError
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.ledger import Ledger
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.queue import Queue
-from sqs_fifo_spark.store import Store
+from sqs_fifo_spark.journal.store import Store
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.queue import Queue
 
 _log = logging.getLogger(__name__)
 _FEWEST_RECEIVES = 3

@@ -9,10 +9,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 
-from sqs_fifo_spark.message import Message, Receipt
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.partition import PartitionPlan
-from sqs_fifo_spark.segment import Head
+from sqs_fifo_spark.source.message import Message, Receipt
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.segment import Head
 
 MESSAGES_PER_PARTITION = 100
 """How many waiting messages are worth a partition of their own."""

@@ -22,8 +22,11 @@ from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, SqsFifoError
+from sqs_fifo_spark.journal.store import Store, open_store
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.sink import (
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.rows import rows_to_arrow, uses_deduplication_column
+from sqs_fifo_spark.sink.write import (
     Draft,
     Place,
     Sent,
@@ -34,9 +37,6 @@ from sqs_fifo_spark.sink import (
     say_once,
     send_partition,
 )
-from sqs_fifo_spark.sink_queue import SinkQueue
-from sqs_fifo_spark.sink_schema import rows_to_arrow, uses_deduplication_column
-from sqs_fifo_spark.store import Store, open_store
 
 _log = logging.getLogger(__name__)
 _HAS_STREAM_ARROW = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")  # from Spark 4.1 on

@@ -31,7 +31,7 @@ import obstore
 import obstore.exceptions
 import obstore.store
 
-from sqs_fifo_spark.aws import S3Credentials
+from sqs_fifo_spark.aws.client import S3Credentials
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.ledger import Ledger
-from sqs_fifo_spark.message import Receipt
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.segment import Head
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.segment import Head
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqs_fifo_spark.aws import CONNECT_TIMEOUT_S
-from sqs_fifo_spark.calls import QueueCalls
+from sqs_fifo_spark.aws.calls import QueueCalls
+from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
+from sqs_fifo_spark.aws.codes import MessageRefusedError, error_of
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.outgoing import Outgoing, RefusedRow
-from sqs_fifo_spark.refusal import MessageRefusedError, error_of
 from sqs_fifo_spark.retry import SharedPause, retry_transient
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRow
 
 _OPERATION = "send_message_batch"
 

@@ -15,7 +15,8 @@ from typing import Any
 import botocore.exceptions
 import botocore.parsers
 
-from sqs_fifo_spark import aws
+from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws.codes import STALE, error_of
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -25,7 +26,6 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.options import SinkOptions, SourceOptions
-from sqs_fifo_spark.refusal import STALE, error_of
 from sqs_fifo_spark.retry import retry_transient
 
 MAX_ENTRIES = 10

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from sqs_fifo_spark.calls import CALL_BUDGET_S, MAX_ENTRIES, QueueCalls
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, QueueCalls
+from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_of
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, TransientQueueError
-from sqs_fifo_spark.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.refusal import LostHoldError, VoidAttemptError, error_of
 from sqs_fifo_spark.retry import retry_transient
+from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
 
 RECEIVE_TRIES = 3
 """How often a receive is tried at least: the messages of a lost answer are hidden unless it is asked for again."""

@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.lease import Lease
-from sqs_fifo_spark.ledger import Ledger
-from sqs_fifo_spark.message import Message
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.partition import PartitionPlan
-from sqs_fifo_spark.segment import Head
-from sqs_fifo_spark.verdict import Verdict, judge
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.message import Message
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.segment import Head
+from sqs_fifo_spark.source.verdict import Verdict, judge
 
 _log = logging.getLogger(__name__)
 

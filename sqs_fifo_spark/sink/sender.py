@@ -11,12 +11,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from sqs_fifo_spark.calls import MAX_CALL_BYTES, MAX_ENTRIES
+from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
-from sqs_fifo_spark.outgoing import Outgoing
-from sqs_fifo_spark.sent_record import Record
-from sqs_fifo_spark.sink_queue import Confirmed, SinkQueue, StoppedError
+from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
+from sqs_fifo_spark.sink.record import Record
 
 SEND_BUDGET_S = 100.0
 """How long after a look at the record a row is tried."""

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError, JournalUnavailableError
-from sqs_fifo_spark.store import Store
+from sqs_fifo_spark.journal.store import Store
 
 KEPT_BATCHES = 100
 """How many micro-batches are remembered. Spark's checkpoint remembers as many, unless told otherwise."""

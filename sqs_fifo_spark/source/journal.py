@@ -38,11 +38,11 @@ from sqs_fifo_spark.errors import (
     JournalMismatchError,
     JournalUnavailableError,
 )
-from sqs_fifo_spark.ledger import Ledger, damaged, decode_ledger, encode_ledger, parse_json, to_json
-from sqs_fifo_spark.message import Receipt
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.segment import Head, Origin, Segment, decode, decode_head, encode
-from sqs_fifo_spark.store import Store, anchored
+from sqs_fifo_spark.journal.store import Store, anchored
+from sqs_fifo_spark.source.ledger import Ledger, damaged, decode_ledger, encode_ledger, parse_json, to_json
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
 
 FORMAT = 2
 _IDENTITY = "journal.json"

@@ -16,24 +16,24 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
-from sqs_fifo_spark.available_now import WAIT_S, AvailableNow
-from sqs_fifo_spark.calls import MAX_ENTRIES
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.epoch import Epoch, load_carried
 from sqs_fifo_spark.errors import OptionError, SqsFifoError, TransientQueueError
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.lease import Heartbeat, Lease, most_renewed, renewal_threads
-from sqs_fifo_spark.ledger import Ledger, Unconfirmed
-from sqs_fifo_spark.message import Message, Receipt
-from sqs_fifo_spark.offset import Offset
-from sqs_fifo_spark.opening import lose_data, open_journal, require_same_journal
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.partition import PartitionPlan
-from sqs_fifo_spark.planning import expected_messages, partition_count, plan_partitions
-from sqs_fifo_spark.queue import Queue
-from sqs_fifo_spark.settling import delete_committed, release
-from sqs_fifo_spark.store import Store
-from sqs_fifo_spark.verdict import Verdict
+from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
+from sqs_fifo_spark.source.epoch import Epoch, load_carried
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Heartbeat, Lease, most_renewed, renewal_threads
+from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.message import Message, Receipt
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.settling import delete_committed, release
+from sqs_fifo_spark.source.startup import lose_data, open_journal, require_same_journal
+from sqs_fifo_spark.source.verdict import Verdict
 
 _log = logging.getLogger(__name__)
 

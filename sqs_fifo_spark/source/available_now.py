@@ -9,9 +9,9 @@ at their limits, what SQS has not handed out by the time that as many messages a
 from __future__ import annotations
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.epoch import Epoch
-from sqs_fifo_spark.queue import Queue
-from sqs_fifo_spark.verdict import Verdict
+from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.verdict import Verdict
 
 WAIT_S = 2
 """How long it looks for more: any long poll asks all of SQS's servers."""

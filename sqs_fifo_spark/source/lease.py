@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sqs_fifo_spark.calls import MAX_ENTRIES
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.message import Receipt
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
-from sqs_fifo_spark.queue import Outcome, Queue, over_all
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.queue import Outcome, Queue, over_all
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.lease import Lease
-from sqs_fifo_spark.ledger import Unconfirmed
-from sqs_fifo_spark.message import Receipt
-from sqs_fifo_spark.queue import Outcome, Queue, over_all
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.ledger import Unconfirmed
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.queue import Outcome, Queue, over_all
 
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from sqs_fifo_spark.errors import JournalCorruptError
-from sqs_fifo_spark.message import ARROW_SCHEMA, Receipt
+from sqs_fifo_spark.source.message import ARROW_SCHEMA, Receipt
 
 _MAGIC = b"SQSFIFO1"
 _HEADER = struct.Struct("<8sQIQI")

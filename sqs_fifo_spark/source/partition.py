@@ -20,17 +20,17 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from sqs_fifo_spark.calls import MAX_ENTRIES
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, JournalUnavailableError, TransientQueueError
-from sqs_fifo_spark.journal import Journal
-from sqs_fifo_spark.lease import Heartbeat, Lease
-from sqs_fifo_spark.message import Message, from_arrow, to_arrow
+from sqs_fifo_spark.journal.store import open_store
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.queue import Outcome, Queue
-from sqs_fifo_spark.segment import Origin, Segment
-from sqs_fifo_spark.settling import release
-from sqs_fifo_spark.store import open_store
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Heartbeat, Lease
+from sqs_fifo_spark.source.message import Message, from_arrow, to_arrow
+from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.segment import Origin, Segment
+from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
 ROWS_PER_BATCH = 2_000

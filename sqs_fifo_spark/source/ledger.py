@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sqs_fifo_spark.errors import JournalCorruptError
-from sqs_fifo_spark.message import Receipt
+from sqs_fifo_spark.source.message import Receipt
 
 _SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-000000-[0-9]{20}|spare-[0-9A-Za-z_-]+)")
 _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}

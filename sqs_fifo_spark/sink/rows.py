@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, MapType, Row, StringType, StructField, StructType
 
 from sqs_fifo_spark.errors import OptionError, SchemaError
-from sqs_fifo_spark.message import ARROW_SCHEMA
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.schema import SCHEMA
+from sqs_fifo_spark.source.message import ARROW_SCHEMA
 
 _ATTRIBUTES = SCHEMA["messageAttributes"].dataType
 _PLAIN_ATTRIBUTES = MapType(StringType(), StringType())

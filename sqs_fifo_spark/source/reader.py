@@ -15,13 +15,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.driver import Driver, Mapper
-from sqs_fifo_spark.offset import Offset
+from sqs_fifo_spark.journal.store import open_store
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.partition import PartitionPlan, read_partition
-from sqs_fifo_spark.queue import Queue
 from sqs_fifo_spark.schema import arrow_schema
-from sqs_fifo_spark.store import open_store
+from sqs_fifo_spark.source.driver import Driver, Mapper
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import PartitionPlan, read_partition
+from sqs_fifo_spark.source.queue import Queue
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sqs_fifo_spark.calls import MAX_CALL_BYTES
+from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     JournalUnavailableError,
@@ -20,13 +20,13 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
-from sqs_fifo_spark.journal import Journal
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.outgoing import RefusedRow, RowForm, columns_of, outgoing
-from sqs_fifo_spark.sender import Sender
-from sqs_fifo_spark.sent_record import NoRecord, Record, SentRecord, forget, forget_batch_writes
-from sqs_fifo_spark.sink_queue import SinkQueue
-from sqs_fifo_spark.store import Store
+from sqs_fifo_spark.sink.message import RefusedRow, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, forget, forget_batch_writes
+from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.source.journal import Journal
 
 MAX_PART_ROWS = 1_000
 MAX_PART_BYTES = 4 << 20
