@@ -55,7 +55,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """
     import pyarrow as pa
 
-    from sqs_fifo_spark.source.message import ARROW_SCHEMA
+    from sqs_fifo_spark.columns import ARROW_SCHEMA
 
     known = {field.name: field for field in SCHEMA}
     fields = []

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, MapType, Row, StringType, StructField, StructType
 
+from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import OptionError, SchemaError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.schema import SCHEMA
-from sqs_fifo_spark.source.message import ARROW_SCHEMA
 
 _ATTRIBUTES = SCHEMA["messageAttributes"].dataType
 _PLAIN_ATTRIBUTES = MapType(StringType(), StringType())

@@ -20,13 +20,13 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
+from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.message import RefusedRow, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, forget, forget_batch_writes
 from sqs_fifo_spark.sink.sender import Sender
-from sqs_fifo_spark.source.journal import Journal
 
 MAX_PART_ROWS = 1_000
 MAX_PART_BYTES = 4 << 20
@@ -131,15 +131,15 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
         )
     journal = None
     if store is not None:
-        journal = Journal.find(store, facts.arn)
+        journal = JournalIdentity.find(store, facts.arn)
         if journal is None:
             if not may_create:  # on a path of its own it would make one that nobody else finds
                 raise JournalUnavailableError(
                     f"{given.failure} So the driver, which makes the journal at '{store.location}', could not, and "
                     "this task does not."
                 )
-            Journal.check_store(store)
-            journal = Journal.create(store, facts.arn)
+            JournalIdentity.check_store(store)
+            journal = JournalIdentity.create(store, facts.arn)
     return SinkPlan(
         options,
         RowForm(options.message_group_id, given.by_column, min(facts.max_message_bytes, MAX_CALL_BYTES)),
@@ -226,7 +226,7 @@ def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent],
 def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> Record:
     if plan.journal is None or store is None:
         return NoRecord(clock)
-    store = Journal.join(store, plan.journal).store
+    store = JournalIdentity.join(store, plan.journal).store
     batch = f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
     return SentRecord(
         store,

@@ -22,7 +22,8 @@ from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, SqsFifoError
-from sqs_fifo_spark.journal.store import Store, open_store
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.rows import rows_to_arrow, uses_deduplication_column

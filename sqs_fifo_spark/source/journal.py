@@ -6,7 +6,7 @@
     epochs/00000000000000000042/spare-<writer>             what an attempt received that did not become a segment
     ledger/00000000000000000041.json                       epoch 41 is committed; what of it is not finished
 
-A sink's journal has the same identity; what else stands there, `sent_record` says.
+A sink's journal has the same identity; what else stands there, `sink.record` says.
 
 Contract. Every object is put if absent and never changed. A partition's content is its segment: that of the first
 writer of the plan that Spark has logged. Objects of another plan of the same epoch are no content, and nothing is taken
@@ -35,128 +35,54 @@ from sqs_fifo_spark.errors import (
     EpochSettledError,
     FencedError,
     JournalCorruptError,
-    JournalMismatchError,
     JournalUnavailableError,
 )
-from sqs_fifo_spark.journal.store import Store, anchored
-from sqs_fifo_spark.source.ledger import Ledger, damaged, decode_ledger, encode_ledger, parse_json, to_json
+from sqs_fifo_spark.journal.documents import to_json
+from sqs_fifo_spark.journal.identity import JournalIdentity
+from sqs_fifo_spark.journal.store import Store
+from sqs_fifo_spark.source.ledger import Ledger, decode_ledger, encode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
 
-FORMAT = 2
-_IDENTITY = "journal.json"
 _SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-000000-(\d{20})")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
 _NUMBERED = re.compile(r"[a-z]+/(\d{20})\.json")
-_IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
-class Journal:
+class Journal(JournalIdentity):
     """One query's journal, in one process. Built without any I/O but its identity's."""
 
     def __init__(self, store: Store, journal_id: str) -> None:
-        self._store = store
-        self.id = journal_id
-        self.location = store.location
+        super().__init__(store, journal_id)
         self._claim = ""
         """What tells this driver's claim from others'."""
 
-    @property
-    def store(self) -> Store:
-        """Where it stands; on an executor, a store that writes only there."""
-        return self._store
-
-    # Identity and owner
-
-    @classmethod
-    def find(cls, store: Store, queue_arn: str) -> Journal | None:
-        """Return the journal in `store`, or None if there is none.
-
-        Runs on the driver. Raises JournalMismatchError if it belongs to another queue or is of a later format.
-        """
-        data = store.get(_IDENTITY)
-        if data is None:
-            return None
-        identity = parse_json(data, _IDENTITY)
-        if identity.get("format") != FORMAT:
-            raise JournalMismatchError(
-                f"the journal at '{store.location}' has format {identity.get('format')!r}; this version reads "
-                f"{FORMAT}. Use the version that wrote it, or another journalLocation."
-            )
-        if identity.get("queueArn") != queue_arn:
-            raise JournalMismatchError(
-                f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
-                f"'{queue_arn}'. Give each its own journalLocation."
-            )
-        journal_id = identity.get("journal")
-        if not isinstance(journal_id, str) or not _IDENTIFIER.fullmatch(journal_id):
-            raise damaged(_IDENTITY)
-        return cls(store, journal_id)
-
-    @classmethod
-    def join(cls, store: Store, journal_id: str) -> Journal:
-        """Return the journal that the driver has opened, as an executor sees it.
-
-        Raises JournalUnavailableError unless it stands in `store`: on a path of its own, an executor would keep what
-        it receives where the driver never finds it.
-        """
-        data = store.get(_IDENTITY)
-        if data is None or parse_json(data, _IDENTITY).get("journal") != journal_id:
-            raise JournalUnavailableError(
-                f"this executor does not find the driver's journal at '{store.location}', so it does nothing. "
-                "journalLocation must be one place that driver and all executors share."
-            )
-        return cls(anchored(store, _IDENTITY), journal_id)
-
-    @classmethod
-    def create(cls, store: Store, queue_arn: str) -> Journal:
-        """Return the journal in `store`, made now if there is none. Runs on the driver."""
-        identity = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn}
-        store.put_if_absent(_IDENTITY, to_json(identity))
-        journal = cls.find(store, queue_arn)
-        if journal is None:
-            raise JournalUnavailableError(f"the journal at '{store.location}' vanished while it was made.")
-        return journal
-
-    @staticmethod
-    def check_store(store: Store) -> None:
-        """Raise JournalUnavailableError unless `store` can be written and truly puts only what is absent."""
-        token = uuid.uuid4().hex
-        name, first = f"check/{token}/probe", token.encode()
-        store.put_if_absent(name, first)  # its answer may be lost, so what counts is what stands there
-        was_put_again = store.put_if_absent(name, b"second")
-        kept = store.get(name)
-        store.delete([name])
-        if was_put_again or kept != first:
-            raise JournalUnavailableError(
-                f"the store at '{store.location}' does not put objects only if they are absent, which two attempts "
-                "at one partition depend on. Use a local path with hard links, S3, Google Cloud Storage or Azure."
-            )
+    # Owner
 
     def claim(self) -> int:
         """Make this driver the journal's owner and return the number of its claim, higher than any before."""
-        claims = self._store.list("drivers")
+        claims = self.store.list("drivers")
         while True:
             number = 1 + max(map(_number, claims), default=0)
             self._claim = uuid.uuid4().hex
             is_own = self._put_own(_claim_name(number), to_json({"driver": self._claim}), self._claim)
-            claims = self._store.list("drivers")
+            claims = self.store.list("drivers")
             if is_own and max(map(_number, claims), default=0) == number:
                 for claim in claims:
                     if _number(claim) < number:
-                        self._store.delete([claim])  # lowest first, so that none that is left seems to be the last
+                        self.store.delete([claim])  # lowest first, so that none that is left seems to be the last
                 return number
 
     def require_claim(self, number: int) -> None:
         """Raise FencedError if another driver has claimed the journal since this one's claim `number`."""
         # The next claim after one that counts has the next number, so two reads tell what a list would, and cost less
         # on S3. Our own may have been dropped with the next, and put again by who stood still.
-        if self._store.get(_claim_name(number + 1)) is None:
-            own = self._store.get(_claim_name(number))
+        if self.store.get(_claim_name(number + 1)) is None:
+            own = self.store.get(_claim_name(number))
             if own is not None and self._claim.encode() in own:
                 return
-        owner = max((_number(name) for name in self._store.list("drivers")), default=0)
+        owner = max((_number(name) for name in self.store.list("drivers")), default=0)
         if owner < number:
             raise JournalUnavailableError(
                 f"the journal at '{self.location}' was removed while the query ran, so this query stops. What it had "
@@ -175,7 +101,7 @@ class Journal:
 
     def read(self, name: str) -> Segment | None:
         """Return the segment or spare called `name`, or None. Raises JournalCorruptError if it is damaged."""
-        data = self._store.get(name)
+        data = self.store.get(name)
         if data is None:
             return None
         segment = decode(data, name)
@@ -187,7 +113,7 @@ class Journal:
 
         Runs on the driver.
         """
-        found = decode_head(lambda start, length: self._store.get_range(name, start, length), name)
+        found = decode_head(lambda start, length: self.store.get_range(name, start, length), name)
         if found is not None:
             self._require_own(found.origin, name)
         return found
@@ -220,7 +146,7 @@ class Journal:
         origin = segment.origin
         name = self.segment_name(origin.epoch, origin.partition, origin.plan)
         sealed: Segment | None = segment
-        if not self._store.put_if_absent(name, encode(segment)):
+        if not self.store.put_if_absent(name, encode(segment)):
             sealed = self.read(name)
         # A committed epoch's objects are dropped after its ledger is written, so a leftover that finds its
         # partition empty again finds the ledger too.
@@ -235,7 +161,7 @@ class Journal:
         Runs on an executor. Raises EpochSettledError when it is too late for that.
         """
         origin = segment.origin
-        self._store.put_if_absent(_spare_name(origin), encode(segment))
+        self.store.put_if_absent(_spare_name(origin), encode(segment))
         # What is written too late stays until the next commit: the driver may have seen it in time.
         self.require_open(origin.epoch)
 
@@ -251,7 +177,7 @@ class Journal:
     def objects(self) -> dict[int, list[str]]:
         """Return the names of all segments and spares by epoch. Runs on the driver."""
         found: dict[int, list[str]] = {}
-        for name in self._store.list("epochs"):
+        for name in self.store.list("epochs"):
             match = _OBJECT_NAME.fullmatch(name)
             if match:
                 found.setdefault(int(match[1]), []).append(name)
@@ -265,20 +191,20 @@ class Journal:
 
     def drop(self, names: Iterable[str]) -> None:
         """Remove segments and spares that nothing refers to any more. Runs on the driver."""
-        self._store.delete(names)
+        self.store.delete(names)
 
     # Commits
 
     def last_committed(self) -> int:
         """Return the highest committed epoch, or 0."""
-        return max((_number(name) for name in self._store.list("ledger")), default=0)
+        return max((_number(name) for name in self.store.list("ledger")), default=0)
 
     def ledger(self) -> Ledger:
         """Return the newest ledger; that of epoch 0 is empty."""
         missed = 0
         while epoch := self.last_committed():
             name = f"ledger/{epoch:020d}.json"
-            data = self._store.get(name)
+            data = self.store.get(name)
             if data is not None:
                 return decode_ledger(data, epoch, name)
             # Dropped since the list, so a newer one is there.
@@ -298,7 +224,7 @@ class Journal:
         writer = uuid.uuid4().hex
         name = f"ledger/{ledger.epoch:020d}.json"
         is_own = self._put_own(name, encode_ledger(ledger, writer), writer)
-        standing = self._store.list("ledger")
+        standing = self.store.list("ledger")
         last = max(map(_number, standing), default=0)
         if not is_own or last > ledger.epoch:
             raise FencedError(
@@ -308,7 +234,7 @@ class Journal:
             )
         if last < ledger.epoch:
             raise self._vanished(name)
-        self._store.delete([old for old in standing if _number(old) < ledger.epoch])
+        self.store.delete([old for old in standing if _number(old) < ledger.epoch])
 
     def _vanished(self, name: str) -> JournalUnavailableError:
         return JournalUnavailableError(
@@ -318,9 +244,9 @@ class Journal:
 
     def _put_own(self, name: str, data: bytes, writer: str) -> bool:
         """Put if absent; True also if the object is there because our own put's answer was lost."""
-        if self._store.put_if_absent(name, data):
+        if self.store.put_if_absent(name, data):
             return True
-        found = self._store.get(name)
+        found = self.store.get(name)
         return found is not None and writer.encode() in found
 
     def _require_own(self, origin: Origin, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The JSON objects of a journal, above all its ledger: what is committed, and what of it is not finished.
+"""A journal's ledger: what is committed, and what of it is not finished.
 
 Whatever stands in the store is checked in full before it is used: names of objects, because they are going to be
 read, and kinds of values, because a wrong one would fail much later and far from its cause.
@@ -6,14 +6,13 @@ read, and kinds of values, because a wrong one would fail much later and far fro
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from sqs_fifo_spark.errors import JournalCorruptError
+from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
 from sqs_fifo_spark.source.message import Receipt
 
 _SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-000000-[0-9]{20}|spare-[0-9A-Za-z_-]+)")
@@ -81,30 +80,6 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise damaged(name) from None
     return Ledger(epoch, unconfirmed, carried)
-
-
-def to_json(content: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a JSON object of the journal."""
-    return json.dumps(content).encode()
-
-
-def parse_json(data: bytes, name: str) -> dict[str, Any]:
-    """Return what `to_json` wrote. Raises JournalCorruptError, naming the object `name`."""
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict):
-        raise damaged(name)
-    return content
-
-
-def damaged(name: str) -> JournalCorruptError:
-    """Return the error about the JSON object `name`."""
-    return JournalCorruptError(
-        f"'{name}' in the journal is damaged or not of this format, so the query stops. What is not committed is "
-        "still in the queue. Restore the object."
-    )
 
 
 def _time(value: Any) -> float:

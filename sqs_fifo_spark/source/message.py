@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from sqs_fifo_spark.columns import ARROW_SCHEMA
+
 SYSTEM_ATTRIBUTES = (
     "MessageGroupId",
     "MessageDeduplicationId",
@@ -24,26 +26,6 @@ SYSTEM_ATTRIBUTES = (
     "DeadLetterQueueSourceArn",
 )
 """The system attributes that a receive asks for."""
-
-_ATTRIBUTE_VALUE = pa.struct([("dataType", pa.string()), ("stringValue", pa.string()), ("binaryValue", pa.binary())])
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-ARROW_SCHEMA = pa.schema(
-    [
-        ("messageId", pa.string()),
-        ("body", pa.string()),
-        ("messageGroupId", pa.string()),
-        ("messageDeduplicationId", pa.string()),
-        ("sequenceNumber", pa.string()),
-        ("sentTimestamp", _TIMESTAMP),
-        ("firstReceiveTimestamp", _TIMESTAMP),
-        ("receiveCount", pa.int32()),
-        ("senderId", pa.string()),
-        ("awsTraceHeader", pa.string()),
-        ("deadLetterQueueSourceArn", pa.string()),
-        ("messageAttributes", pa.map_(pa.string(), _ATTRIBUTE_VALUE)),
-    ]
-)
-"""The source's columns, in order, as Arrow types."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import pyarrow as pa
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, JournalUnavailableError, TransientQueueError
-from sqs_fifo_spark.journal.store import open_store
+from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease

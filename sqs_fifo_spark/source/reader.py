@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.journal.store import open_store
+from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.schema import arrow_schema
 from sqs_fifo_spark.source.driver import Driver, Mapper

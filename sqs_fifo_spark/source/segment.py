@@ -23,8 +23,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
+from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
-from sqs_fifo_spark.source.message import ARROW_SCHEMA, Receipt
+from sqs_fifo_spark.source.message import Receipt
 
 _MAGIC = b"SQSFIFO1"
 _HEADER = struct.Struct("<8sQIQI")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.journal.store import open_store
+from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.source.journal import Journal
 from tests.crash.application import Application, brief, is_our_own

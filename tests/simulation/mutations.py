@@ -92,8 +92,8 @@ MUTATIONS = (
     Mutation(
         "overwrite what is sealed",
         "source.journal",
-        "        if not self._store.put_if_absent(name, encode(segment)):\n",
-        "        self._store.delete([name])\n        if not self._store.put_if_absent(name, encode(segment)):\n",
+        "        if not self.store.put_if_absent(name, encode(segment)):\n",
+        "        self.store.delete([name])\n        if not self.store.put_if_absent(name, encode(segment)):\n",
     ),
     Mutation(
         "forget the ledger",
@@ -155,8 +155,8 @@ MUTATIONS = (
     Mutation(
         "work on without the claim",
         "source.journal",
-        "        if self._store.get(_claim_name(number + 1)) is None:\n",
-        "        if True:\n            return\n        if self._store.get(_claim_name(number + 1)) is None:\n",
+        "        if self.store.get(_claim_name(number + 1)) is None:\n",
+        "        if True:\n            return\n        if self.store.get(_claim_name(number + 1)) is None:\n",
     ),
     Mutation(
         "end AvailableNow while something is hidden",

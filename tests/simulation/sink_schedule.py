@@ -56,10 +56,10 @@ class SinkSchedule:
         self._limits = self._draw_limits(rng)
         self.world = self._make_world(rng)
         self.laws = SinkLaws(self.world, self.hub, has_journal=self.has_journal, is_calm=self.is_calm)
-        self.laws.kept_batches = self._limits.get("sent_record.KEPT_BATCHES", 100)
-        self.laws.merge_at = self._limits.get("sent_record.MERGE_AT", 64)
-        self.laws.max_call_bytes = self._limits.get("sender.MAX_CALL_BYTES", 1 << 20)
-        self._forgets_early = "sent_record.KEPT_BATCHES" in self._limits
+        self.laws.kept_batches = self._limits.get("sink.record.KEPT_BATCHES", 100)
+        self.laws.merge_at = self._limits.get("sink.record.MERGE_AT", 64)
+        self.laws.max_call_bytes = self._limits.get("sink.sender.MAX_CALL_BYTES", 1 << 20)
+        self._forgets_early = "sink.record.KEPT_BATCHES" in self._limits
         most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
         self.traffic = Traffic(rng, by_column=self.by_column, is_calm=self.is_calm, most=most)
         self._checkpoint = SinkCheckpoint()
@@ -75,18 +75,18 @@ class SinkSchedule:
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
-        limits = {"sender.CALLS": rng.choice((1, 2, 3, 8))}
+        limits = {"sink.sender.CALLS": rng.choice((1, 2, 3, 8))}
         if rng.random() < 0.4:
-            limits["sent_record.KEPT_BATCHES"] = rng.choice((1, 2, 3))
-            limits["sent_record.FORGET_EVERY"] = rng.choice((1, 2))
+            limits["sink.record.KEPT_BATCHES"] = rng.choice((1, 2, 3))
+            limits["sink.record.FORGET_EVERY"] = rng.choice((1, 2))
         if rng.random() < 0.2:
-            limits["sender.MAX_CALL_BYTES"] = limits["sink.MAX_CALL_BYTES"] = rng.choice((120, 300))
+            limits["sink.sender.MAX_CALL_BYTES"] = limits["sink.write.MAX_CALL_BYTES"] = rng.choice((120, 300))
         if rng.random() < 0.3:
-            limits["sent_record.MERGE_AT"] = rng.choice((2, 3))
+            limits["sink.record.MERGE_AT"] = rng.choice((2, 3))
         if rng.random() < 0.2:
-            limits["sender.MAX_BUFFERED_ROWS"] = rng.choice((1, 5, 20))
+            limits["sink.sender.MAX_BUFFERED_ROWS"] = rng.choice((1, 5, 20))
         if rng.random() < 0.2:
-            limits["sink.MAX_PART_ROWS"] = rng.choice((1, 3, 10))
+            limits["sink.write.MAX_PART_ROWS"] = rng.choice((1, 3, 10))
         return limits
 
     def _make_world(self, rng: random.Random) -> SinkWorld:
@@ -361,7 +361,7 @@ class SinkSchedule:
     def _finish(self) -> None:
         """Without faults all that is planned is written, and the journal holds what it should."""
         checkpoint, limits = self._checkpoint, self._limits
-        kept, every = limits.get("sent_record.KEPT_BATCHES", 100), limits.get("sent_record.FORGET_EVERY", 20)
+        kept, every = limits.get("sink.record.KEPT_BATCHES", 100), limits.get("sink.record.FORGET_EVERY", 20)
         self.hub.run(lambda: bool(self.laws.violations) or not self._processes("task") + self._processes("query"))
         if self.laws.violations:
             return

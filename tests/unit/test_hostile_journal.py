@@ -19,12 +19,14 @@ import pytest
 
 import sqs_fifo_spark
 from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import DataLossError, JournalCorruptError, JournalMismatchError, OptionError, SqsFifoError
-from sqs_fifo_spark.journal.store import FileStore
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.journal.identity import FORMAT
 from sqs_fifo_spark.options import SOURCE, parse_source_options
-from sqs_fifo_spark.source.journal import FORMAT, Journal
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
-from sqs_fifo_spark.source.message import ARROW_SCHEMA, Message, from_sqs, to_arrow
+from sqs_fifo_spark.source.message import Message, from_sqs, to_arrow
 from sqs_fifo_spark.source.offset import MOST_PARTITIONS, Offset
 from sqs_fifo_spark.source.partition import PartitionPlan, serve
 from sqs_fifo_spark.source.queue import Queue

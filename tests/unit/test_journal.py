@@ -16,8 +16,9 @@ from sqs_fifo_spark.errors import (
     JournalUnavailableError,
     SqsFifoError,
 )
-from sqs_fifo_spark.journal.store import FileStore
-from sqs_fifo_spark.source.journal import FORMAT, Journal
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.journal.identity import FORMAT
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.segment import Origin, Segment

@@ -20,7 +20,7 @@ from sqs_fifo_spark.errors import (
     QueueNotFoundError,
     SqsFifoError,
 )
-from sqs_fifo_spark.journal.store import open_store
+from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.driver import Driver

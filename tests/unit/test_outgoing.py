@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRow, RowForm, columns_of, outgoing
-from sqs_fifo_spark.source.message import ARROW_SCHEMA
 
 SECRET = "zq7"
 """Stands in every body and in every attribute's value, and so must stand in no reason."""

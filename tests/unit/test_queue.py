@@ -13,6 +13,7 @@ import pytest
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import ManualClock, SystemClock
+from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
     NotFifoQueueError,
@@ -24,7 +25,7 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
-from sqs_fifo_spark.source.message import ARROW_SCHEMA, Message
+from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.queue import Outcome, Queue, in_entries
 
 NAMES = [field.name for field in ARROW_SCHEMA]

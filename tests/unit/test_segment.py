@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
-from sqs_fifo_spark.source.message import ARROW_SCHEMA, Message, from_arrow, from_sqs, to_arrow
+from sqs_fifo_spark.source.message import Message, from_arrow, from_sqs, to_arrow
 from sqs_fifo_spark.source.segment import HEADER_LENGTH, Head, Origin, Segment, decode, decode_head, encode
 
 NAME = "epochs/00000000000000000007/0003-000000"

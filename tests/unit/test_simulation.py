@@ -48,7 +48,7 @@ def test_a_seed_gives_the_same_history_in_every_process(seed: str) -> None:
 @pytest.mark.parametrize("mutation", ALL_MUTATIONS, ids=lambda mutation: mutation.name)
 def test_each_planted_bug_has_its_place_in_the_source(mutation: Mutation) -> None:
     """A planted bug changes code that is there, into code that compiles."""
-    path = Path(sqs_fifo_spark.__file__).with_name(f"{mutation.module}.py")
+    path = Path(sqs_fifo_spark.__file__).parent.joinpath(*mutation.module.split(".")).with_suffix(".py")
     source = path.read_text()
     planted = planted_source(source, mutation)
     assert planted != source

@@ -16,7 +16,10 @@ import boto3
 import pytest
 
 from sqs_fifo_spark.errors import JournalUnavailableError
-from sqs_fifo_spark.journal.store import FileStore, ObjectStore, Store, open_store
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import ObjectStore
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.journal import Journal
 
 _numbers = itertools.count(1)

@@ -21,7 +21,9 @@ import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
 from sqs_fifo_spark.errors import JournalUnavailableError
-from sqs_fifo_spark.journal.store import FileStore, Store, open_store
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.journal import Journal
@@ -99,7 +101,7 @@ def test_the_names_of_folders_that_others_made_are_made_durable_too(
     """Whoever made a folder may have died before its name was on disk; what is put into it must survive."""
     (tmp_path / "journal/epochs/1").mkdir(parents=True)
     synced: list[Path] = []
-    monkeypatch.setattr("sqs_fifo_spark.journal.store._sync_folder", synced.append)
+    monkeypatch.setattr("sqs_fifo_spark.journal.file_store._sync_folder", synced.append)
     assert FileStore(tmp_path / "journal").put_if_absent("epochs/1/x", b"1")
     assert synced == [tmp_path / "journal", tmp_path / "journal/epochs", tmp_path / "journal/epochs/1"]
     synced.clear()

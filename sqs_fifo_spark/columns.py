@@ -1,0 +1,25 @@
+"""The source's columns as Arrow types. `schema` has them as Spark's; the sink takes some of them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+_ATTRIBUTE_VALUE = pa.struct([("dataType", pa.string()), ("stringValue", pa.string()), ("binaryValue", pa.binary())])
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+ARROW_SCHEMA = pa.schema(
+    [
+        ("messageId", pa.string()),
+        ("body", pa.string()),
+        ("messageGroupId", pa.string()),
+        ("messageDeduplicationId", pa.string()),
+        ("sequenceNumber", pa.string()),
+        ("sentTimestamp", _TIMESTAMP),
+        ("firstReceiveTimestamp", _TIMESTAMP),
+        ("receiveCount", pa.int32()),
+        ("senderId", pa.string()),
+        ("awsTraceHeader", pa.string()),
+        ("deadLetterQueueSourceArn", pa.string()),
+        ("messageAttributes", pa.map_(pa.string(), _ATTRIBUTE_VALUE)),
+    ]
+)
+"""The source's columns, in order, as Arrow types."""

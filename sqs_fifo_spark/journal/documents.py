@@ -1,0 +1,33 @@
+"""The JSON objects of a journal: bytes of a dictionary, and one error for whatever is damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqs_fifo_spark.errors import JournalCorruptError
+
+
+def to_json(content: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a JSON object of the journal."""
+    return json.dumps(content).encode()
+
+
+def parse_json(data: bytes, name: str) -> dict[str, Any]:
+    """Return what `to_json` wrote. Raises JournalCorruptError, naming the object `name`."""
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise damaged(name)
+    return content
+
+
+def damaged(name: str) -> JournalCorruptError:
+    """Return the error about the JSON object `name`."""
+    return JournalCorruptError(
+        f"'{name}' in the journal is damaged or not of this format, so the query stops. What is not committed is "
+        "still in the queue. Restore the object."
+    )

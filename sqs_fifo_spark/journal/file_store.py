@@ -1,0 +1,190 @@
+"""A store in a directory, by files that are written apart and linked under their names."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.journal.store import PAUSES_S, put_until_seen
+
+T = TypeVar("T")
+
+_PASSING = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EIO,
+        errno.ENOENT,  # of a put: somebody has removed the folder, which was empty, in between
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)
+"""Errors of network file systems, above all, that are over when the call is made again."""
+_MOST_DURABLE = 1_000
+
+
+class FileStore:
+    """A directory on a file system that driver and executors share and that has hard links.
+
+    Directories are made 0700 and files 0600, because bodies are somebody's data. A put is on disk (fsync) before
+    it returns. Hard links give put-if-absent: linking to a taken name fails, also on NFS.
+
+    With an `anchor`, the name of an object, nothing is written, or said to be missing, unless that object is there: see
+    `anchored`.
+    """
+
+    def __init__(self, root: Path, clock: Clock = SYSTEM_CLOCK, *, anchor: str | None = None) -> None:
+        self.location = str(root)
+        self._root = root
+        self._clock = clock
+        self._anchor = anchor
+        # Folders whose names this process has made durable. Only ever added to, and emptied when it is long.
+        self._durable: set[Path] = set()
+
+    def anchored(self, anchor: str) -> FileStore:
+        return FileStore(self._root, self._clock, anchor=anchor)
+
+    def get(self, name: str) -> bytes | None:
+        return self._call("read", name, lambda: self._or_none((self._root / name).read_bytes))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        def read() -> bytes:
+            with (self._root / name).open("rb") as file:
+                file.seek(start)
+                # Python reserves what it is asked for; a damaged header may ask for anything.
+                return file.read(max(0, min(length, os.fstat(file.fileno()).st_size - start)))
+
+        return self._call("read", name, lambda: self._or_none(read))
+
+    def list(self, prefix: str) -> list[str]:
+        def walk() -> list[str]:
+            found = sorted(
+                str(Path(folder, file).relative_to(self._root))
+                for folder, _, files in os.walk(self._root / prefix, onerror=_raise_unless_missing)
+                for file in files
+                if not file.startswith(".")
+            )
+            self._require_anchor()  # afterwards: what is not there must not be missing because all is gone
+            return found
+
+        return self._call("list", prefix, walk)
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        path = self._root / name
+        return put_until_seen(
+            lambda: self._call("write", name, lambda: self._put(path, data)),
+            lambda: self._call("read", name, path.exists),
+            clock=self._clock,
+            name=name,
+            location=self.location,
+        )
+
+    def delete(self, names: Iterable[str]) -> None:
+        folders = set()
+        for name in names:
+            path = self._root / name
+            self._call("delete", name, functools.partial(path.unlink, missing_ok=True))
+            folders.add(path.parent)
+        for folder in folders - {self._root}:
+            self._remove_if_empty(folder)
+
+    def _put(self, path: Path, data: bytes) -> bool:
+        self._make_folder(path.parent)
+        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(draft, path)
+                is_new = True
+            except FileExistsError:
+                is_new = False
+        finally:
+            _remove_draft(draft)
+        _sync_folder(path.parent)  # also another writer's name, who may have died before this
+        self._require_anchor()  # the file system may have gone in between
+        return is_new
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make the folder and what is missing above it; make the names down to it durable, whoever made them."""
+        self._require_anchor()
+        if folder in self._durable and folder.exists():
+            return
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        ours = [each for each in (folder, *folder.parents) if self._root in each.parents]
+        for each in reversed(missing):
+            each.mkdir(mode=0o700, exist_ok=True)
+        for each in reversed([*ours, *(each for each in missing if each not in ours)]):
+            _sync_folder(each.parent)
+        if len(self._durable) >= _MOST_DURABLE:
+            self._durable.clear()
+        self._durable.add(folder)
+
+    def _or_none(self, read: Callable[[], bytes]) -> bytes | None:
+        try:
+            return read()
+        except FileNotFoundError:
+            self._require_anchor()
+            return None
+
+    def _require_anchor(self) -> None:
+        if self._anchor is not None and not (self._root / self._anchor).exists():
+            raise OSError(errno.ENODEV, "no journal stands there; is the file system mounted that held it?")
+
+    def _remove_if_empty(self, folder: Path) -> None:
+        """Remove a folder of a dropped epoch, with the drafts of writers that died in it."""
+        try:
+            entries = list(os.scandir(folder))
+            if all(entry.name.startswith(".") for entry in entries):
+                for entry in entries:
+                    Path(entry.path).unlink(missing_ok=True)
+                folder.rmdir()
+        except OSError:
+            # Somebody is writing there, or was faster: the folder is empty some other time, or stays.
+            return
+
+    def _call(self, action: str, name: str, call: Callable[[], T]) -> T:
+        """Return `call()`, tried again after an error that may pass by itself: a put then writes a draft of its own."""
+        for pause_s in (*PAUSES_S, None):
+            try:
+                return call()
+            except OSError as error:
+                if pause_s is None or error.errno not in _PASSING:
+                    reason = error.strerror or repr(error)
+                    raise JournalUnavailableError(
+                        f"cannot {action} '{name}' in the journal at '{self.location}': {reason}. "
+                        "The location must be writable by driver and executors, have room, and support hard links."
+                    ) from None
+                self._clock.sleep(pause_s)
+        raise AssertionError("the last try returns or raises")
+
+
+def _remove_draft(draft: Path) -> None:
+    """Remove what nobody sees. If that fails too, the draft goes with its folder, and the first error is told."""
+    with suppress(OSError):
+        draft.unlink(missing_ok=True)
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable: a file's own fsync does not."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

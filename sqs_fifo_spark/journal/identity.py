@@ -1,0 +1,92 @@
+"""Whose journal it is: `journal.json` names its format, its id and its queue. Made once, read at every start."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TypeVar
+
+from sqs_fifo_spark.errors import JournalMismatchError, JournalUnavailableError
+from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
+from sqs_fifo_spark.journal.location import anchored
+from sqs_fifo_spark.journal.store import Store
+
+FORMAT = 2
+_IDENTITY = "journal.json"
+_IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{1,64}")
+_Self = TypeVar("_Self", bound="JournalIdentity")
+
+
+class JournalIdentity:
+    """A journal that stands in `store` and is called `id`."""
+
+    def __init__(self, store: Store, journal_id: str) -> None:
+        self.store = store
+        """On an executor, a store that reads and writes only where the journal stands."""
+        self.id = journal_id
+        self.location = store.location
+
+    @classmethod
+    def find(cls: type[_Self], store: Store, queue_arn: str) -> _Self | None:
+        """Return the journal in `store`, or None if there is none.
+
+        Runs on the driver. Raises JournalMismatchError if it belongs to another queue or is of a later format.
+        """
+        data = store.get(_IDENTITY)
+        if data is None:
+            return None
+        identity = parse_json(data, _IDENTITY)
+        if identity.get("format") != FORMAT:
+            raise JournalMismatchError(
+                f"the journal at '{store.location}' has format {identity.get('format')!r}; this version reads "
+                f"{FORMAT}. Use the version that wrote it, or another journalLocation."
+            )
+        if identity.get("queueArn") != queue_arn:
+            raise JournalMismatchError(
+                f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
+                f"'{queue_arn}'. Give each its own journalLocation."
+            )
+        journal_id = identity.get("journal")
+        if not isinstance(journal_id, str) or not _IDENTIFIER.fullmatch(journal_id):
+            raise damaged(_IDENTITY)
+        return cls(store, journal_id)
+
+    @classmethod
+    def join(cls: type[_Self], store: Store, journal_id: str) -> _Self:
+        """Return the journal that the driver has opened, as an executor sees it.
+
+        Raises JournalUnavailableError unless it stands in `store`: on a path of its own, an executor would keep what
+        it receives where the driver never finds it.
+        """
+        data = store.get(_IDENTITY)
+        if data is None or parse_json(data, _IDENTITY).get("journal") != journal_id:
+            raise JournalUnavailableError(
+                f"this executor does not find the driver's journal at '{store.location}', so it does nothing. "
+                "journalLocation must be one place that driver and all executors share."
+            )
+        return cls(anchored(store, _IDENTITY), journal_id)
+
+    @classmethod
+    def create(cls: type[_Self], store: Store, queue_arn: str) -> _Self:
+        """Return the journal in `store`, made now if there is none. Runs on the driver."""
+        identity = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn}
+        store.put_if_absent(_IDENTITY, to_json(identity))
+        journal = cls.find(store, queue_arn)
+        if journal is None:
+            raise JournalUnavailableError(f"the journal at '{store.location}' vanished while it was made.")
+        return journal
+
+    @staticmethod
+    def check_store(store: Store) -> None:
+        """Raise JournalUnavailableError unless `store` can be written and truly puts only what is absent."""
+        token = uuid.uuid4().hex
+        name, first = f"check/{token}/probe", token.encode()
+        store.put_if_absent(name, first)  # its answer may be lost, so what counts is what stands there
+        was_put_again = store.put_if_absent(name, b"second")
+        kept = store.get(name)
+        store.delete([name])
+        if was_put_again or kept != first:
+            raise JournalUnavailableError(
+                f"the store at '{store.location}' does not put objects only if they are absent, which two attempts "
+                "at one partition depend on. Use a local path with hard links, S3, Google Cloud Storage or Azure."
+            )
