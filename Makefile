@@ -46,12 +46,10 @@ lint: $(READY)  ## style, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python .ci/layers.py
+	$(BIN)/lint-imports --no-cache --no-logo
 
-ifneq ($(wildcard sqs_fifo_spark/local/bench.py),)
 bench: $(READY)  ## how fast the local queue is on this machine
-	$(BIN)/python -m sqs_fifo_spark.local.bench
-endif
+	$(BIN)/python -m tests.bench.local_queue
 
 memory: java $(READY)  ## how much memory a query's Python processes take, beside their limits
 	$(BIN)/python -m tests.memory

@@ -21,7 +21,7 @@ setup(
     # The key "" makes an editable install put this directory itself on the path. Spark finds the module
     # pyspark_sqsfifo by listing the path, and would not see it behind an import hook.
     package_dir={"": "."},
-    packages=[f"sqs_fifo_spark{room}" for room in ("", ".aws", ".journal", ".source", ".sink", ".local")],
+    packages=[f"sqs_fifo_spark{room}" for room in ("", ".aws", ".journal", ".source", ".sink", ".local", ".demo")],
     py_modules=["pyspark_sqsfifo"],
     package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md"]},
     # .ci/constraints-min.txt installs these lower bounds and tests with them.
@@ -46,6 +46,7 @@ setup(
             "psycopg[binary]>=3.2",
             "ruff>=0.17,<0.18",
             "mypy>=2.4,<3",
+            "import-linter>=2.16,<3",
         ],
     },
     classifiers=[

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from sqs_fifo_spark.demo import cli as demo
 from sqs_fifo_spark.local import cli as local_queue
-from sqs_fifo_spark.local import demo
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from typing import Protocol
 import psycopg
 import pyarrow.parquet as pq
 
-from sqs_fifo_spark.local.auction import SinkLog
+from sqs_fifo_spark.demo.auction import SinkLog
 from tests.crash.audit import Delivered
 
 _TABLES = """

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pyspark
 
+from sqs_fifo_spark.demo.auction import SinkLog
 from sqs_fifo_spark.local import LocalQueueServer
-from sqs_fifo_spark.local.auction import SinkLog
 from tests.helpers import wait_until
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sqs_fifo_spark.local import demo
-from sqs_fifo_spark.local.auction import (
+from sqs_fifo_spark.demo import play as demo
+from sqs_fifo_spark.demo.auction import (
     Audit,
     Bid,
     Row,

@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.local.auction import Audit, Bid, SinkLog, audit, bids, count_rows, read_rows, sendings
+from sqs_fifo_spark.demo.auction import Audit, Bid, SinkLog, audit, bids, count_rows, read_rows, sendings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-DEFAULT_MESSAGES = 4000
-DEFAULT_AUCTIONS = 40
 _PATIENCE_S = 60.0
 """How long the demo goes on without a single row arriving."""
 _ENTRIES = 10
@@ -56,34 +54,6 @@ class DemoError(Exception):
     """The demo cannot go on; the message is one line for the person at the terminal."""
 
 
-def add_arguments(subparsers: Any) -> None:
-    """Add the command `demo` to what `ArgumentParser.add_subparsers` returned."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "demo", help="play an auction through a local queue and Spark, and audit what arrived"
-    )
-    parser.add_argument(
-        "--messages",
-        type=_positive,
-        default=DEFAULT_MESSAGES,
-        metavar="N",
-        help="bids (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--auctions",
-        type=_positive,
-        default=DEFAULT_AUCTIONS,
-        metavar="N",
-        help="auctions, each a message group (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--keep",
-        type=Path,
-        metavar="DIR",
-        help="work in this new or empty directory and leave Parquet, checkpoint and Spark's log there",
-    )
-    parser.set_defaults(run=run)
-
-
 def run(args: argparse.Namespace) -> int:
     """Play the auction and print the audit; return 0 if nothing was lost, doubled or out of order, else 1."""
     try:
@@ -97,13 +67,6 @@ def run(args: argparse.Namespace) -> int:
         print("demo: interrupted", file=sys.stderr)
         return 130
     return 0 if found.is_clean else 1
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not above 0")
-    return number
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`python -m sqs_fifo_spark.local.bench`: how fast the local queue moves messages over HTTP.
+"""`python -m tests.bench.local_queue`: how fast the local queue moves messages over HTTP.
 
 Each cycle sends ten messages, receives ten and deletes ten, in three requests on one connection. Runs it on
 an empty queue and on queues that hold 200,000 messages, in rounds that take turns, so that a busy machine

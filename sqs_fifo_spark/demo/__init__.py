@@ -1,0 +1,1 @@
+"""The command `demo`: what this package does, shown on the local queue."""
