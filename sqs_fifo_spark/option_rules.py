@@ -150,7 +150,7 @@ def role_arn(option: Option, value: str) -> str:
     return value
 
 
-def place_of(queue_url: str) -> tuple[str | None, str | None]:
+def region_and_endpoint(queue_url: str) -> tuple[str | None, str | None]:
     """Return the region that the URL names, if it does, and the endpoint, unless it follows from the region."""
     parts = urlsplit(queue_url)
     host = parts.hostname or ""
@@ -178,7 +178,7 @@ class OptionTable:
         """Return the values given, by field; keys are compared without regard to case.
 
         Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says what to
-        change. `other` is the other side's table: an option of its is told as that.
+        change. `other` is the other side's table: an option of that side is reported as such.
         """
         values: dict[str, Any] = {}
         for key, written in given.items():

@@ -231,9 +231,9 @@ SINK = OptionTable(
             "journal_location",
             rules.journal_location,
             "none",
-            "Where it is recorded what was sent, so that a micro-batch that runs again sends only what is missing, "
-            "however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `az://`. Without "
-            "it, SQS recognises what is sent again within 5 minutes, and what is sent again later is doubled.",
+            "Where the sink records what it has sent, so that a micro-batch that runs again sends only what is "
+            "missing, however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `az://`. Without "
+            "it, SQS recognises what is sent again within 5 minutes, and what is sent again later is sent twice.",
         ),
         Option(
             "txnAppId",
@@ -271,7 +271,7 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink; keys are compared without regard to case. Raises as `parse_source_options`."""
     values = SINK.parse(given, SOURCE)
-    region, endpoint = rules.place_of(values["queue_url"])
+    region, endpoint = rules.region_and_endpoint(values["queue_url"])
     for one, other in (("txn_app_id", "txn_version"), ("txn_version", "txn_app_id")):
         if one in values and other not in values:
             raise OptionError(
@@ -300,7 +300,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 def _complete(values: dict[str, Any]) -> SourceOptions:
     """Fill in the defaults, which follow from one another and so never conflict, and check the rest."""
-    region, endpoint = rules.place_of(values["queue_url"])
+    region, endpoint = rules.region_and_endpoint(values["queue_url"])
     visibility: int = values.setdefault("visibility_timeout_s", 120)
     options = SourceOptions(
         queue_url=values["queue_url"],

@@ -16,7 +16,7 @@ import botocore.exceptions
 import botocore.parsers
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.aws.codes import STALE, error_of
+from sqs_fifo_spark.aws.codes import STALE, error_from_aws
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -122,13 +122,13 @@ class QueueCalls:
             try:
                 return self._ask(operation, wait_time_s, arguments)
             except botocore.exceptions.ClientError as error:
-                told = error.response.get("Error", {})
+                error_body = error.response.get("Error", {})
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-                raise error_of(
+                raise error_from_aws(
                     operation,
                     self._url,
-                    str(told.get("Code", "")),
-                    str(told.get("Message", "")),
+                    str(error_body.get("Code", "")),
+                    str(error_body.get("Message", "")),
                     status=status,
                 ) from None
             except botocore.exceptions.NoRegionError:

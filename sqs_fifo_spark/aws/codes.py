@@ -92,7 +92,7 @@ class VoidAttemptError(QueueRequestError):
     """The attempt id of a receive is void: one of its messages was deleted or released since."""
 
 
-def error_of(
+def error_from_aws(
     operation: str,
     queue_url: str,
     code: str,

@@ -51,7 +51,7 @@ class Outgoing:
     """What tells this message from others, as SQS's deduplication does: SHA-256 of its group and id, or body."""
 
 
-class RefusedRow(Exception):
+class RefusedRowError(Exception):
     """A row cannot be sent. `reason` never holds anything of its body or its attributes' values."""
 
     def __init__(self, row: int, reason: str) -> None:
@@ -63,7 +63,7 @@ class RefusedRow(Exception):
 def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:
     """Return the rows as they are sent, in order. `columns` are the values of COLUMNS; the first row is `first_row`.
 
-    Raises RefusedRow for the first that SQS would not take.
+    Raises RefusedRowError for the first that SQS would not take.
     """
     return [_checked(row, form, *values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)]
 
@@ -71,7 +71,7 @@ def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int)
 def columns_of(batch: pa.RecordBatch, *, first_row: int) -> list[Sequence[Any]]:
     """Return the values of COLUMNS in `batch`; those of a column that it does not have are None.
 
-    Raises RefusedRow for a row whose strings are not UTF-8, as Spark's may be.
+    Raises RefusedRowError for a row whose strings are not UTF-8, as Spark's may be.
     """
     return [_values(batch, name, first_row) for name in COLUMNS]
 
@@ -88,7 +88,7 @@ def _values(batch: pa.RecordBatch, name: str, first_row: int) -> Sequence[Any]:
             try:
                 value.as_py()
             except UnicodeDecodeError:
-                raise RefusedRow(row, f"its {name} is not UTF-8") from None
+                raise RefusedRowError(row, f"its {name} is not UTF-8") from None
         raise
     return values
 
@@ -99,29 +99,29 @@ def _checked(row: int, form: RowForm, body: Any, group: Any, deduplication_id: A
     group = _id(row, "messageGroupId", form.message_group_id or group)
     entry["MessageGroupId"] = group
     if form.by_column:
-        told = _id(row, "messageDeduplicationId", deduplication_id)
-        entry["MessageDeduplicationId"] = told
+        key = _id(row, "messageDeduplicationId", deduplication_id)
+        entry["MessageDeduplicationId"] = key
     else:
-        told = text
+        key = text
     size = len(text.encode())
     wire = {}
     for name, value in _attributes(row, attributes):
         if name in wire:
-            raise RefusedRow(row, f"its attribute {name!r} is there twice")
+            raise RefusedRowError(row, f"its attribute {name!r} is there twice")
         wire[name] = value
         content = value.get("StringValue", "").encode() or value.get("BinaryValue", b"")
         size += len(name.encode()) + len(value["DataType"].encode()) + len(content)
     if len(wire) > MAX_ATTRIBUTES:
-        raise RefusedRow(row, f"it has {len(wire)} attributes, and SQS takes at most {MAX_ATTRIBUTES}")
+        raise RefusedRowError(row, f"it has {len(wire)} attributes, and SQS takes at most {MAX_ATTRIBUTES}")
     if wire:
         entry["MessageAttributes"] = wire
     if size > form.max_message_bytes:
-        raise RefusedRow(
+        raise RefusedRowError(
             row,
             f"it has {size:,} bytes with its attributes, and the queue takes at most {form.max_message_bytes:,} "
             "(its MaximumMessageSize)",
         )
-    return Outgoing(row, group, entry, size, _digest("id" if form.by_column else "body", group, told))
+    return Outgoing(row, group, entry, size, _digest("id" if form.by_column else "body", group, key))
 
 
 def _body(row: int, body: Any) -> str:
@@ -129,26 +129,28 @@ def _body(row: int, body: Any) -> str:
         try:
             body = body.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise RefusedRow(row, f"its body is not UTF-8 (byte {error.start})") from None
+            raise RefusedRowError(row, f"its body is not UTF-8 (byte {error.start})") from None
     if not body:
-        raise RefusedRow(row, "its body is null" if body is None else "its body is empty")
+        raise RefusedRowError(row, "its body is null" if body is None else "its body is empty")
     return _text(row, "its body", body)
 
 
 def _text(row: int, what: str, text: str) -> str:
     found = _NOT_XML.search(text)
     if found:
-        raise RefusedRow(row, f"{what} has a character that SQS does not take, {_name(found[0])} at {found.start()}")
+        raise RefusedRowError(
+            row, f"{what} has a character that SQS does not take, {_name(found[0])} at {found.start()}"
+        )
     return text
 
 
 def _id(row: int, column: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise RefusedRow(row, f"its {column} is null")
+        raise RefusedRowError(row, f"its {column} is null")
     if not FIFO_ID.fullmatch(value):
         odd = re.search("[^!-~]", value)
         seen = f"{_name(odd[0])} at {odd.start()}" if odd else f"{len(value)} characters"
-        raise RefusedRow(row, f"its {column} has {seen}, but {FIFO_ID_RULE[:-1]}")
+        raise RefusedRowError(row, f"its {column} has {seen}, but {FIFO_ID_RULE[:-1]}")
     return value
 
 
@@ -156,7 +158,7 @@ def _attributes(row: int, attributes: Any) -> Iterator[tuple[str, dict[str, Any]
     """Yield names and values as SQS takes them. A value is a string, or a struct as the source has it."""
     for name, value in attributes or ():
         if not _ATTRIBUTE_NAME.fullmatch(name):
-            raise RefusedRow(
+            raise RefusedRowError(
                 row,
                 f"it has an attribute called {name[:_LONGEST_NAME]!r}; a name is 1 to {_LONGEST_NAME} of A-Z, a-z, "
                 "0-9, '_', '-' and '.', neither begins nor ends with '.' nor has two in a row, and does not begin with "
@@ -164,7 +166,7 @@ def _attributes(row: int, attributes: Any) -> Iterator[tuple[str, dict[str, Any]
             )
         what = f"its attribute {name!r}"
         if value is None:
-            raise RefusedRow(row, f"{what} is null")
+            raise RefusedRowError(row, f"{what} is null")
         fields = {"dataType": "String", "stringValue": value} if isinstance(value, str) else value
         yield name, _attribute(row, what, fields)
 
@@ -174,15 +176,17 @@ def _attribute(row: int, what: str, fields: Mapping[str, Any]) -> dict[str, Any]
     string, binary = fields.get("stringValue"), fields.get("binaryValue")
     kind = _DATA_TYPE.fullmatch(data_type)
     if kind is None or len(data_type) > _LONGEST_NAME or _NOT_XML.search(data_type):
-        raise RefusedRow(row, f"{what} must have a dataType that is, or begins with, 'String', 'Number' or 'Binary'")
+        raise RefusedRowError(
+            row, f"{what} must have a dataType that is, or begins with, 'String', 'Number' or 'Binary'"
+        )
     if kind[1] == "Binary":
         if not binary or string:
-            raise RefusedRow(row, f"{what} is Binary, so it must have a binaryValue, not empty, and nothing else")
+            raise RefusedRowError(row, f"{what} is Binary, so it must have a binaryValue, not empty, and nothing else")
         return {"DataType": data_type, "BinaryValue": binary}
     if not string or binary:
-        raise RefusedRow(row, f"{what} is a {kind[1]}, so it must have a stringValue, not empty, and nothing else")
+        raise RefusedRowError(row, f"{what} is a {kind[1]}, so it must have a stringValue, not empty, and nothing else")
     if kind[1] == "Number" and not _NUMBER.fullmatch(string):
-        raise RefusedRow(row, f"{what} is a Number, and its stringValue is none")
+        raise RefusedRowError(row, f"{what} is a Number, and its stringValue is none")
     return {"DataType": data_type, "StringValue": _text(row, what, string)}
 
 
@@ -190,6 +194,6 @@ def _name(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-def _digest(kind: str, group: str, told: str) -> bytes:
+def _digest(kind: str, group: str, key: str) -> bytes:
     # Neither kind nor group holds a line break, so nothing else gives the same bytes.
-    return hashlib.sha256(f"{kind}\n{group}\n{told}".encode()).digest()
+    return hashlib.sha256(f"{kind}\n{group}\n{key}".encode()).digest()

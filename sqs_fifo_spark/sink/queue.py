@@ -12,12 +12,12 @@ from typing import Any
 
 from sqs_fifo_spark.aws.calls import QueueCalls
 from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
-from sqs_fifo_spark.aws.codes import MessageRefusedError, error_of
+from sqs_fifo_spark.aws.codes import MessageRefusedError, error_from_aws
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.retry import SharedPause, retry_transient
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRow
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
 
 _OPERATION = "send_message_batch"
 
@@ -52,8 +52,8 @@ class SinkQueue(QueueCalls):
     ) -> None:
         """Send up to ten rows of as many groups; hand each to `confirm`, as soon as SQS has confirmed it.
 
-        What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRow for a
-        row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
+        What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRowError
+        for a row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
         `stopped` is set; whatever `confirm` raises; and the errors of `calls`, TransientQueueError when no further try
         can begin by `deadline`, a monotonic time: what is not confirmed may be sent. Nothing leaves this process later
         than CONNECT_TIMEOUT_S after `deadline`, however long a call takes to find and reach SQS.
@@ -72,16 +72,16 @@ class SinkQueue(QueueCalls):
             tried = {str(index): row for index, row in enumerate(pending)}
             entries = [{"Id": key, **row.entry} for key, row in tried.items()]
             answer = self._call_once(deadline + CONNECT_TIMEOUT_S, entries)
-            sent = {told["Id"]: told for told in answer.get("Successful") or () if told.get("Id") in tried}
+            sent = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
             pending = [row for key, row in tried.items() if key not in sent]
             code = "no answer for some entries"
             is_throttled = False
             fault: Exception | None = None
             for failed in answer.get("Failed") or ():
                 row, code = tried.get(failed.get("Id")), str(failed.get("Code"))
-                error = error_of(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
+                error = error_from_aws(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
                 if isinstance(error, QueueRequestError) and row is not None:
-                    fault = fault or RefusedRow(row.row, f"SQS refuses it ({code})")
+                    fault = fault or RefusedRowError(row.row, f"SQS refuses it ({code})")
                 elif isinstance(error, TransientQueueError):
                     is_throttled = is_throttled or error.is_throttling
                 else:
@@ -91,7 +91,10 @@ class SinkQueue(QueueCalls):
                 stopped.set()  # at once, for to record what was sent may take a while
             if sent:
                 confirm(
-                    [Confirmed(tried[key], _sequence_number(told), told.get("MessageId")) for key, told in sent.items()]
+                    [
+                        Confirmed(tried[key], _sequence_number(entry), entry.get("MessageId"))
+                        for key, entry in sent.items()
+                    ]
                 )
             if fault is not None:
                 raise fault
@@ -104,7 +107,7 @@ class SinkQueue(QueueCalls):
             retry_transient(call, clock=self._clock, budget_s=deadline - self._clock.monotonic())
         except MessageRefusedError as error:
             if len(pending) == 1:
-                raise RefusedRow(pending[0].row, f"SQS refuses it ({error.code})") from None
+                raise RefusedRowError(pending[0].row, f"SQS refuses it ({error.code})") from None
             for row in pending:  # it is one of them, and SQS does not tell which
                 self.send([row], confirm, stopped=stopped, deadline=deadline)
 
@@ -117,6 +120,6 @@ class SinkQueue(QueueCalls):
             raise
 
 
-def _sequence_number(told: Mapping[str, Any]) -> int | None:
-    number = str(told.get("SequenceNumber"))
+def _sequence_number(entry: Mapping[str, Any]) -> int | None:
+    number = str(entry.get("SequenceNumber"))
     return int(number) if number.isdecimal() else None

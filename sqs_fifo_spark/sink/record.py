@@ -1,4 +1,4 @@
-"""The record of what was sent: digests of rows, by micro-batch, so that a replay sends only what is missing.
+"""Where the sink records what it has sent: digests of rows, by micro-batch. A replay sends what is missing.
 
     journal.json                                      format, journal id, queue ARN: as a source's
     sent/<query>/<batch>/<run>-<partition>-<digest>   SHA-256 of rows that SQS has confirmed; named by its own SHA-256
@@ -39,9 +39,9 @@ KEPT_MS = 7 * 86_400_000
 """How long a batch write is remembered at least, from its beginning; another one's commit forgets it."""
 FORGET_EVERY_MS = 3_600_000
 """How much longer it is remembered at most while others commit, so that not each of them lists them all."""
-LOOK_AGAIN_S = 30.0
+REFRESH_AFTER_S = 30.0
 """How old a look at the record may be when a row's turn comes: other attempts send it too."""
-OLDEST_LOOK_S = 70.0
+OLDEST_REFRESH_S = 70.0
 """How old it may be where the store is so slow that no look is younger: rows are tried until 100 s after it."""
 BATCH_WRITES = "batch-writes"
 """Stands for the query of batch writes outside of a stream."""
@@ -49,7 +49,7 @@ BATCH_WRITES = "batch-writes"
 _log = logging.getLogger(__name__)
 _DIGEST_LENGTH = hashlib.sha256().digest_size
 _PAUSE_S = 0.1
-_MOST_LOOKS = 10
+_MOST_LISTS = 10
 """How often it is listed until nothing of what is listed is gone when it is read."""
 _FOLDER_NAME = re.compile(r"sent/[^/]+(?:/[^/]+)?/?")
 _OVER_NAME = re.compile(r"over/[^/]+/(\d+)")
@@ -59,8 +59,8 @@ _SENT_NAME = re.compile(r"sent/[^/]+/(\d+)[^/]*/([^/-]+-\d+)-([0-9a-f]{64})")
 class Record(Protocol):
     """What a task knows of rows that were sent for its micro-batch. All methods may be called by several threads."""
 
-    def look(self) -> float:
-        """Know what others have sent, and return since when: a monotonic time, at most OLDEST_LOOK_S ago.
+    def refresh(self) -> float:
+        """Know what others have sent, and return since when: a monotonic time, at most OLDEST_REFRESH_S ago.
 
         Raises BatchForgottenError for what is forgotten, and JournalUnavailableError.
         """
@@ -84,7 +84,7 @@ class NoRecord:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def look(self) -> float:
+    def refresh(self) -> float:
         return self._clock.monotonic()
 
     def is_sent(self, digest: bytes) -> bool:
@@ -135,36 +135,36 @@ class SentRecord:
         self._folder = f"sent/{BATCH_WRITES}/{batch}" if query is None else f"sent/{query}/{int(batch):020d}"
         self._run = run
         self._place = f"{run}-{partition:05d}"
-        # `_looking` is held during a look: who finds the last one old waits for the one that is under way.
-        self._looking = threading.Lock()
+        # `_refreshing` is held during a look: who finds the last one old waits for the one that is under way.
+        self._refreshing = threading.Lock()
         self._looked_at: float | None = None
         self._seen: set[str] = set()  # objects that need not be read, or not again
-        self._sent: set[bytes] = set()  # only ever added to, by whoever holds `_looking`
+        self._sent: set[bytes] = set()  # only ever added to, by whoever holds `_refreshing`
         # `_changed` guards all that follows; nothing is written while it is held.
         self._changed = threading.Condition()
         self._next = _Put()
         self._is_putting = False
         self._parts: list[tuple[str, bytes]] = []  # own objects, and their content, that are not merged
 
-    def look(self) -> float:
-        with self._looking:
+    def refresh(self) -> float:
+        with self._refreshing:
             is_second = False
-            for _ in range(_MOST_LOOKS):
-                if self._looked_at is not None and self._age(self._looked_at) <= LOOK_AGAIN_S:
+            for _ in range(_MOST_LISTS):
+                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:
                     return self._looked_at
                 began_at = self._clock.monotonic()
                 if not self._read_all():
                     # What is listed and then gone has been merged by its writer into what a new list shows.
                     self._clock.sleep(_PAUSE_S)
                     continue
-                if is_second and self._age(began_at) > OLDEST_LOOK_S:
+                if is_second and self._age(began_at) > OLDEST_REFRESH_S:
                     break
                 self._looked_at = began_at
                 if is_second:
                     return began_at
                 is_second = True  # which is faster, for it reads only what is new
             raise JournalUnavailableError(
-                f"to list and read what was sent took longer than {OLDEST_LOOK_S:g} s in the journal at "
+                f"to list and read what was sent took longer than {OLDEST_REFRESH_S:g} s in the journal at "
                 f"'{self._store.location}', and what is so old does not tell what may be sent."
             )
 

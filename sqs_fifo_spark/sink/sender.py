@@ -113,7 +113,7 @@ class Sender:
     def _run(self) -> None:
         try:
             while rows := self._take():
-                deadline = self._record.look() + SEND_BUDGET_S
+                deadline = self._record.refresh() + SEND_BUDGET_S
                 # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
                 is_known = [self._record.is_sent(row.digest) for row in rows]
                 self._release(row for row, known in zip(rows, is_known, strict=True) if known)

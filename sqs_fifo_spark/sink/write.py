@@ -23,7 +23,7 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.sink.message import RefusedRow, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, forget, forget_batch_writes
 from sqs_fifo_spark.sink.sender import Sender
@@ -190,7 +190,7 @@ def send_partition(
             sender.finish()
         finally:
             sender.stop()
-    except RefusedRow as refused:
+    except RefusedRowError as refused:
         raise RowError(
             f"row {refused.row:,} of partition {place.partition} cannot be sent: {refused.reason}. {sender.sent:,} "
             f"rows of the partition were sent{_before(sender)}, none of its group after it. Correct such rows, or "

@@ -32,7 +32,7 @@ from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.settling import delete_committed, release
-from sqs_fifo_spark.source.startup import lose_data, open_journal, require_same_journal
+from sqs_fifo_spark.source.startup import open_journal, report_data_loss, require_same_journal
 from sqs_fifo_spark.source.verdict import Verdict
 
 _log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ class Driver:
         fail_on_data_loss = self._options.fail_on_data_loss
         require_same_journal(end, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
         if end.epoch <= start.epoch:
-            lose_data(
+            report_data_loss(
                 f"Spark's offset log goes back, from epoch {start.epoch} to epoch {end.epoch}, of which Spark was "
                 "given everything before",
                 "Start the query with a new checkpoint location, on the same journal.",
@@ -194,7 +194,7 @@ class Driver:
             )
             return []
         if end.epoch <= self._ledger.epoch:
-            lose_data(
+            report_data_loss(
                 f"Spark asks for epoch {end.epoch} again, but the journal at '{journal.location}' has committed epoch "
                 f"{self._ledger.epoch}: the checkpoint is old, or another query has consumed the queue since",
                 "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
@@ -266,7 +266,7 @@ class Driver:
             return
         names = self._unsettled.get(given.epoch, ())
         if unsettled and given.is_blind and all(journal.partition_of(name, given.plan) is None for name in names):
-            lose_data(
+            report_data_loss(
                 f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never "
                 f"read, so nobody can tell whether Spark has committed epoch {unsettled[-1]}, which is in the journal "
                 f"at '{journal.location}'",
@@ -310,7 +310,7 @@ class Driver:
                         self._release(journal.receipts(name))  # came between the verdict and the ledger
                 journal.drop(doomed)
         if self._open is not None:
-            self._open.let_go()
+            self._open.stop_renewing()
             self._open = None
 
     def report(self) -> dict[str, Any]:

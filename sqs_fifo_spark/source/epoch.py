@@ -131,7 +131,7 @@ class Epoch:
         lost = {message.receipt.message_group_id for message in self.handed if message.receipt.message_id in sealed}
         return tuple(message for message in self.handed if message.receipt.message_group_id not in lost)
 
-    def let_go(self) -> None:
+    def stop_renewing(self) -> None:
         """Renew nothing of this closed epoch any more, but for what the next one takes over."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
         # An older handle of a message that SQS handed out again is in what this epoch took over, and nowhere else.

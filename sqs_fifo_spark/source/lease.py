@@ -4,7 +4,7 @@ A lease is renewed `heartbeat_s` after a receive or the last renewal, which is a
 timeout: two renewals may fail before the hold is lost. Short work makes no call at all. SQS holds a message for
 at most 12 hours from its receive, however often it is renewed.
 
-Losing a lease is said aloud, once for each group, and never fatal: what is sealed is served from the journal, and
+A lost lease is logged once for each group, and never fatal: what is sealed is served from the journal, and
 a message that SQS hands out again is recognised.
 """
 
@@ -21,7 +21,7 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue, over_all
+from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
@@ -147,7 +147,7 @@ class Lease:
                         hold.renew_at = self._clock.monotonic() + self._heartbeat_s / 4
             return outcomes
 
-        for receipt, outcome in over_all(call, receipts, self._mapper):
+        for receipt, outcome in call_in_batches(call, receipts, self._mapper):
             if outcome is Outcome.GONE:
                 self._lose(receipt, "SQS ended it")
             elif outcome is Outcome.FAILED and not self.is_held(receipt):

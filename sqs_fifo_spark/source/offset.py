@@ -34,8 +34,8 @@ class Offset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict for Spark. Its key order is fixed, because Spark compares the JSON texts."""
-        told = {"journal": self.journal, "epoch": self.epoch, "partitions": self.partitions, "plan": self.plan}
-        return {**told, "blind": True} if self.is_blind else told
+        fields = {"journal": self.journal, "epoch": self.epoch, "partitions": self.partitions, "plan": self.plan}
+        return {**fields, "blind": True} if self.is_blind else fields
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Offset:

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, QueueCalls
-from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_of
+from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
@@ -61,7 +61,7 @@ class Queue(QueueCalls):
             except QueueRequestError:
                 continue  # refused for the handle, so allowed
             for failed in answer.get("Failed", ()):
-                error = error_of(operation, self._url, failed["Code"], failed.get("Message", ""))
+                error = error_from_aws(operation, self._url, failed["Code"], failed.get("Message", ""))
                 if isinstance(error, AccessDeniedError):
                     raise error
 
@@ -75,8 +75,8 @@ class Queue(QueueCalls):
     def time_ms(self) -> int:
         """Return SQS's own time, the clock of `SentTimestamp`, cut to whole seconds; in milliseconds."""
         answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=["QueueArn"])
-        told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
-        return int(parsedate_to_datetime(told).timestamp() if told else self._clock.now()) * 1_000
+        date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        return int(parsedate_to_datetime(date).timestamp() if date else self._clock.now()) * 1_000
 
     def receive(
         self, max_messages: int, *, receive: int, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S
@@ -140,7 +140,9 @@ class Queue(QueueCalls):
                 outcomes[int(done["Id"])] = Outcome.DONE
             again = []
             for failed in answer.get("Failed", ()):
-                error = error_of(operation, self._url, failed["Code"], failed.get("Message", ""), sender_fault=failed)
+                error = error_from_aws(
+                    operation, self._url, failed["Code"], failed.get("Message", ""), sender_fault=failed
+                )
                 if isinstance(error, LostHoldError):
                     outcomes[int(failed["Id"])] = Outcome.GONE
                 elif isinstance(error, TransientQueueError):
@@ -159,7 +161,7 @@ class Queue(QueueCalls):
         return outcomes
 
 
-def in_entries(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
+def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
     """Return the receipts in lists for one batch call each: whole receives, together while they fit in ten.
 
     AWS advises to build batches from handles of one receive. A receive holds the heads of its groups in front.
@@ -178,12 +180,12 @@ def in_entries(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
     return calls
 
 
-def over_all(
+def call_in_batches(
     call: Callable[[list[Receipt]], list[Outcome]],
     receipts: Iterable[Receipt],
     mapper: Callable[..., Iterable[list[Outcome]]] = map,
 ) -> list[tuple[Receipt, Outcome]]:
     """Return each receipt with its outcome of `call`, made for ten at a time; `mapper` may run them at once."""
-    entries = in_entries(receipts)
+    entries = split_into_batches(receipts)
     answers = mapper(call, entries)
     return [pair for part, outcomes in zip(entries, answers, strict=True) for pair in zip(part, outcomes, strict=True)]

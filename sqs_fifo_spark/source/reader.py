@@ -92,7 +92,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _driver(self) -> Driver:
         if self._driver_or_none is None:
-            # A wrong one is told before the first message is received. Not in the constructor: Spark would bury it.
+            # A wrong one is reported before the first message is received. Not in the constructor: Spark would bury it.
             arrow_schema(self._columns)
             self._driver_or_none = Driver(
                 self._options,

@@ -12,7 +12,7 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Unconfirmed
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue, over_all
+from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
 
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
@@ -46,7 +46,7 @@ def delete_committed(
             return [Outcome.FAILED] * len(entries)
         return queue.delete(entries, budget_s=left_s)
 
-    for receipt, outcome in over_all(call, receipts, mapper):
+    for receipt, outcome in call_in_batches(call, receipts, mapper):
         left.pop(receipt.message_id, None)
         if outcome is not Outcome.DONE:
             sent_at = receipt.sent_at_ms / 1_000 or now
@@ -65,4 +65,4 @@ def release(
     """Let others have these messages at once; without an answer they are free when their timeout is over."""
     held = list(receipts)
     lease.drop(held)
-    over_all(lambda entries: queue.extend(entries, 0, budget_s=1.0), held, mapper)
+    call_in_batches(lambda entries: queue.extend(entries, 0, budget_s=1.0), held, mapper)

@@ -50,7 +50,7 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_da
     claim = journal.claim()
     ledger = journal.ledger()
     if known is not None and known.epoch < ledger.epoch:
-        lose_data(
+        report_data_loss(
             f"the checkpoint stands at epoch {known.epoch}, but the journal at '{store.location}' has committed epoch "
             f"{ledger.epoch}: the checkpoint is old, or another query has consumed the queue since",
             "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
@@ -72,7 +72,7 @@ def require_same_journal(known: Offset, found: Journal | None, location: str, *,
     """Raise DataLossError unless the journal found at `location` is the one that the offset `known` refers to."""
     if found is None or found.id != known.journal:
         state = "holds no journal" if found is None else "holds another journal"
-        lose_data(
+        report_data_loss(
             f"'{location}' {state}, but the checkpoint refers to journal {known.journal}, so what Spark may have to "
             "read again is gone",
             "Correct journalLocation, or restore the journal.",
@@ -80,7 +80,7 @@ def require_same_journal(known: Offset, found: Journal | None, location: str, *,
         )
 
 
-def lose_data(what: str, remedy: str, *, fail_on_data_loss: bool) -> None:
+def report_data_loss(what: str, remedy: str, *, fail_on_data_loss: bool) -> None:
     """Raise DataLossError, or only warn if the user chose `failOnDataLoss=false`."""
     if fail_on_data_loss:
         raise DataLossError(

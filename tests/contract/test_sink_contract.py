@@ -18,7 +18,7 @@ from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import FifoModel, SqsError, payload, validation
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
-from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRow, RowForm, outgoing
+from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, outgoing
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord
 from sqs_fifo_spark.sink.sender import Sender
@@ -86,7 +86,7 @@ def pairs(count: int, dice: random.Random) -> list[Pair]:
 def row(
     size: int, dice: random.Random, *, number: int = 1, attributes: int = 3, limit: int = MAX_CALL_BYTES
 ) -> Outgoing:
-    """A row of `size` bytes by the local queue's count, of a group of its own. Raises RefusedRow if we refuse it."""
+    """A row of `size` bytes by the local queue's count, of a group of its own. Raises RefusedRowError if we do."""
     given = pairs(attributes, dice)
     empty = outgoing(_columns("x", number, given), RowForm(None, True, MAX_CALL_BYTES), first_row=number)[0]
     body = text(size - weight(empty.entry) + 1, dice)
@@ -160,7 +160,7 @@ def test_a_row_of_exactly_the_limit_passes(queue: Queue) -> None:
 def test_a_row_one_byte_over_the_limit_is_refused_before_any_call(strict: Queue, attributes: int) -> None:
     """As the queue, asked directly, refuses it, alone and in a call with others."""
     dice = random.Random(attributes)
-    with pytest.raises(RefusedRow, match="it has 1,048,577 bytes with its attributes"):
+    with pytest.raises(RefusedRowError, match="it has 1,048,577 bytes with its attributes"):
         row(MAX_CALL_BYTES + 1, dice, attributes=attributes)
     over = row(MAX_CALL_BYTES + 1, dice, attributes=attributes, limit=MAX_CALL_BYTES + 1)
     assert over.size == MAX_CALL_BYTES + 1
@@ -172,7 +172,7 @@ def test_all_agree_about_a_plain_body(queue: Queue) -> None:
     """Ours, the local queue, and moto, asked directly: the last byte of a message, and of a call."""
     fits, over = "x" * MAX_CALL_BYTES, "x" * (MAX_CALL_BYTES + 1)
     form = RowForm(None, True, MAX_CALL_BYTES)
-    with pytest.raises(RefusedRow):
+    with pytest.raises(RefusedRowError):
         outgoing(_columns(over, 1, []), form, first_row=1)
     assert code_of(lambda: queue.send(over)) == "InvalidParameterValue"
     queue.send(fits)
@@ -200,7 +200,7 @@ def test_a_queues_smaller_limit_is_ours(queue: Queue, limit: int) -> None:
     assert all(size <= MAX_CALL_BYTES for _, size in made)
     assert len(made) == -(-10 * limit // MAX_CALL_BYTES)
     assert arrived(small) == expected(rows)
-    with pytest.raises(RefusedRow, match=f"takes at most {limit:,} "):
+    with pytest.raises(RefusedRowError, match=f"takes at most {limit:,} "):
         row(limit + 1, dice, limit=limit)
 
 
@@ -211,7 +211,7 @@ def test_a_limit_that_was_lowered_meanwhile_names_the_row(queue: Queue) -> None:
     plain = outgoing(_columns("x" * 1_025, 5, []), RowForm(None, True, MAX_CALL_BYTES), first_row=5)
     watched, confirmed = Watched(options_of(small)), list[Outgoing]()
     deadline = SYSTEM_CLOCK.monotonic() + 60
-    with pytest.raises(RefusedRow) as told:
+    with pytest.raises(RefusedRowError) as told:
         watched.send(
             [*rows, *plain],
             lambda told: confirmed.extend(each.row for each in told),
@@ -247,7 +247,7 @@ def test_we_refuse_exactly_the_rows_that_the_queue_refuses(seed: int) -> None:
         else:
             with pytest.raises(SqsError, match="Message must be shorter"):
                 model.call("SendMessage", {"QueueUrl": url, **wire(made.entry)})
-            with pytest.raises(RefusedRow, match="bytes with its attributes"):
+            with pytest.raises(RefusedRowError, match="bytes with its attributes"):
                 row(size, dice, attributes=attributes, limit=limit)
 
 

@@ -69,8 +69,8 @@ SINK_MUTATIONS = (
     Mutation(
         "count the time to try from the call, not from the look",
         "sink.sender",
-        "                deadline = self._record.look() + SEND_BUDGET_S\n",
-        "                self._record.look()\n"
+        "                deadline = self._record.refresh() + SEND_BUDGET_S\n",
+        "                self._record.refresh()\n"
         "                deadline = self._queue._clock.monotonic() + SEND_BUDGET_S\n",
     ),
     Mutation(
@@ -82,13 +82,13 @@ SINK_MUTATIONS = (
     Mutation(
         "drop entries that failed",
         "sink.queue",
-        "answer.get(\"Successful\") or () if told.get(\"Id\") in tried}\n",
+        "answer.get(\"Successful\") or () if entry.get(\"Id\") in tried}\n",
         "[{\"Id\": key} for key in tried]}\n",
     ),
     Mutation(
         "take for sent what is not in Failed",
         "sink.queue",
-        "answer.get(\"Successful\") or () if told.get(\"Id\") in tried}\n",
+        "answer.get(\"Successful\") or () if entry.get(\"Id\") in tried}\n",
         "[{\"Id\": key} for key in tried.keys() - {each[\"Id\"] for each in answer[\"Failed\"]}]}\n",
     ),
     Mutation(
@@ -106,13 +106,13 @@ SINK_MUTATIONS = (
     Mutation(
         "blame the first row for what SQS refuses",
         "sink.queue",
-        "fault or RefusedRow(row.row,",
-        "fault or RefusedRow(tried[\"0\"].row,",
+        "fault or RefusedRowError(row.row,",
+        "fault or RefusedRowError(tried[\"0\"].row,",
     ),
     Mutation(
         "skip rows that SQS refuses",
         "sink.queue",
-        "                    fault = fault or RefusedRow(row.row, f\"SQS refuses it ({code})\")\n",
+        "                    fault = fault or RefusedRowError(row.row, f\"SQS refuses it ({code})\")\n",
         "                    pending.remove(row)\n"
         "                    confirm([Confirmed(row, None, None)])\n"
         "                    continue\n",
@@ -126,15 +126,15 @@ SINK_MUTATIONS = (
     Mutation(
         "count the time to try from no look",
         "sink.record",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= LOOK_AGAIN_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
         "                    return self._looked_at\n",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= LOOK_AGAIN_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
         "                    return self._clock.monotonic()\n",
     ),
     Mutation(
         "look at the record only once",
         "sink.record",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= LOOK_AGAIN_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
         "                    return self._looked_at\n",
         "                if self._looked_at is not None:\n"
         "                    return self._looked_at\n",
@@ -221,14 +221,14 @@ SINK_MUTATIONS = (
     Mutation(
         "record rows by their number",
         "sink.message",
-        "_digest(\"id\" if form.by_column else \"body\", group, told)",
+        "_digest(\"id\" if form.by_column else \"body\", group, key)",
         "_digest(\"id\", group, str(row))",
     ),
     Mutation(
         "record rows without their group",
         "sink.message",
-        "    return hashlib.sha256(f\"{kind}\\n{group}\\n{told}\".encode()).digest()\n",
-        "    return hashlib.sha256(told.encode()).digest()\n",
+        "    return hashlib.sha256(f\"{kind}\\n{group}\\n{key}\".encode()).digest()\n",
+        "    return hashlib.sha256(key.encode()).digest()\n",
     ),
     Mutation(
         "skip rows that cannot be sent",
@@ -301,7 +301,7 @@ SINK_MUTATIONS = (
     Mutation(
         "look again until a look is quick",
         "sink.record",
-        "            for _ in range(_MOST_LOOKS):\n",
+        "            for _ in range(_MOST_LISTS):\n",
         "            while (is_second := False) is False:\n",
     ),
     Mutation(

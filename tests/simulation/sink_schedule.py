@@ -13,7 +13,7 @@ from unittest import mock
 
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
 from sqs_fifo_spark.sink import message as package
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRow, RowForm
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
@@ -398,7 +398,7 @@ class SinkSchedule:
             attempt.parts += 1
             try:
                 rows = package.outgoing(columns, form, first_row=first_row)
-            except RefusedRow:
+            except RefusedRowError:
                 self.laws.doom()
                 raise
             for row in rows:

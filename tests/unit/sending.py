@@ -209,7 +209,7 @@ class Noted:
         self.on_look: Callable[[], None] = lambda: None
         self.on_add: Callable[[list[bytes]], None] = lambda digests: None
 
-    def look(self) -> float:
+    def refresh(self) -> float:
         self.on_look()
         return self._looked_at
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sqs_fifo_spark.columns import ARROW_SCHEMA
-from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRow, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, columns_of, outgoing
 
 SECRET = "zq7"
 """Stands in every body and in every attribute's value, and so must stand in no reason."""
@@ -31,7 +31,7 @@ def one(form: RowForm = BY_COLUMN, **values: Any) -> Outgoing:
 
 def reason(call: Callable[[], object], row: int = 1) -> str:
     """Return why `call` refuses `row`, in one line that shows nothing of the row's content."""
-    with pytest.raises(RefusedRow) as told:
+    with pytest.raises(RefusedRowError) as told:
         call()
     assert told.value.row == row
     text = told.value.reason

@@ -26,7 +26,7 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
 from sqs_fifo_spark.source.message import Message
-from sqs_fifo_spark.source.queue import Outcome, Queue, in_entries
+from sqs_fifo_spark.source.queue import Outcome, Queue, split_into_batches
 
 NAMES = [field.name for field in ARROW_SCHEMA]
 
@@ -342,7 +342,7 @@ def test_entries_of_one_receive_go_together(rig: Rig) -> None:
     """Batches are built from whole receives, at most ten entries each, and keep the order within each."""
     rig.send(*(f"{group}{index}" for group in "abc" for index in range(4)))
     receipts = [message.receipt for number in range(4) for message in rig.queue.receive(4, receive=number)]
-    calls = in_entries(reversed(receipts))
+    calls = split_into_batches(reversed(receipts))
     assert sum(map(len, calls)) == 12
     assert all(len(call) <= 10 for call in calls)
     whole = Counter(receipt.receive for receipt in receipts)

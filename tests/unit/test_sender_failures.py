@@ -8,7 +8,7 @@ import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
-from sqs_fifo_spark.sink.message import RefusedRow
+from sqs_fifo_spark.sink.message import RefusedRowError
 from sqs_fifo_spark.sink.sender import SEND_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import (
@@ -52,7 +52,7 @@ def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs, monk
 
     sqs.after = hold
     monkeypatch.setattr(sender, "stop", stop)
-    with pytest.raises(RefusedRow) as told:
+    with pytest.raises(RefusedRowError) as told:
         finish(sender, *bodies)
     sent = sender.sent
     is_raised.set()
@@ -79,7 +79,7 @@ def test_a_failure_ends_all_sending_while_its_caller_is_busy_elsewhere(sqs: Sqs)
     sender.add(rows("a1"))
     is_added.set()
     wait_until(lambda: threads() == [], LONG_S, "all threads end by themselves")
-    with pytest.raises(RefusedRow):
+    with pytest.raises(RefusedRowError):
         sender.add(rows("b1"))
     assert sqs.calls == [["a1"]]
 

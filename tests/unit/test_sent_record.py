@@ -15,9 +15,9 @@ from sqs_fifo_spark.sink.record import (
     FORGET_EVERY_MS,
     KEPT_BATCHES,
     KEPT_MS,
-    LOOK_AGAIN_S,
     MERGE_AT,
-    OLDEST_LOOK_S,
+    OLDEST_REFRESH_S,
+    REFRESH_AFTER_S,
     NoRecord,
     SentRecord,
     forget,
@@ -59,7 +59,7 @@ def record(
 
 def known(given: SentRecord) -> set[bytes]:
     """Return which of the digests the record knows after a look."""
-    given.look()
+    given.refresh()
     return {digest for digest in (A, B, C, D, E) if given.is_sent(digest)}
 
 
@@ -102,7 +102,7 @@ def test_objects_of_other_partitions_of_the_same_run_are_not_read(store: Store, 
     """They hold none of this task's rows: a micro-batch of many tasks does not read everything in each."""
     for partition in range(20):
         record(store, clock, partition=partition).add([A])
-    record(store, clock, partition=100).look()
+    record(store, clock, partition=100).refresh()
     assert not [step for step in store.steps if step.startswith("before get")]
 
 
@@ -111,7 +111,7 @@ def test_without_a_journal_nothing_is_known(clock: SharedClock) -> None:
     none = NoRecord(clock)
     none.add([A])
     clock.advance(1_000)
-    assert none.look() == clock.monotonic()
+    assert none.refresh() == clock.monotonic()
     assert not none.is_sent(A)
 
 
@@ -123,15 +123,15 @@ def test_a_look_is_repeated_after_half_a_minute_and_not_before(store: Store, clo
     mine, other = record(store, clock), record(store, clock, run="r2")
     began = clock.monotonic()
     store.on_step = lambda event: clock.advance(1)
-    assert mine.look() == began
+    assert mine.refresh() == began
     store.on_step = lambda event: None
     other.add([A])
-    clock.advance(began + LOOK_AGAIN_S - clock.monotonic())
+    clock.advance(began + REFRESH_AFTER_S - clock.monotonic())
     steps = len(store.steps)
-    assert mine.look() == began
+    assert mine.refresh() == began
     assert (known(mine), len(store.steps)) == (set(), steps)
     clock.advance(0.001)
-    assert mine.look() == clock.monotonic()
+    assert mine.refresh() == clock.monotonic()
     assert known(mine) == {A}
 
 
@@ -139,9 +139,9 @@ def test_an_object_is_read_once(store: Store, clock: SharedClock) -> None:
     """Later looks only list."""
     record(store, clock, run="r2").add([A])
     mine = record(store, clock)
-    mine.look()
+    mine.refresh()
     store.steps.clear()
-    clock.advance(2 * LOOK_AGAIN_S)
+    clock.advance(2 * REFRESH_AFTER_S)
     assert known(mine) == {A}
     assert not [step for step in store.steps if step.startswith("before get")]
 
@@ -204,20 +204,20 @@ def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(store: 
     """Where each list takes longer than half a minute, no look is ever younger: it must not go round for ever."""
     record(store, clock, run="r2").add([A])
     mine = record(store, clock)
-    slow_list(store, clock, (LOOK_AGAIN_S + 2) / 2)
+    slow_list(store, clock, (REFRESH_AFTER_S + 2) / 2)
     for _ in range(2):
         steps = len(store.steps)
-        looked_at = mine.look()
-        assert LOOK_AGAIN_S < clock.monotonic() - looked_at <= OLDEST_LOOK_S
+        looked_at = mine.refresh()
+        assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
         assert sum(step.startswith("before list sent/") for step in store.steps[steps:]) == 4
         assert mine.is_sent(A)
 
 
 def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedClock) -> None:
     """In one line; the task fails, and Spark tries it again."""
-    slow_list(store, clock, OLDEST_LOOK_S)
+    slow_list(store, clock, OLDEST_REFRESH_S)
     with pytest.raises(JournalUnavailableError) as told:
-        record(store, clock).look()
+        record(store, clock).refresh()
     assert str(told.value) == (
         "to list and read what was sent took longer than 70 s in the journal at 'memory', and what is so old does not "
         "tell what may be sent."
@@ -231,7 +231,7 @@ def test_a_look_ends_though_what_it_lists_is_always_gone(store: Store, clock: Sh
         f"sent/q/00000000000000000007/r2-00003-{hashlib.sha256(b'gone').hexdigest()}"
     ]
     with pytest.raises(JournalUnavailableError, match="to list and read what was sent took longer"):
-        record(store, clock).look()
+        record(store, clock).refresh()
 
 
 def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> None:
@@ -241,7 +241,7 @@ def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> N
     for call in ("list", "get"):
         store.fails = lambda each, call=call: each == call  # type: ignore[misc]
         with pytest.raises(JournalUnavailableError):
-            mine.look()
+            mine.refresh()
         assert not mine.is_sent(A)
     store.fails = lambda call: False
     assert known(mine) == {A}
@@ -269,7 +269,7 @@ def test_what_is_damaged_or_not_ours_is_told(
     ((name, data),) = store.objects.items()
     store.objects = damage(name, data)
     with pytest.raises(JournalCorruptError) as told:
-        record(store, clock).look()
+        record(store, clock).refresh()
     (damaged,) = store.objects
     assert str(told.value) == (
         f"'{damaged}' in the journal is damaged or not of this format, so nothing is sent. Restore the object."
@@ -505,7 +505,7 @@ def test_a_micro_batch_that_is_forgotten_is_not_sent_again(store: Store, clock: 
     forget(store, "q", 120)
     for batch in (0, 20):
         with pytest.raises(BatchForgottenError) as told:
-            record(store, clock, batch=str(batch)).look()
+            record(store, clock, batch=str(batch)).refresh()
         assert str(told.value) == (
             f"micro-batch {batch} runs again, but what was sent for it is forgotten: the journal at 'memory' "
             "remembers 100 micro-batches, those after 20. The checkpoint is old, or a task has stood still. To send "
@@ -520,7 +520,7 @@ def test_a_version_that_is_far_below_the_highest_is_told_by_its_own_name(store: 
     forget(store, "bids", 120)
     for version in (0, 20):
         with pytest.raises(BatchForgottenError) as told:
-            record(store, clock, query="bids", batch=str(version), is_txn=True).look()
+            record(store, clock, query="bids", batch=str(version), is_txn=True).refresh()
         assert str(told.value) == (
             f"txnVersion {version} of txnAppId 'bids' is {KEPT_BATCHES} or more below the highest one written, so the "
             "journal does not know what was sent for it. Use a new txnAppId."
@@ -541,7 +541,7 @@ def test_forgetting_that_breaks_off_is_remembered_as_forgotten(store: Store, clo
         forget(store, "q", 120)
     store.on_step = lambda event: None
     with pytest.raises(BatchForgottenError):
-        record(store, clock, batch="20").look()
+        record(store, clock, batch="20").refresh()
     assert 20 in kept(store)
     forget(store, "q", 141)
     assert kept(store) == []
@@ -561,7 +561,7 @@ def test_a_task_that_stood_still_while_its_micro_batch_was_forgotten_is_told(
 
     store.on_step = drop
     with pytest.raises(BatchForgottenError):
-        record(store, clock, batch="5").look()
+        record(store, clock, batch="5").refresh()
 
 
 def test_batch_writes_are_forgotten_after_a_week(store: Store, clock: SharedClock) -> None:
@@ -588,7 +588,7 @@ def test_a_batch_write_that_is_forgotten_is_not_sent_again(store: Store, clock: 
     assert known(batch_write(store, clock, began_ms)) == {A}, "nobody has forgotten it"
     forget_batch_writes(store, clock.now())
     with pytest.raises(BatchForgottenError) as told:
-        batch_write(store, clock, began_ms).look()
+        batch_write(store, clock, began_ms).refresh()
     assert str(told.value) == (
         "this batch write began so long ago that what was sent for it is forgotten: the journal at 'memory' remembers "
         "batch writes for 7 days. A task of it has stood still, or the clocks of two drivers differ. Nothing more of "
@@ -602,7 +602,7 @@ def test_the_remedy_for_a_clock_that_ran_ahead_works(store: Store, clock: Shared
     """One such commit refuses all batch writes from then on, but none that says who writes what."""
     forget_batch_writes(store, clock.now() + 2 * KEPT_MS / 1000)
     with pytest.raises(BatchForgottenError, match="the clock of a driver ran ahead"):
-        batch_write(store, clock, int(clock.now() * 1000)).look()
+        batch_write(store, clock, int(clock.now() * 1000)).refresh()
     named = record(store, clock, query="bids", batch="0", is_txn=True)
     named.add([A])
     assert known(record(store, clock, query="bids", batch="0", run="r2", is_txn=True)) == {A}
@@ -644,7 +644,7 @@ def test_marks_that_are_not_listed_in_one_moment_forget_nothing(store: Store, cl
 
     store.list = in_pieces  # type: ignore[method-assign]
     with pytest.raises(BatchForgottenError):
-        late.look()
+        late.refresh()
 
 
 def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, clock: SharedClock) -> None:
@@ -662,7 +662,7 @@ def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, clock: Share
     forget(store, "q", 141)
     for batch in (0, 41, 180):
         with pytest.raises(BatchForgottenError, match="those after 180"):
-            record(store, clock, batch=str(batch)).look()
+            record(store, clock, batch=str(batch)).refresh()
     assert known(record(store, clock, batch="181")) == {A}
     forget(store, "q", 320)
     assert len(store.under("over/")) == 2

@@ -27,7 +27,7 @@ from sqs_fifo_spark.options import parse_sink_options
 from sqs_fifo_spark.sink import record as sent_record
 from sqs_fifo_spark.sink import sender
 from sqs_fifo_spark.sink import write as sink
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRow, RowForm
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue
 from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
 from tests.unit.sending import LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
@@ -48,7 +48,7 @@ def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() 
     recorded_s = sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S
     assert recorded_s + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S
     assert call_s < sender.CONFIRM_BUDGET_S
-    assert sent_record.LOOK_AGAIN_S < sender.SEND_BUDGET_S / 2, "a row has time for retries after an old look"
+    assert sent_record.REFRESH_AFTER_S < sender.SEND_BUDGET_S / 2, "a row has time for retries after an old look"
 
 
 def test_a_record_that_comes_too_late_stops_the_group(sqs: Sqs) -> None:
@@ -264,7 +264,7 @@ def test_a_task_leaves_few_objects_also_if_it_dies() -> None:
         assert len(store.objects) <= 5 + MERGE_AT
     assert len(store.objects) == 5 + 7
     replay = SentRecord(store, clock, query="q", batch="1", run="r2", partition=0)
-    replay.look()
+    replay.refresh()
     assert all(replay.is_sent(digest(number)) for number in range(count))
 
 
@@ -283,7 +283,7 @@ def test_a_long_look_is_followed_by_a_short_one() -> None:
 
     store.fails = slow
     replay = SentRecord(store, clock, query="q", batch="1", run="new", partition=0)
-    assert clock.monotonic() - replay.look() <= sent_record.LOOK_AGAIN_S
+    assert clock.monotonic() - replay.refresh() <= sent_record.REFRESH_AFTER_S
     assert len(reads) == 10
 
 
@@ -308,6 +308,6 @@ def test_a_refused_row_stops_the_task_before_its_neighbours_are_recorded(sqs: Sq
         told.append(([each.row.row for each in confirmed], stopped.is_set()))
 
     queue = SinkQueue(sqs.options(), sqs.clock)
-    with pytest.raises(RefusedRow):
+    with pytest.raises(RefusedRowError):
         queue.send(rows("a1", "b1"), confirm, stopped=stopped, deadline=sqs.clock.monotonic() + 60)
     assert told == [([1], True)]

@@ -16,7 +16,7 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRow, RowForm
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from tests.unit.sending import LOST, THROTTLED, Sqs, patched, refusal, rows
 
@@ -68,8 +68,8 @@ def give(
     queue.send(given, by_row(confirm), stopped=stopped or threading.Event(), deadline=deadline)
 
 
-def refused(call: Callable[[], object]) -> RefusedRow:
-    with pytest.raises(RefusedRow) as told:
+def refused(call: Callable[[], object]) -> RefusedRowError:
+    with pytest.raises(RefusedRowError) as told:
         call()
     assert "1" not in told.value.reason.replace("127.0.0.1", ""), "a body shows"
     return told.value
