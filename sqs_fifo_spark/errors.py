@@ -39,6 +39,9 @@ class RowError(SqsFifoError):
 class AccessDeniedError(SqsFifoError):
     """AWS refused the credentials or the permission: correct the policy, then restart the query."""
 
+    has_no_credentials = False
+    """Whether the AWS chain gave none: perhaps only now, as where it asks a service of the machine."""
+
 
 class QueueNotFoundError(SqsFifoError):
     """The queue does not exist, or does not any more: correct `queueUrl`."""

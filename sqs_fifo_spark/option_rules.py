@@ -191,7 +191,8 @@ class OptionTable:
                 raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")
             value = str(written).strip()
             if not value.isprintable():  # no path, URL or header takes it, and it would break the lines of logs
-                raise refuse(option, value, "it must not hold line breaks or other control characters.")
+                # Not shown: it may be a URL with a password or a signature in it.
+                raise OptionError(f"option '{option.name}' holds line breaks or other characters that do not print.")
             values[option.field] = option.parse(option, value)
         for required in self._required:
             if required not in values:

@@ -232,8 +232,9 @@ SINK = OptionTable(
             rules.journal_location,
             "none",
             "Where the sink records what it has sent, so that a micro-batch that runs again sends only what is "
-            "missing, however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `az://`. Without "
-            "it, SQS recognises what is sent again within 5 minutes, and what is sent again later is sent twice.",
+            "missing, however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `az://`. "
+            "Without it, SQS recognises what is sent again within 5 minutes, and what is sent again later is sent "
+            "twice.",
         ),
         Option(
             "txnAppId",

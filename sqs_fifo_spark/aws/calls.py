@@ -105,6 +105,9 @@ class QueueCalls:
                 raise
             aws.forget_clients()  # they may have been renewed
             return ask()
+        except botocore.exceptions.NoCredentialsError:
+            aws.forget_clients()  # a client is built with what the chain has; it may have had no answer in time
+            return ask()
 
     def _call(
         self, operation: str, wait_time_s: int = 0, *, latest: float | None = None, **arguments: Any
@@ -144,10 +147,12 @@ class QueueCalls:
                 botocore.exceptions.UnauthorizedSSOTokenError,
                 botocore.exceptions.ProfileNotFound,
             ) as error:
-                raise AccessDeniedError(
+                denied = AccessDeniedError(
                     f"no usable AWS credentials for '{self._url}' ({type(error).__name__}). Give the driver and the "
                     "executors credentials by environment, profile, instance role or 'roleArn'."
-                ) from None
+                )
+                denied.has_no_credentials = True
+                raise denied from None
             except (
                 botocore.exceptions.HTTPClientError,
                 botocore.exceptions.ConnectionError,

@@ -18,12 +18,13 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import boto3
+import botocore.exceptions
 import botocore.session
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials, RefreshableCredentials
 
-from sqs_fifo_spark.errors import MissingPackageError
+from sqs_fifo_spark.errors import JournalUnavailableError, MissingPackageError
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 10
@@ -159,7 +160,13 @@ class S3Credentials:
         with without_sdk_logs():
             session = botocore.session.get_session()
             self.region: str | None = session.get_config_variable("region")
-            self._credentials = session.get_credentials()
+            try:
+                self._credentials = session.get_credentials()
+            except (botocore.exceptions.BotoCoreError, RuntimeError) as error:
+                raise JournalUnavailableError(
+                    f"the AWS chain gives no credentials for the journal on S3 ({type(error).__name__}). They come "
+                    "from environment, profile or instance role."
+                ) from None
 
     def __bool__(self) -> bool:
         return self._credentials is not None

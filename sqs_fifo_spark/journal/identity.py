@@ -51,6 +51,13 @@ class JournalIdentity:
             raise damaged(_IDENTITY)
         return cls(store, journal_id)
 
+    @staticmethod
+    def id_in(store: Store) -> str | None:
+        """Return the id of the journal in `store`, whoever's it is, or None if there is none."""
+        data = store.get(_IDENTITY)
+        found = None if data is None else parse_json(data, _IDENTITY).get("journal")
+        return found if isinstance(found, str) else None
+
     @classmethod
     def join(cls: type[_Self], store: Store, journal_id: str) -> _Self:
         """Return the journal that the driver has opened, as an executor sees it.
@@ -58,8 +65,7 @@ class JournalIdentity:
         Raises JournalUnavailableError unless it stands in `store`: on a path of its own, an executor would keep what
         it receives where the driver never finds it.
         """
-        data = store.get(_IDENTITY)
-        if data is None or parse_json(data, _IDENTITY).get("journal") != journal_id:
+        if cls.id_in(store) != journal_id:
             raise JournalUnavailableError(
                 f"this executor does not find the driver's journal at '{store.location}', so it does nothing. "
                 "journalLocation must be one place that driver and all executors share."

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import obstore
 import obstore.exceptions
@@ -14,7 +15,14 @@ import obstore.store
 from sqs_fifo_spark.aws.client import S3Credentials
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
-from sqs_fifo_spark.journal.store import RETRY_BUDGET, put_until_seen
+from sqs_fifo_spark.journal.store import put_until_seen
+
+T = TypeVar("T")
+
+RETRY_TIMEOUT = timedelta(seconds=30)
+"""How long obstore goes on trying what the store refuses for a while."""
+REQUEST_TIMEOUT = "60 seconds"
+"""After this a request without an answer is given up: a segment of 64 MiB takes as long at 1 MB/s."""
 
 
 class ObjectStore:
@@ -27,69 +35,77 @@ class ObjectStore:
     def __init__(self, location: str, region: str | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.location = location
         self._clock = clock
+        arguments: dict[str, Any] = {"client_options": {"timeout": REQUEST_TIMEOUT}}
         with self._errors("open", ""):
+            if location.startswith(("s3:", "s3a:")):
+                _add_s3_arguments(arguments, region)
             self._store: Any = obstore.store.from_url(
                 location,
-                retry_config={"max_retries": 1_000, "retry_timeout": RETRY_BUDGET},
-                **(_s3_arguments(region) if location.startswith(("s3:", "s3a:")) else {}),
+                retry_config={"max_retries": 1_000, "retry_timeout": RETRY_TIMEOUT},
+                **arguments,
             )
 
     def get(self, name: str) -> bytes | None:
-        with self._errors("read", name):
-            try:
-                return bytes(obstore.get(self._store, name).bytes())
-            except (FileNotFoundError, obstore.exceptions.NotFoundError):
-                return None
+        return self._call("read", name, lambda: _or_none(lambda: obstore.get(self._store, name).bytes()))
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
-        with self._errors("read", name):
-            try:
-                # Options rather than get_range, which refuses a range past the end on some stores.
-                answer = obstore.get(self._store, name, options={"range": (start, start + length)})
-                return bytes(answer.bytes())
-            except (FileNotFoundError, obstore.exceptions.NotFoundError):
-                return None
+        # Options rather than get_range, which refuses a range past the end on some stores.
+        options: Any = {"range": (start, start + length)}
+
+        def read() -> Any:
+            return obstore.get(self._store, name, options=options).bytes()
+
+        return self._call("read", name, lambda: _or_none(read))
 
     def list(self, prefix: str) -> list[str]:
-        with self._errors("list", prefix):
+        def walk() -> list[str]:
             return sorted(str(each["path"]) for each in obstore.list(self._store, prefix).collect())
+
+        return self._call("list", prefix, walk)
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return put_until_seen(
-            lambda: self._create(name, data),
-            lambda: self._is_there(name),
+            lambda: self._call("write", name, lambda: self._create(name, data)),
+            lambda: self._call("read", name, lambda: self._is_there(name)),
             clock=self._clock,
             name=name,
             location=self.location,
         )
 
     def _create(self, name: str, data: bytes) -> bool:
-        with self._errors("write", name):
-            try:
-                obstore.put(self._store, name, data, mode="create")
-            except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
-                return False
-            return True
+        try:
+            obstore.put(self._store, name, data, mode="create")
+        except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
+            return False
+        return True
 
     def _is_there(self, name: str) -> bool:
-        with self._errors("read", name):
-            try:
-                obstore.head(self._store, name)
-            except (FileNotFoundError, obstore.exceptions.NotFoundError):
-                return False
-            return True
+        try:
+            obstore.head(self._store, name)
+        except (FileNotFoundError, obstore.exceptions.NotFoundError):
+            return False
+        return True
 
     def delete(self, names: Iterable[str]) -> None:
         doomed = list(names)
-        if not doomed:
-            return
-        with self._errors("delete", doomed[0]):
+        if doomed:
+            self._call("delete", doomed[0], lambda: self._delete(doomed))
+
+    def _delete(self, names: Sequence[str]) -> None:
+        try:
+            obstore.delete(self._store, names)
+        except (FileNotFoundError, obstore.exceptions.NotFoundError):
+            # Some stores stop at the first that is gone. With one left, that one is gone.
+            for name in names if len(names) > 1 else ():
+                self._delete([name])
+
+    def _call(self, action: str, name: str, call: Callable[[], T]) -> T:
+        """Return `call()`, made once more after a request that had no answer: obstore itself never repeats a put."""
+        with self._errors(action, name):
             try:
-                obstore.delete(self._store, doomed)
-            except (FileNotFoundError, obstore.exceptions.NotFoundError):
-                # Some stores stop at the first that is gone. With one left, that one is gone.
-                for name in doomed if len(doomed) > 1 else ():
-                    self.delete([name])
+                return call()
+            except obstore.exceptions.GenericError:
+                return call()
 
     @contextmanager
     def _errors(self, action: str, name: str) -> Iterator[None]:
@@ -104,9 +120,15 @@ class ObjectStore:
             ) from None
 
 
-def _s3_arguments(queue_region: str | None) -> dict[str, Any]:
+def _or_none(read: Callable[[], Any]) -> bytes | None:
+    try:
+        return bytes(read())
+    except (FileNotFoundError, obstore.exceptions.NotFoundError):
+        return None
+
+
+def _add_s3_arguments(arguments: dict[str, Any], queue_region: str | None) -> None:
     credentials = S3Credentials()
-    arguments: dict[str, Any] = {"client_options": {}}
     if credentials:
         arguments["credential_provider"] = credentials
     region = os.environ.get("AWS_REGION") or credentials.region or queue_region
@@ -116,4 +138,3 @@ def _s3_arguments(queue_region: str | None) -> dict[str, Any]:
     if endpoint:
         arguments["endpoint"] = endpoint
         arguments["client_options"]["allow_http"] = endpoint.startswith("http://")
-    return arguments

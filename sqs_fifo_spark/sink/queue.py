@@ -79,8 +79,10 @@ class SinkQueue(QueueCalls):
             fault: Exception | None = None
             for failed in answer.get("Failed") or ():
                 row, code = tried.get(failed.get("Id")), str(failed.get("Code"))
+                if row is None:
+                    continue  # not of this call; what is ours and not confirmed is sent again
                 error = error_from_aws(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
-                if isinstance(error, QueueRequestError) and row is not None:
+                if isinstance(error, QueueRequestError):
                     fault = fault or RefusedRowError(row.row, f"SQS refuses it ({code})")
                 elif isinstance(error, TransientQueueError):
                     is_throttled = is_throttled or error.is_throttling

@@ -51,7 +51,7 @@ _DIGEST_LENGTH = hashlib.sha256().digest_size
 _PAUSE_S = 0.1
 _MOST_LISTS = 10
 """How often it is listed until nothing of what is listed is gone when it is read."""
-_FOLDER_NAME = re.compile(r"sent/[^/]+(?:/[^/]+)?/?")
+_FOLDER_NAME = re.compile(r"sent/[^/]+(?:/[^/]+)?/?|over/[^/]+/?")
 _OVER_NAME = re.compile(r"over/[^/]+/(\d+)")
 _SENT_NAME = re.compile(r"sent/[^/]+/(\d+)[^/]*/([^/-]+-\d+)-([0-9a-f]{64})")
 
@@ -262,7 +262,7 @@ class SentRecord:
 
     def _require_remembered(self) -> None:
         query = BATCH_WRITES if self._query is None else self._query
-        over = max(map(_number, self._store.list(f"over/{query}")), default=-1)
+        over = max(map(_number, _objects(self._store, f"over/{query}")), default=-1)
         if int(self._batch.partition("-")[0]) > over:
             return
         where = f"the journal at '{self._store.location}' remembers"
@@ -298,7 +298,7 @@ def forget_batch_writes(store: Store, now: float) -> None:
 
 def _forget(store: Store, query: str, over: int, *, every: int) -> None:
     """Drop what is numbered `over` or lower, unless less than `every` more than the last time."""
-    marks = store.list(f"over/{query}")
+    marks = _objects(store, f"over/{query}")
     last = max(map(_number, marks), default=-1)
     if over - last <= every:
         return

@@ -14,6 +14,7 @@ import pyarrow as pa
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
+    AccessDeniedError,
     JournalUnavailableError,
     OptionError,
     RowError,
@@ -48,6 +49,8 @@ class Draft:
     began_ms: int
     failure: str = ""
     """Why the driver has made no plan of it, if it has not."""
+    journal: str | None = None
+    """The id of the journal that the driver has found, if it has got so far."""
 
 
 @dataclass(frozen=True)
@@ -88,19 +91,42 @@ def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
     return Draft(options, by_column, run=uuid.uuid4().hex, began_ms=int(clock.now() * 1000))
 
 
-def plan_for_tasks(given: Draft, *, queue: SinkQueue, store: Store | None) -> SinkPlan | Draft | SqsFifoError:
+def plan_for_tasks(
+    given: Draft, *, queue: SinkQueue, open_journal: Callable[[], Store | None]
+) -> SinkPlan | Draft | SqsFifoError:
     """Return what is pickled to the tasks. Runs on the driver, before the first row is sent.
 
-    It is the plan; or the draft, if queue or journal did not answer: each task then looks for itself, so that what
-    passes ends no query; or what is wrong for good, for the tasks to raise.
+    It is the plan; or the draft, if queue or journal did not answer, or the AWS chain gave no credentials: each task
+    then looks for itself, so that what passes ends no query; or what is wrong for good, for the tasks to raise.
     """
+    store: Store | None = None
     try:
+        store = open_journal()
         return prepare(given, queue=queue, store=store, may_create=True)
-    except (TransientQueueError, JournalUnavailableError) as error:
-        _log.warning("queue or journal did not answer the driver, so each task asks for itself: %s", error)
-        return dataclasses.replace(given, failure=str(error))
     except SqsFifoError as error:
-        return error
+        if not _may_pass(error):
+            return error
+        failure = str(error)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of the store, or credentials that fail in a way of their own
+        failure = f"The driver met {type(error).__name__}."
+    _log.warning("queue or journal did not answer the driver, so each task asks for itself: %s", failure)
+    return dataclasses.replace(given, failure=failure, journal=_known_id(store))
+
+
+def _may_pass(error: SqsFifoError) -> bool:
+    if isinstance(error, AccessDeniedError):
+        return error.has_no_credentials
+    return isinstance(error, (TransientQueueError, JournalUnavailableError))
+
+
+def _known_id(store: Store | None) -> str | None:
+    """Return the id of the journal in `store`, if there is one and it answers now."""
+    try:
+        return None if store is None else JournalIdentity.id_in(store)
+    except SqsFifoError:
+        return None
 
 
 def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: bool) -> SinkPlan:
@@ -131,6 +157,8 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
         )
     journal = None
     if store is not None:
+        if given.journal is not None:
+            JournalIdentity.join(store, given.journal)  # the driver's, or none
         journal = JournalIdentity.find(store, facts.arn)
         if journal is None:
             if not may_create:  # on a path of its own it would make one that nobody else finds

@@ -6,7 +6,6 @@ a batch write is built once. `write` runs on executors, everything else beside t
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, SqsFifoError
+from sqs_fifo_spark.errors import OptionError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
@@ -74,14 +73,8 @@ class _PlannedWrite:
         """
         if self._plan is None:
             given = draft(self._options, by_column=self._by_column, clock=SYSTEM_CLOCK)
-            try:
-                store = _store(self._options)
-            except JournalUnavailableError as error:
-                self._plan = dataclasses.replace(given, failure=str(error))  # the tasks open it for themselves
-            except SqsFifoError as error:
-                self._plan = error
-            else:
-                self._plan = plan_for_tasks(given, queue=SinkQueue(self._options, SYSTEM_CLOCK), store=store)
+            queue = SinkQueue(self._options, SYSTEM_CLOCK)
+            self._plan = plan_for_tasks(given, queue=queue, open_journal=lambda: _store(self._options))
         return self.__dict__
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:

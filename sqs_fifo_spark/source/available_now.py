@@ -1,20 +1,25 @@
 """When a query with `trigger(availableNow=True)` has served what waited at its beginning, and may end.
 
-SQS does not say which group it hands out first, so a micro-batch of newer messages alone proves nothing. It does if all
-its tasks received until SQS had no more to give: then nothing older was to be had. What may be left is what SQS hides
-then, because somebody else holds it, or an attempt that died again and again; and, while producers keep micro-batches
-at their limits, what SQS has not handed out by the time that as many messages are served as waited.
+SQS does not say which group it hands out first, so a micro-batch of newer messages alone proves nothing; nor does a
+short poll that brings nothing, for it asks only some of SQS's servers. A long poll asks all of them: if it brings
+nothing after such a micro-batch, there was nothing older to be had. What may be left is what SQS hides then: because
+somebody else holds it, or an attempt that died again and again, or by the queue's DelaySeconds; and, while producers
+keep the queue from ever being empty, what SQS has not handed out by the time that as many messages are served as
+waited.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.verdict import Verdict
 
 WAIT_S = 2
-"""How long it looks for more: any long poll asks all of SQS's servers."""
+"""How long a poll looks for more: a long one, so that it asks all of SQS's servers."""
 
 
 class AvailableNow:
@@ -43,7 +48,7 @@ class AvailableNow:
         self._is_all_ours = in_flight <= ours
 
     def may_end_with(self, epoch: Epoch, verdict: Verdict) -> bool:
-        """Whether the closed `epoch` is the last one. To be asked once for each epoch."""
+        """Whether the closed `epoch` is the last one, if `ends_with` says so too. To be asked once for each epoch."""
         was_all_ours, self._is_all_ours = self._is_all_ours, False
         is_old = any(receipt.sent_at_ms <= self._until_ms for receipt in verdict.served.values())
         if epoch.plans is not None:  # else the run before has served it
@@ -53,14 +58,17 @@ class AvailableNow:
                 self._old_lapse_at = self._any_lapse_at
         if is_old or not verdict.served or verdict.carried or epoch.unread():
             return False
-        if not verdict.is_drained and self._served < self._waited:
-            return False
-        if epoch.opened_at >= self._old_lapse_at:
+        if epoch.opened_at >= self._old_lapse_at and self._served >= self._waited:
             return True
         # Nobody else held anything when it was opened, nor does now; and what was taken in between is still held.
         took_s = self._clock.monotonic() - epoch.opened_at
         is_short = took_s < self._visibility_timeout_s
         return was_all_ours and is_short and self._queue.approximate_counts()[1] <= verdict.held
+
+    def ends_with(self, found: Iterable[Message]) -> bool:
+        """Whether the query ends after a micro-batch that may be the last one, and a long poll that brought `found`."""
+        ages = [message.receipt.sent_at_ms <= self._until_ms for message in found]
+        return not ages or (not any(ages) and self._served >= self._waited)
 
     def may_end_empty(self, asked_at: float) -> bool:
         """Whether a query that holds nothing is done, as a poll that began at `asked_at` found nothing.

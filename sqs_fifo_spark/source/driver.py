@@ -18,7 +18,7 @@ from typing import Any
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import OptionError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.errors import FencedError, OptionError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
@@ -32,7 +32,7 @@ from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.settling import delete_committed, release
-from sqs_fifo_spark.source.startup import open_journal, report_data_loss, require_same_journal
+from sqs_fifo_spark.source.startup import open_journal, report_data_loss, require_old_enough, require_same_journal
 from sqs_fifo_spark.source.verdict import Verdict
 
 _log = logging.getLogger(__name__)
@@ -141,34 +141,52 @@ class Driver:
             return start
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
-        if not start.plan:
-            self._give_back(journal, self._unsettled)
         # A new query, perhaps on an old journal, leaves all numbers to the tasks of older ones that they may still use.
         number = max(start.epoch, self._ledger.epoch) + 1 if start.plan else self._number_after_a_gap()
+        if not start.plan:
+            self._give_back(journal, self._unsettled)
+        elif self._open is None and start.epoch == self._ledger.epoch and number in self._unsettled:
+            # Spark's log has lost an epoch that its tasks have read: the sink may have it, under the same batch id.
+            lost = journal.offset_of(number, self._unsettled[number])
+            if lost is not None:
+                _log.warning(
+                    "the checkpoint does not know of epoch %d, which is in the journal at '%s', so it is announced "
+                    "again, with what it had.",
+                    number,
+                    journal.location,
+                )
+                return self._announce(replace(lost, after=start.plan), limit)
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
         else:
             verdict = Verdict()
             carries = bool(self._ledger.carried)
-        if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
-            self._is_finished = True
-            return self._announce(self._new_offset(journal, number, 0), limit)
         handed = self._open.unread() if self._open is not None else ()
-        if verdict.is_empty and not carries:
-            if handed and self._available_now:
-                _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
+        if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
+            handed = self._poll(journal, limit)
+            if self._available_now.ends_with(handed):
                 self._release([message.receipt for message in handed])
-                return start
+                self._is_finished = True
+                return self._announce(self._new_offset(journal, number, 0, start), limit)
+        if self._available_now and self._open and self._open.is_unread() and (handed or carries):
+            _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
+            self._release([message.receipt for message in handed])
+            return start
+        if verdict.is_empty and not carries:
             handed = handed or self._probe(journal, limit)
             if not handed:
                 return start
         self._count_waiting(verdict.held + len(handed))
         waiting = self._waiting + len(handed)
         expected = expected_messages(waiting, len(verdict.served), self._open.expected if self._open else 0)
-        # An epoch without partitions only commits the last one.
-        count = partition_count(expected, min(self._options.num_partitions, limit)) if waiting or carries else 0
-        return self._announce(self._new_offset(journal, number, count), limit, expected, handed)
+        # An epoch without partitions only commits the last one. A run that has read nothing yet does not count on the
+        # number that waits, which may lag behind: with Trigger.Once there is no other epoch.
+        has_read = self._open is not None and self._open.plans is not None
+        count = partition_count(expected, min(self._options.num_partitions, limit))
+        if has_read and not waiting and not carries:
+            count = 0
+        return self._announce(self._new_offset(journal, number, count, start), limit, expected, handed)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return one plan for each partition of the epoch `end`; the same ones whenever it is asked again.
@@ -178,6 +196,7 @@ class Driver:
         """
         journal = self._journal(end)
         self._position = end
+        self._require_known(journal, start)
         if start == end:
             return []  # Spark 4.0 and 4.1 ask this at a restart, to say where they are
         if self._open is not None and self._open.offset == end and self._open.plans is not None:
@@ -239,6 +258,12 @@ class Driver:
             self._next = None
         return epoch.plans
 
+    def _require_known(self, journal: Journal, known: Offset) -> None:
+        """Raise DataLossError unless the journal is the one that the checkpoint's offset `known` refers to."""
+        fail_on_data_loss = self._options.fail_on_data_loss
+        require_same_journal(known, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
+        require_old_enough(known, self._committed_before, journal.location, fail_on_data_loss=fail_on_data_loss)
+
     def commit(self, end: Offset) -> None:
         """Settle the epoch `end`, which Spark has committed: delete its messages, record the ledger, drop segments.
 
@@ -258,12 +283,13 @@ class Driver:
         is another query's, unless `given` was announced blindly and its tasks have not run: then nobody knows.
         """
         unsettled = self._unsettled_between(self._ledger.epoch, given.epoch)
-        if unsettled and unsettled[-1] == given.epoch - 1:
-            number = unsettled.pop()
-            self._give_back(journal, unsettled)
-            self._settle(journal, journal.offset_of(number, self._unsettled[number]))
-            del self._unsettled[number]
-            return
+        if given.after and unsettled and unsettled[-1] == given.epoch - 1:
+            before = journal.offset_of(unsettled[-1], self._unsettled[unsettled[-1]], given.after)
+            if before is not None:
+                self._give_back(journal, unsettled[:-1])
+                self._settle(journal, before)
+                del self._unsettled[before.epoch]
+                return
         names = self._unsettled.get(given.epoch, ())
         if unsettled and given.is_blind and all(journal.partition_of(name, given.plan) is None for name in names):
             report_data_loss(
@@ -363,23 +389,28 @@ class Driver:
     # Finding work
 
     def _probe(self, journal: Journal, max_messages: int) -> tuple[Message, ...]:
-        """Return what a long poll brings and no epoch has served.
-
-        No task can seal anything meanwhile, so all of it is decided, however often it was received before.
-        """
-        wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
+        """Return what a long poll brings and no epoch has served; nothing when the queue gives no answer."""
         while True:
             asked_at = self._clock.monotonic()
             try:
-                received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
+                handed = self._poll(journal, max_messages)
             except TransientQueueError as error:
                 if self._available_now:
                     raise  # it would end as if nothing were left
                 _log.warning("the queue gives no answer, so the query waits for it: %s", error)
                 return ()
+            if handed or not self._available_now or self._available_now.may_end_empty(asked_at):
+                return handed
+
+    def _poll(self, journal: Journal, max_messages: int) -> tuple[Message, ...]:
+        """Return what a long poll brings and no epoch has served; polls again if all of it were copies.
+
+        No task can seal anything meanwhile, so all of it is decided, however often it was received before.
+        """
+        wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
+        while True:
+            received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
             if not received:
-                if self._available_now and not self._available_now.may_end_empty(asked_at):
-                    continue
                 return ()
             receipts = [message.receipt for message in received]
             self._lease.hold(receipts, since=self._clock.monotonic())
@@ -423,15 +454,15 @@ class Driver:
         self._count_waiting(0)
         limit = self._options.max_messages_per_trigger
         count = partition_count(self._waiting, min(self._options.num_partitions, limit))
-        offset = self._new_offset(journal, self._number_after_a_gap(), count)
-        return self._announce(replace(offset, is_blind=True), limit, self._waiting)
+        offset = Offset(journal.id, self._number_after_a_gap(), count, self._claim, is_blind=True)
+        return self._announce(offset, limit, self._waiting)
 
     def _number_after_a_gap(self) -> int:
         """Return the number of an epoch that no query has come near, in any offset log."""
         return max(self._ledger.epoch, *self._unsettled, 0) + _GAP * (self._claim - 1) + 1
 
-    def _new_offset(self, journal: Journal, number: int, partitions: int) -> Offset:
-        return Offset(journal.id, number, partitions, self._claim)
+    def _new_offset(self, journal: Journal, number: int, partitions: int, start: Offset) -> Offset:
+        return Offset(journal.id, number, partitions, self._claim, after=start.plan)
 
     def _announce(
         self, offset: Offset, max_messages: int, expected: int = 0, handed: tuple[Message, ...] = ()
@@ -466,8 +497,13 @@ class Driver:
 
     def _discover(self) -> None:
         """Hold what the open epoch's tasks have sealed. Runs on a thread of the heartbeat's, and in its `check`."""
-        epoch = self._open
-        if epoch is not None:
+        journal, epoch = self._journal_or_none, self._open
+        if journal is not None and epoch is not None:
+            try:
+                journal.require_claim(self._claim)
+            except FencedError:
+                self._lease.drop_all()  # the messages are another driver's to hold, or to let go
+                raise
             epoch.discover()
 
     def _close(self, journal: Journal, offset: Offset) -> Verdict:

@@ -131,6 +131,10 @@ class Epoch:
         lost = {message.receipt.message_group_id for message in self.handed if message.receipt.message_id in sealed}
         return tuple(message for message in self.handed if message.receipt.message_group_id not in lost)
 
+    def is_unread(self) -> bool:
+        """Whether no task has read anything of this closed epoch, though Spark was given it in this run."""
+        return self.max_messages > 0 and self.offset.partitions > 0 and not self._contents
+
     def stop_renewing(self) -> None:
         """Renew nothing of this closed epoch any more, but for what the next one takes over."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()

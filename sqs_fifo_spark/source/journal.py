@@ -123,15 +123,16 @@ class Journal(JournalIdentity):
         found = self.head(name)
         return () if found is None else found.receipts
 
-    def offset_of(self, epoch: int, names: Iterable[str]) -> Offset:
-        """Return the offset of the epoch whose objects are called `names`, by what they say: that of its newest plan.
+    def offset_of(self, epoch: int, names: Iterable[str], plan: int | None = None) -> Offset | None:
+        """Return the offset of the epoch whose objects are called `names`, by what they say; None if none says it.
 
-        Runs on the driver, for an epoch that Spark does not tell the offset of. What older plans have left was never
-        part of what Spark has logged last.
+        Runs on the driver, for an epoch that Spark does not tell the offset of: that of `plan`, or of its newest plan.
+        What older plans have left was never part of what Spark has logged last.
         """
         origins = [head.origin for head in map(self.head, names) if head is not None]
-        newest = max(origins, key=lambda origin: origin.plan, default=None)
-        return Offset(self.id, epoch, newest.partitions if newest else 0, newest.plan if newest else 0)
+        wanted = max((origin.plan for origin in origins), default=0) if plan is None else plan
+        origin = next((origin for origin in origins if origin.plan == wanted), None)
+        return None if origin is None else Offset(self.id, epoch, origin.partitions, wanted)
 
     def seal(self, segment: Segment) -> Segment:
         """Make `segment` the content of its partition for good, and return what is sealed.
@@ -254,7 +255,8 @@ class Journal(JournalIdentity):
         if origin.journal != self.id or name not in own_names:
             raise JournalCorruptError(
                 f"'{name}' in the journal at '{self.location}' belongs to another journal, epoch or partition. It was "
-                "copied or moved there: restore what the query wrote."
+                "copied or moved there, so restore what the query wrote; or, if a journal was removed from this place, "
+                "a task of its query wrote it afterwards, so remove it."
             )
 
 

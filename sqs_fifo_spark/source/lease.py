@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
@@ -110,15 +111,22 @@ class Lease:
                     if not self._lost_groups[group]:
                         del self._lost_groups[group]  # or it grows with every group that ever lost anything
 
+    def drop_all(self) -> None:
+        """Renew nothing any more of what is held."""
+        with self._lock:
+            self._holds.clear()
+
     def renew(self) -> None:
         """Renew everything that is due, in calls for ten handles of the same receives.
 
         What fails without an answer is tried again at the next heartbeat, and within this one while the hold
-        lasts. Raises what no retry cures: AccessDeniedError, QueueNotFoundError, QueueRequestError.
+        lasts. Raises what no retry cures, once all calls are made: AccessDeniedError, QueueNotFoundError,
+        QueueRequestError.
         """
         now = self._clock.monotonic()
         with self._lock:
             due = [hold for hold in self._holds.values() if hold.renew_at <= now]
+        errors: list[SqsFifoError] = []
         by_timeout: dict[int, list[Receipt]] = {}
         for hold in due:
             timeout_s = self._allowed_timeout(hold.receipt)
@@ -127,9 +135,11 @@ class Lease:
             else:
                 self._lose(hold.receipt, "SQS's limit of 12 hours is reached")
         for timeout_s, receipts in by_timeout.items():
-            self._extend(receipts, timeout_s)
+            self._extend(receipts, timeout_s, errors)
+        if errors:
+            raise errors[0]
 
-    def _extend(self, receipts: list[Receipt], timeout_s: int) -> None:
+    def _extend(self, receipts: list[Receipt], timeout_s: int, errors: list[SqsFifoError]) -> None:
         def call(entries: list[Receipt]) -> list[Outcome]:
             with self._lock:
                 holds = [self._holds.get(entry.receipt_handle) for entry in entries]
@@ -137,7 +147,11 @@ class Lease:
             left_s = min((hold.expires_at - asked_at for hold in holds if hold), default=0.0)
             # One heartbeat's time at most, so that one slow call does not cost the other holds theirs.
             budget_s = max(0.0, min(left_s, self._heartbeat_s))
-            outcomes = self._queue.extend(entries, timeout_s, budget_s=budget_s)
+            try:
+                outcomes = self._queue.extend(entries, timeout_s, budget_s=budget_s)
+            except SqsFifoError as error:
+                errors.append(error)  # raised when the other calls are made: they need not lose their holds with it
+                outcomes = [Outcome.FAILED] * len(entries)
             with self._lock:
                 for hold, outcome in zip(holds, outcomes, strict=True):
                     if hold and outcome is Outcome.DONE:

@@ -31,25 +31,37 @@ class Offset:
     plan: int = 0
     is_blind: bool = False
     """Announced before Spark had said where the query was, so nobody knows which epoch came before it."""
+    after: int = 0
+    """The plan of the epoch that Spark was given before, `epoch - 1`; 0 if this one follows none."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict for Spark. Its key order is fixed, because Spark compares the JSON texts."""
-        fields = {"journal": self.journal, "epoch": self.epoch, "partitions": self.partitions, "plan": self.plan}
+        fields: dict[str, Any] = {
+            "journal": self.journal,
+            "epoch": self.epoch,
+            "partitions": self.partitions,
+            "plan": self.plan,
+        }
+        if self.after:
+            fields["after"] = self.after
         return {**fields, "blind": True} if self.is_blind else fields
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Offset:
         """Return the offset that Spark handed back. Raises DataLossError for a checkpoint not written by us."""
         given = value if isinstance(value, Mapping) else {}
-        defaults = {"plan": 0, "blind": False}
-        match [given.get(key, defaults.get(key)) for key in ("journal", "epoch", "partitions", "plan", "blind")]:
-            case [str(journal), int(epoch), int(partitions), int(plan), bool(is_blind)] if (
+        defaults = {"plan": 0, "blind": False, "after": 0}
+        match [
+            given.get(key, defaults.get(key)) for key in ("journal", "epoch", "partitions", "plan", "blind", "after")
+        ]:
+            case [str(journal), int(epoch), int(partitions), int(plan), bool(is_blind), int(after)] if (
                 _JOURNAL_ID.fullmatch(journal)
                 and 0 <= epoch <= _MOST_EPOCHS
                 and 0 <= partitions <= MOST_PARTITIONS
                 and 0 <= plan <= _MOST_EPOCHS
+                and 0 <= after <= _MOST_EPOCHS
             ):
-                return cls(journal, epoch, partitions, plan, is_blind)
+                return cls(journal, epoch, partitions, plan, is_blind, after)
         raise DataLossError(
             "the checkpoint holds an offset that this source did not write. Use the checkpoint of this query, or "
             "a new checkpoint location."

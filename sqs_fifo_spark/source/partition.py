@@ -97,11 +97,12 @@ def _receive_and_seal(
         del decided, catch  # the segment has the bodies, too; sealing makes more copies of them
         try:
             sealed = journal.seal(segment)
-            if sealed.origin.writer != origin.writer:
-                _keep_spare(segment, own, journal)
         except EpochSettledError:
             release(segment.receipts[own:], queue=queue, lease=lease)
             raise
+        if sealed.origin.writer != origin.writer:
+            # Once it is put, the driver may have seen it in time: it carries it, or releases it.
+            _keep_spare(segment, own, journal)
     finally:
         heartbeat.stop()
     return sealed
@@ -146,7 +147,6 @@ class _Catch:
 
     messages: list[Message] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
-    is_drained: bool = False
 
 
 def _receive(
@@ -176,7 +176,6 @@ def _receive(
             _log.warning("epoch %d, partition %d stops receiving early: %s", plan.epoch, plan.partition, error)
             break
         if not answer:
-            catch.is_drained = True
             break
         receive += 1
         kept = copies.delete_from(answer)
@@ -251,7 +250,7 @@ def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], catch:
             message = replace(message, receipt=replace(receipt, deferred=True))
         messages.append(message)
     receipts = tuple(message.receipt for message in messages)
-    return Segment(origin, receipts, to_arrow(messages), frozenset(catch.deleted), catch.is_drained)
+    return Segment(origin, receipts, to_arrow(messages), frozenset(catch.deleted))
 
 
 def _sequence_number(message: Message) -> int:

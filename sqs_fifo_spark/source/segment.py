@@ -46,7 +46,7 @@ _RECEIPT_SCHEMA = pa.schema(
     ]
 )
 _METADATA = ("journal", "epoch", "partitions", "partition", "writer", "plan")
-_DELETED, _DRAINED = "deleted", "drained"
+_DELETED = "deleted"
 _LONGEST_SECTION = 1 << 40
 """Bytes; a header that tells of more is damaged. No store holds an object of that size."""
 _SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
@@ -75,8 +75,6 @@ class Head:
     receipts: tuple[Receipt, ...]
     deleted: frozenset[str] = frozenset()
     """Ids of messages that the ledger has, and whose copies this attempt has deleted: SQS has confirmed it."""
-    is_drained: bool = False
-    """Whether receiving ended because SQS had no more to give, rather than at a limit."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,6 @@ class Segment:
     receipts: tuple[Receipt, ...]
     rows: pa.RecordBatch = field(repr=False)
     deleted: frozenset[str] = frozenset()
-    is_drained: bool = False
 
     def served(self) -> pa.RecordBatch:
         """Return the rows that belong to this epoch, in order: all but the deferred ones."""
@@ -103,7 +100,7 @@ def encode(segment: Segment) -> bytes:
     }
     columns["sequence_number"] = [str(number) for number in columns["sequence_number"]]
     metadata = {name: str(getattr(segment.origin, name)) for name in _METADATA}
-    metadata |= {_DELETED: json.dumps(sorted(segment.deleted)), _DRAINED: json.dumps(segment.is_drained)}
+    metadata[_DELETED] = json.dumps(sorted(segment.deleted))
     receipts = pa.RecordBatch.from_pydict(columns, schema=_RECEIPT_SCHEMA.with_metadata(metadata))
     first, second = _to_ipc(receipts, None), _to_ipc(segment.rows, "zstd")
     header = _HEADER.pack(_MAGIC, first.size, zlib.crc32(first), second.size, zlib.crc32(second))
@@ -123,7 +120,7 @@ def decode(data: bytes, name: str) -> Segment:
         raise _corrupt(name, "its rows are not those of its receipts")
     if rows.column("body").null_count:
         raise _corrupt(name, "a row has no body")
-    return Segment(head.origin, head.receipts, rows, head.deleted, head.is_drained)
+    return Segment(head.origin, head.receipts, rows, head.deleted)
 
 
 def decode_head(read: Callable[[int, int], bytes | None], name: str) -> Head | None:
@@ -159,10 +156,10 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
         raise _corrupt(name, "its receipts have another schema")
     try:
         metadata = batch.schema.metadata or {}
-        deleted, is_drained = (json.loads(metadata[key.encode()]) for key in (_DELETED, _DRAINED))
+        deleted = json.loads(metadata[_DELETED.encode()])
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
             raise ValueError(_DELETED)
-        return Head(_origin(metadata), _parsed(batch), frozenset(deleted), is_drained is True)
+        return Head(_origin(metadata), _parsed(batch), frozenset(deleted))
     except (KeyError, ValueError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
 

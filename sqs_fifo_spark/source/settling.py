@@ -17,9 +17,7 @@ from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
 LONGEST_RETENTION_S = 14 * 86_400
-"""SQS keeps a message for at most 14 days after it was sent."""
-_CLOCK_MARGIN_S = 86_400
-"""How far its clock and ours may be apart."""
+"""SQS keeps a message for at most 14 days."""
 
 
 def delete_committed(
@@ -47,11 +45,11 @@ def delete_committed(
         return queue.delete(entries, budget_s=left_s)
 
     for receipt, outcome in call_in_batches(call, receipts, mapper):
-        left.pop(receipt.message_id, None)
+        known = left.pop(receipt.message_id, None)
         if outcome is not Outcome.DONE:
-            sent_at = receipt.sent_at_ms / 1_000 or now
             left[receipt.message_id] = Unconfirmed(
-                sent_at + LONGEST_RETENTION_S + _CLOCK_MARGIN_S,
+                # Not from when it was sent: in a dead-letter queue its time begins anew.
+                known.until if known else now + LONGEST_RETENTION_S,
                 receipt.message_group_id,
                 receipt.sequence_number,
                 receipt if outcome is Outcome.FAILED else None,

@@ -49,13 +49,8 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_da
     journal = found or Journal.create(store, facts.arn)
     claim = journal.claim()
     ledger = journal.ledger()
-    if known is not None and known.epoch < ledger.epoch:
-        report_data_loss(
-            f"the checkpoint stands at epoch {known.epoch}, but the journal at '{store.location}' has committed epoch "
-            f"{ledger.epoch}: the checkpoint is old, or another query has consumed the queue since",
-            "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
-            fail_on_data_loss=fail_on_data_loss,
-        )
+    if known is not None:
+        require_old_enough(known, ledger.epoch, store.location, fail_on_data_loss=fail_on_data_loss)
     objects = journal.objects()
     journal.drop(
         name
@@ -76,6 +71,17 @@ def require_same_journal(known: Offset, found: Journal | None, location: str, *,
             f"'{location}' {state}, but the checkpoint refers to journal {known.journal}, so what Spark may have to "
             "read again is gone",
             "Correct journalLocation, or restore the journal.",
+            fail_on_data_loss=fail_on_data_loss,
+        )
+
+
+def require_old_enough(known: Offset, committed: int, location: str, *, fail_on_data_loss: bool) -> None:
+    """Raise DataLossError if the journal at `location` had committed more than the checkpoint's offset `known` has."""
+    if known.epoch < committed:
+        report_data_loss(
+            f"the checkpoint stands at epoch {known.epoch}, but the journal at '{location}' has committed epoch "
+            f"{committed}: the checkpoint is old, or another query has consumed the queue since",
+            "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
             fail_on_data_loss=fail_on_data_loss,
         )
 

@@ -28,8 +28,6 @@ class Verdict:
     """What nobody served yet, by the name of the object that holds it: the next epoch serves it."""
     gone: frozenset[str] = frozenset()
     """What the ledger has and SQS has no longer: tasks have deleted it, or were given what follows it in its group."""
-    is_drained: bool = False
-    """Whether each partition received until SQS had no more to give."""
 
     @property
     def is_empty(self) -> bool:
@@ -55,14 +53,11 @@ def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdi
     served: dict[str, Receipt] = {}
     left: dict[str, tuple[str, Receipt]] = {}
     newest: dict[str, Receipt] = {}
-    drained: set[int] = set()
     for name, head in contents.items():
         is_carried = name in ledger.carried
         wanted = frozenset(ledger.carried.get(name, ()))
         partition = None if is_carried else Journal.partition_of(name, offset.plan)
         serves = partition is not None and partition < offset.partitions
-        if serves and partition is not None and head.is_drained:
-            drained.add(partition)
         for receipt in head.receipts:
             message_id = receipt.message_id
             if is_carried and message_id not in wanted:
@@ -88,7 +83,6 @@ def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdi
         served_before,
         carried,
         gone,
-        len(drained) == offset.partitions,
     )
 
 

@@ -36,8 +36,8 @@ MUTATIONS = (
     Mutation(
         "serve what lost the race",
         "source.partition",
-        "                _keep_spare(segment, own, journal)\n",
-        "                sealed = segment\n",
+        "            _keep_spare(segment, own, journal)\n",
+        "            sealed = segment\n",
     ),
     Mutation(
         "skip empty segments",
@@ -233,8 +233,8 @@ MUTATIONS = (
     Mutation(
         "let all plans of an epoch share number and name",
         "source.driver",
-        "        return Offset(journal.id, number, partitions, self._claim)\n",
-        "        return Offset(journal.id, number, partitions, 1)\n",
+        "        return Offset(journal.id, number, partitions, self._claim, after=start.plan)\n",
+        "        return Offset(journal.id, number, partitions, 1, after=start.plan)\n",
         (("        return max(self._ledger.epoch, *self._unsettled, 0) + _GAP * (self._claim - 1) + 1\n",
           "        return self._ledger.epoch + 1\n"),),
     ),
@@ -252,16 +252,10 @@ MUTATIONS = (
         "            start = self.initial_offset()\n",
     ),
     Mutation(
-        "end AvailableNow at a limit",
-        "source.available_now",
-        "        if not verdict.is_drained and self._served < self._waited:\n",
-        "        if False:\n",
-    ),
-    Mutation(
-        "take a limit for the end of the queue",
-        "source.partition",
-        "    catch = _Catch()\n",
-        "    catch = _Catch(is_drained=True)\n",
+        "end AvailableNow without a long poll",
+        "source.driver",
+        "            handed = self._poll(journal, limit)\n            if self._available_now",
+        "            if self._available_now",
     ),
     Mutation(
         "renew with the time that is left already",

@@ -269,10 +269,8 @@ SINK_MUTATIONS = (
     Mutation(
         "let tasks raise what the driver met",
         "sink.write",
-        "        return dataclasses.replace(given, failure=str(error))\n"
-        "    except SqsFifoError as error:\n",
-        "        return error\n"
-        "    except SqsFifoError as error:\n",
+        "        if not _may_pass(error):\n            return error\n",
+        "        return error\n",
     ),
     Mutation(
         "make each attempt a run of its own",

@@ -166,7 +166,7 @@ class SinkRun:
         store = world.store if schedule.has_journal else None
         queue = SinkQueue(world.sink_options, hub)
         given = draft(world.sink_options, by_column=schedule.by_column, clock=hub)
-        plan = plan_for_tasks(given, queue=queue, store=store)
+        plan = plan_for_tasks(given, queue=queue, open_journal=lambda: store)
         partitions = schedule.traffic.partitioned(rows)
         query = None if schedule.is_batch_write else QUERY
         attempts = [

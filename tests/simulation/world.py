@@ -177,7 +177,6 @@ class World:
         answer is."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
-        self.short_answers = 0
         """How many receives were given less than there was."""
         self.pool: Callable[[str, int], Mapper] = lambda name, threads: map
         """How a driver makes its pools of threads."""
@@ -239,8 +238,9 @@ class World:
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         self.is_ours = True
-        share = self.receive_share() if action == "ReceiveMessage" else 1.0
-        self.short_answers += share < 1
+        # A short poll asks some of SQS's servers, and may bring nothing though there is something; a long one asks all.
+        is_short_poll = action == "ReceiveMessage" and not request["WaitTimeSeconds"]
+        share = self.receive_share() if is_short_poll else 1.0
         try:
             return self.model.call(
                 action,

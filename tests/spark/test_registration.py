@@ -93,8 +93,13 @@ def test_register_leaves_an_interpreter_that_does_not_run_to_spark(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing can be learned, nothing is claimed: Spark says what it could not start."""
-    monkeypatch.setattr(rig.spark.sparkContext, "pythonExec", str(tmp_path / "nothing"))
-    register(rig.spark)
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.spark.sparkContext, "pythonExec", str(tmp_path / "nothing"))
+        try:
+            register(rig.spark)
+        finally:
+            patched.undo()
+            register(rig.spark)  # a session keeps the interpreter that it was told with the format
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def drafted(sqs: Sqs, store: Store | None = None) -> SinkPlan | Draft | SqsFifoE
     """Return what the driver pickles to the tasks, as it reaches them."""
     options = sqs.options()
     given = plan_for_tasks(
-        draft(options, by_column=True, clock=sqs.clock), queue=SinkQueue(options, sqs.clock), store=store
+        draft(options, by_column=True, clock=sqs.clock), queue=SinkQueue(options, sqs.clock), open_journal=lambda: store
     )
     return pickle.loads(pickle.dumps(given))  # type: ignore[no-any-return]
 

@@ -498,6 +498,7 @@ def s3(moto_s3: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[_F
     faulty = _FaultyS3(moto_s3)
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", faulty.url)
     monkeypatch.setattr("sqs_fifo_spark.journal.store.RETRY_BUDGET", timedelta(seconds=3))
+    monkeypatch.setattr("sqs_fifo_spark.journal.object_store.RETRY_TIMEOUT", timedelta(seconds=3))
     yield faulty
     faulty.close()
 

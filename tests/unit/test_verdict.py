@@ -18,8 +18,8 @@ RECEIPT = Receipt("a1", "first-handle", "a", 1, 1, 0, 0.0, 0)
 AGAIN = replace(RECEIPT, receipt_handle="second-handle", receive_count=2, deferred=True)
 
 
-def head(*receipts: Receipt, deleted: frozenset[str] = frozenset(), is_drained: bool = False) -> Head:
-    return Head(Origin("j", 2, 2, 0, "w"), receipts, deleted, is_drained)
+def head(*receipts: Receipt, deleted: frozenset[str] = frozenset()) -> Head:
+    return Head(Origin("j", 2, 2, 0, "w"), receipts, deleted)
 
 
 def test_a_served_message_is_deleted_with_its_newest_handle() -> None:
@@ -94,11 +94,3 @@ def test_what_follows_in_its_group_proves_that_a_message_is_gone() -> None:
     assert not judge(OFFSET, {FIRST: head(replace(RECEIPT, message_group_id="b"))}, ledger).gone
     carrying = replace(ledger, carried={EARLIER: ("a1",)})
     assert not judge(OFFSET, {EARLIER: head(AGAIN), FIRST: head(RECEIPT)}, carrying).gone
-
-
-def test_an_epoch_is_drained_when_each_of_its_partitions_is() -> None:
-    """One that stopped at a limit, or that nobody read, may have left something."""
-    full, drained = head(RECEIPT), head(is_drained=True)
-    assert judge(OFFSET, {FIRST: drained, SECOND: drained}, Ledger(1)).is_drained
-    assert not judge(OFFSET, {FIRST: drained, SECOND: full}, Ledger(1)).is_drained
-    assert not judge(OFFSET, {FIRST: drained, SPARE: drained}, Ledger(1)).is_drained
