@@ -36,8 +36,6 @@ _CONTENT_TYPE = "application/x-amz-json-1.0"
 _TARGET_PREFIX = "AmazonSQS."
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _SHUTDOWN_S = 1.0
-_LOOPS_TO_ACCEPT = 5
-"""How many turns of its loop asyncio may need until a connection that was accepted last is known, and can be closed."""
 # SO_LINGER with a linger time of 0: closing sends a reset instead of an orderly end.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 # Addresses to listen on that nobody can call, and what to call instead.
@@ -181,8 +179,7 @@ class LocalQueueServer:
         runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, self._host, self._port)
-            await site.start()
+            await web.TCPSite(runner, self._host, self._port).start()
             host, port = runner.addresses[0][:2]
             host = _CALLABLE.get(host, host)
             self._model.base_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -191,9 +188,6 @@ class LocalQueueServer:
             started.set_result(self._model.base_url)
             await self._stopping.wait()
             self._room.close()
-            await site.stop()  # nobody new comes
-            for _ in range(_LOOPS_TO_ACCEPT):
-                await asyncio.sleep(0)
         finally:
             await runner.cleanup()
 

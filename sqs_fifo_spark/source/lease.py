@@ -151,7 +151,7 @@ class Lease:
                 outcomes = self._queue.extend(entries, timeout_s, budget_s=budget_s)
             except SqsFifoError as error:
                 errors.append(error)  # raised when the other calls are made: they need not lose their holds with it
-                outcomes = [Outcome.FAILED] * len(entries)
+                return [Outcome.FAILED] * len(entries)
             with self._lock:
                 for hold, outcome in zip(holds, outcomes, strict=True):
                     if hold and outcome is Outcome.DONE:

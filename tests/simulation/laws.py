@@ -22,7 +22,6 @@ class Offered(NamedTuple):
 
     waiting: frozenset[str]
     times: Mapping[str, int]
-    depth: int
     """How many messages it has in all."""
 
 
@@ -92,17 +91,18 @@ class Laws:
         """Return what the queue has, and may give, now."""
         waiting, free = self.waiting(), self._world.free()
         times = {message_id: self._times[message_id] for message_id in waiting & free}
-        return Offered(frozenset(waiting), times, sum(self._world.depth()))
+        return Offered(frozenset(waiting), times)
 
-    def ended_well(self, began: Offered, last: Offered, rows: int, *, waits_for_holds: bool) -> None:
-        """AvailableNow serves what waited when it began and SQS gave it, in a run that took so many rows.
+    def ended_well(self, began: Offered, last: Offered, rows: int, counted: int, *, waits_for_holds: bool) -> None:
+        """AvailableNow serves what waited when it began and SQS gave it, in a run that took so many rows, when the
+        queue counted so many messages at its beginning.
 
         None of it is left that was free since `last`, when the last micro-batch with tasks began: a long poll after it
         brought nothing. With `waits_for_holds` it also waits until what dead attempts held is free again, but
         not for groups of which somebody else has something. What is excused: there was always more, and as many
         messages were served as had waited.
         """
-        if rows >= began.depth:
+        if rows >= counted:
             return
         waiting, free = self.waiting(), self._world.free()
         left = {each for each in began.waiting & waiting & free if self._times[each] == last.times.get(each)}

@@ -300,6 +300,7 @@ class Schedule:
                     reads=reads,
                 )
                 self._drivers[process] = query.driver
+                counted = self.world.counted
                 if available_now and is_followed:
                     self.hub.sleep(2)  # SQS tells its time in whole seconds
                     for _ in range(6):
@@ -316,7 +317,8 @@ class Schedule:
                         rows = sum(
                             len(rows) for batch in range(first, len(query.offsets)) for rows in query.rows(batch)
                         )
-                        self.laws.ended_well(began, query.offered or began, rows, waits_for_holds=not with_leftovers)
+                        last, waits = query.offered or began, not with_leftovers
+                        self.laws.ended_well(began, last, rows, counted, waits_for_holds=waits)
                     return
                 for _ in range(1 if is_wrapped else triggers):
                     query.trigger()

@@ -40,6 +40,7 @@ _REFUSALS = {
 
 
 Names = list[str]
+_COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 
 
 class Row(NamedTuple):
@@ -177,7 +178,9 @@ class World:
         answer is."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
-        """How many receives were given less than there was."""
+        """How much of what it could have a short poll is given."""
+        self.counted = 0
+        """How many messages the queue last said that it has."""
         self.pool: Callable[[str, int], Mapper] = lambda name, threads: map
         """How a driver makes its pools of threads."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
@@ -225,6 +228,9 @@ class World:
         except SqsError as error:
             self.note(f"{action}: {error.query_code}: {error.message}")
             raise _client_error(action, error.query_code, error.message, error.status) from None
+        shown = answer.get("Attributes", {})
+        if _COUNTS[0] in shown:
+            self.counted = sum(int(shown[name]) for name in _COUNTS)
         failed = [entry["Code"] for entry in answer.get("Failed", ())]
         if action == "DeleteMessageBatch":
             handles = {entry["Id"]: entry["ReceiptHandle"] for entry in request["Entries"]}
