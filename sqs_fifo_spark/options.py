@@ -137,7 +137,7 @@ SOURCE = OptionTable(
             rules.whole,
             "120",
             "How long SQS hides a received message from others unless the hold is renewed. When the driver dies, its "
-            "messages are free after this time.",
+            "messages are free after this time. Below 30 one call without an answer may cost the hold on others.",
             1,
             MAX_VISIBILITY_S,
         ),
@@ -180,7 +180,7 @@ SOURCE = OptionTable(
             "max_fetch_s",
             rules.seconds,
             "5, at most a quarter of visibilityTimeoutSeconds",
-            "Longest time that a partition goes on receiving.",
+            "Longest time that a partition goes on receiving, from its first message on.",
             0.1,
             MAX_VISIBILITY_S / 2,
         ),

@@ -162,11 +162,17 @@ class Laws:
             self._gone.add(event.message_id)
 
     def _refused(self, receipt_handle: str) -> None:
-        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works."""
-        epochs: defaultdict[str, list[Receipt]] = defaultdict(list)
+        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works.
+
+        What tasks of an earlier query put late, on the same journal, is nobody's.
+        """
+        epochs: defaultdict[tuple[int, int], list[Receipt]] = defaultdict(list)
         for name in self._world.store.under("epochs/"):
             if "/spare-" not in name:
-                epochs[name.rpartition("/")[0]] += decode(self._world.store.objects[name], name).receipts
+                segment = decode(self._world.store.objects[name], name)
+                epochs[segment.origin.epoch, segment.origin.plan] += segment.receipts
+        ours = {(offset.epoch, offset.plan) for offset in self.checkpoints[-1].offsets}
+        epochs = defaultdict(list, {each: receipts for each, receipts in epochs.items() if each in ours})
         for receipts in epochs.values():
             used = {each.message_id for each in receipts if each.receipt_handle == receipt_handle}
             for other in receipts:
