@@ -286,7 +286,7 @@ class LocalQueueServer:
         if http.method == "POST" and http.path == "/_local/faults":
             try:
                 self.faults = self.faults.changed(dict(json.loads(body or b"{}")))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 return web.json_response({"error": str(error)}, status=400)
             return web.json_response(self.faults.described())
         return web.json_response({"error": "try GET /_local/requests or POST /_local/faults"}, status=404)

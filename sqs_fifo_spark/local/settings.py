@@ -144,9 +144,14 @@ def _in_aws_case(name: str, value: str) -> str:
     return value.lower() if name in _BOOLEANS and isinstance(value, str) else value
 
 
+_LONGEST_NUMBER = 20
+"""Digits; Python itself refuses to read very long ones."""
+
+
 def _number(name: str, value: str) -> int:
     smallest, largest, _ = _NUMBERS[name]
-    if not (value.isascii() and value.isdigit() and smallest <= int(value) <= largest):
+    is_number = value.isascii() and value.isdigit() and len(value) <= _LONGEST_NUMBER
+    if not (is_number and smallest <= int(value) <= largest):
         raise errors.invalid_attribute_value(name)
     return int(value)
 
@@ -161,7 +166,7 @@ def _redrive_policy(text: str) -> RedrivePolicy | None:
 
     try:
         policy = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise refused("Redrive policy is not a valid JSON map.") from error
     if not isinstance(policy, dict):
         raise refused("Redrive policy is not a valid JSON map.")
@@ -174,6 +179,7 @@ def _redrive_policy(text: str) -> RedrivePolicy | None:
     arn, count = policy["deadLetterTargetArn"], str(policy["maxReceiveCount"])
     if not isinstance(arn, str) or not arn.startswith("arn:aws:sqs:"):
         raise refused("Invalid value for deadLetterTargetArn.")
-    if not (count.isascii() and count.isdigit() and 1 <= int(count) <= 1_000):
+    is_number = count.isascii() and count.isdigit() and len(count) <= _LONGEST_NUMBER
+    if not (is_number and 1 <= int(count) <= 1_000):
         raise refused("Invalid value for maxReceiveCount: must be an integer between 1 and 1000.")
     return RedrivePolicy(arn, int(count))

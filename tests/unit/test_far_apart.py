@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.source.message import Message, from_sqs
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import World, do_at
@@ -114,3 +116,21 @@ def test_ids_of_messages_that_are_gone_leave_the_ledger(make_world: Callable[...
         assert len(world.journal().ledger().unconfirmed) <= 4
     Query(world).resume().drain()
     world.audit()
+
+
+def test_copies_are_known_however_long_ago_they_were_sent(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a dead-letter queue a message lives on from when it came there, and may say when it was first sent."""
+    world = make_world(numPartitions="1", maxMessagesPerTrigger="10")
+
+    def older(answer: dict[str, Any], **given: Any) -> Message:
+        attributes = {**answer["Attributes"]}
+        attributes["SentTimestamp"] = str(int(attributes["SentTimestamp"]) - 16 * 86_400_000)
+        return from_sqs({**answer, "Attributes": attributes}, **given)
+
+    monkeypatch.setattr("sqs_fifo_spark.source.queue.from_sqs", older)
+    world.send(*(f"{group}{number}" for number in range(3) for group in "abcdefghijkl"))
+    for _ in range(14):
+        once(world)
+    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)

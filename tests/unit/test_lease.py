@@ -7,12 +7,13 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
-from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import FifoModel
 from sqs_fifo_spark.options import parse_source_options
@@ -462,3 +463,36 @@ def test_reads_of_the_journal_that_stall_keep_no_renewal_waiting() -> None:
         go_on.set()
         for each in pools:
             each.shutdown()
+
+
+def test_a_renewal_that_is_refused_costs_the_others_nothing(
+    queue: ModelQueue, lease: Lease, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All calls of a beat are made; what one of them met is raised afterwards, and again while it lasts."""
+    held = [
+        receipt
+        for number in range(5)
+        for receipt in queue.take(*(f"g{number}-{each}" for each in "abcdefghij"), receive=number)
+    ]
+    bad, extend = held[0], queue.extend
+
+    def refuse(receipts: Sequence[Receipt], timeout_s: int, *, budget_s: float = 30.0) -> list[Outcome]:
+        if bad in receipts:
+            raise QueueRequestError("SQS refused it")
+        return extend(receipts, timeout_s, budget_s=budget_s)
+
+    monkeypatch.setattr(queue, "extend", refuse)
+    lease.hold(held, since=clock.monotonic())
+    for _ in range(8):
+        clock.advance(HEARTBEAT_S)
+        with suppress(QueueRequestError):
+            lease.renew()
+    assert [receipt for receipt in held if lease.is_held(receipt)] == held[10:]
+
+
+def test_a_lease_that_is_given_up_renews_nothing(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
+    """Nor is it a loss: somebody else holds the messages, or lets them go."""
+    lease.hold(queue.take("a", "b"), since=clock.monotonic())
+    lease.drop_all()
+    run(lease, clock, 2 * VISIBILITY_S)
+    assert (queue.calls, lease.lost_count) == ([], 0)

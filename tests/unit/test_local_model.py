@@ -815,6 +815,7 @@ def test_more_than_ten_attributes_are_refused(queue: Bench) -> None:
         ("a", {"DataType": "", "StringValue": "v"}),
         ("a", {"DataType": "String", "StringValue": ""}),
         ("a", {"DataType": "Number", "StringValue": "ten"}),
+        ("a", {"DataType": "Number", "StringValue": "\u0663"}),
         ("a", {"DataType": "Binary"}),
         ("a b", {"DataType": "String", "StringValue": "v"}),
         (".a", {"DataType": "String", "StringValue": "v"}),
@@ -1186,6 +1187,24 @@ def test_redrive_policy_must_name_a_fifo_queue_and_a_count(dead_letters: Bench, 
         lambda: Bench(dead_letters.model, dead_letters.clock, "new.fifo", RedrivePolicy=policy),
     ):
         assert refused(set_it).query_code == "InvalidParameterValue"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("VisibilityTimeout", "9" * 5_000),
+        ("DelaySeconds", "1" * 5_000),
+        ("RedrivePolicy", "[" * 200_000),
+        (
+            "RedrivePolicy",
+            '{"deadLetterTargetArn": "arn:aws:sqs:r:0:q", "maxReceiveCount": "' + "9" * 5_000 + '"}',
+        ),
+        ("RedrivePolicy", '{"deadLetterTargetArn": "arn:aws:sqs:r:0:q", "maxReceiveCount": ' + "9" * 5_000 + "}"),
+    ],
+)
+def test_an_attribute_beyond_all_measure_is_refused(queue: Bench, name: str, value: str) -> None:
+    """As any wrong one, by the rules, and not by what Python cannot read."""
+    assert refused(lambda: queue.call("SetQueueAttributes", Attributes={name: value})).status == 400
 
 
 def test_other_attributes_may_be_set_after_the_dead_letter_queue_is_gone(dead_letters: Bench) -> None:

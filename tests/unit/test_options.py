@@ -400,3 +400,20 @@ def test_table_has_every_option() -> None:
 def test_errors_of_options_are_ours() -> None:
     """So that one `except` catches them."""
     assert issubclass(OptionError, SqsFifoError)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("endpointUrl", "https://AKIAEXAMPLE:hidden@host/\u200b"),
+        ("queueUrl", "https://h/1/q.fifo?X-Amz-Signature=hidden\u200b"),
+        ("journalLocation", "s3://AKIA:hidden@bucket/x\ty"),
+        ("externalId", "hid\nden"),
+    ],
+)
+def test_a_value_that_does_not_print_is_not_shown(option: str, value: str) -> None:
+    """It may be a URL with a password or a signature, pasted with something unseen in it."""
+    given = {"queueUrl": URL, "journalLocation": "/j", option: value}
+    with pytest.raises(OptionError) as told:
+        parse_source_options(given)
+    assert str(told.value) == f"option '{option}' holds line breaks or other characters that do not print."

@@ -23,6 +23,7 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import from_sqs, to_arrow
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.segment import Segment
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
@@ -1223,3 +1224,35 @@ def test_lost_answers_of_the_journal_lose_and_double_nothing(world: World, lie: 
             break
     assert told
     world.audit()
+
+
+def test_a_spare_that_was_put_in_time_is_not_released_by_its_task(make_world: Callable[..., World]) -> None:
+    """The driver has carried it over by the time that the task looks at the ledger."""
+    world = make_world(numPartitions="1")
+    world.send("z1")
+    query = Query(world).resume()
+    query.trigger()
+    world.send("a1")
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(query.offsets[0])
+    (plan,) = query.plans(1)
+    plans: list[PartitionPlan] = []
+
+    def another_attempt_wins() -> None:
+        world.send("b1")
+        rows = read(world, plan)
+        do_at(world, "after put epochs/00000000000000000002/spare", lambda: go_on(rows))
+
+    def go_on(rows: list[Row]) -> None:
+        query.to_sink(1, {0: rows})
+        world.committed.add(1)
+        query.log(query.latest_offset(query.start_of(2)))
+        query.driver.commit(query.offsets[1])
+        plans.extend(query.plans(2))
+
+    do_at(world, "before put epochs/", another_attempt_wins)
+    with pytest.raises(EpochSettledError):
+        read(world, plan)
+    assert any(each.carried for each in plans)
+    assert world.depth()[0] == 0
+    assert not world.receive_elsewhere()

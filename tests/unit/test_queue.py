@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import botocore.exceptions
+import botocore.session
 import pytest
 
 from sqs_fifo_spark.aws import client as aws
@@ -462,6 +463,21 @@ def own_clients() -> Iterator[None]:
     aws.forget_clients()
     yield
     aws.forget_clients()
+
+
+@pytest.mark.usefixtures("own_clients")
+def test_credentials_that_were_missing_once_are_looked_for_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service of the machine that gives no answer in time must not leave a process without credentials for good."""
+    find, found = botocore.session.Session.get_credentials, 0
+
+    def not_at_first(session: botocore.session.Session) -> Any:
+        nonlocal found
+        found += 1
+        return find(session) if found > 1 else None
+
+    monkeypatch.setattr(botocore.session.Session, "get_credentials", not_at_first)
+    assert rig.queue.approximate_counts() == (0, 0)
+    assert found == 2
 
 
 @pytest.mark.usefixtures("own_clients")

@@ -666,3 +666,12 @@ def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, clock: Share
     assert known(record(store, clock, batch="181")) == {A}
     forget(store, "q", 320)
     assert len(store.under("over/")) == 2
+
+
+@pytest.mark.parametrize("folder", ["over/q", "sent/q", "sent/q/00000000000000000007"])
+def test_an_empty_object_that_stands_for_a_folder_is_nothing(store: Store, clock: SharedClock, folder: str) -> None:
+    """S3's console, and some tools, put one: neither looks nor tidying take it for a mark or a record."""
+    store.objects[folder] = b""
+    assert known(record(store, clock)) == set()
+    forget(store, "q", 1_000)
+    assert store.objects[folder] == b""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from botocore.exceptions import NoCredentialsError
 
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -245,6 +246,47 @@ def test_what_is_wrong_for_good_is_raised_by_the_tasks_without_a_call(sqs: Sqs, 
     for batches in ([batch("a1")], []):
         assert "belongs to the queue" in error(JournalMismatchError, sqs, store, *batches, plan=plan)
     assert store.steps == []
+
+
+class Panic(BaseException):
+    """As a store's native code raises it."""
+
+
+@pytest.mark.parametrize("error_met", [NoCredentialsError(), Panic(), RuntimeError("expired")])
+def test_what_passes_while_a_write_is_planned_is_left_to_its_tasks(
+    sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, error_met: BaseException
+) -> None:
+    """Credentials that a service of the machine does not give at once, and defects, may be over when a task tries."""
+    planned(sqs, store)
+    describe = sqs.get_queue_attributes
+
+    def fail(**request: Any) -> Any:
+        raise error_met
+
+    monkeypatch.setattr(sqs, "get_queue_attributes", fail)
+    plan = drafted(sqs, store)
+    assert isinstance(plan, Draft)
+    monkeypatch.setattr(sqs, "get_queue_attributes", describe)
+    assert run(sqs, store, batch("a1"), plan=plan).rows == 1
+
+
+def test_a_task_that_looks_for_itself_takes_only_the_drivers_journal(
+    sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a path of its own it would find what an earlier query left, and record where nobody else looks."""
+    planned(sqs, store)
+    describe = sqs.get_queue_attributes
+
+    def fail(**request: Any) -> Any:
+        raise THROTTLED
+
+    monkeypatch.setattr(sqs, "get_queue_attributes", fail)
+    plan = drafted(sqs, store)
+    monkeypatch.setattr(sqs, "get_queue_attributes", describe)
+    identity = json.loads(store.objects["journal.json"])
+    store.objects["journal.json"] = json.dumps({**identity, "journal": "another"}).encode()
+    assert "does not find the driver's journal" in error(JournalUnavailableError, sqs, store, batch("a1"), plan=plan)
+    assert sqs.calls == []
 
 
 def test_a_task_that_looks_for_itself_makes_no_journal(sqs: Sqs, store: Store) -> None:

@@ -417,3 +417,18 @@ def test_what_confirm_raises_ends_the_call(sqs: Sqs) -> None:
 
     assert raised(JournalUnavailableError, lambda: send(sqs, confirm, "a1", "b1")) == "cannot write"
     assert sqs.calls == [["a1", "b1"]]
+
+
+@pytest.mark.parametrize("confirms", [3, 1])
+def test_a_failed_entry_that_is_not_of_the_call_is_no_rows_fault(sqs: Sqs, confirmed: Noted, confirms: int) -> None:
+    """What is ours and not confirmed is sent again; nobody waits for what never comes."""
+
+    def add(bodies: list[str], answer: dict[str, Any]) -> None:
+        if len(sqs.calls) == 1:
+            del answer["Successful"][confirms:]
+        refused_entry = {"Id": "77", "Code": "InvalidMessageContents", "SenderFault": True, "Message": "no"}
+        answer["Failed"] = [*answer.get("Failed", ()), refused_entry]
+
+    sqs.after = add
+    send(sqs, confirmed, "a1", "b1", "c1")
+    assert sorted(confirmed.bodies) == sqs.bodies() == ["a1", "b1", "c1"]

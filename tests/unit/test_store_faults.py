@@ -7,6 +7,8 @@ import http.client
 import itertools
 import logging
 import os
+import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -428,6 +430,12 @@ class _FaultyS3:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 fault = outer.faults.pop(0) if outer.faults else ""
                 outer.seen.append(f"{self.command} {fault}".strip())
+                if fault == "reset":
+                    self.close_connection = True
+                    linger = struct.pack("ii", 1, 0)
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                    self.connection.close()
+                    return
                 if fault.isdigit():
                     self._answer(int(fault), b"<Error><Code>Fault</Code></Error>", {})
                     return
@@ -519,6 +527,16 @@ def test_an_s3_that_fails_twice_is_asked_a_third_time(s3: _FaultyS3, status: str
         assert call() == expected
         assert not s3.faults
     assert store.get("a/x") is None
+
+
+def test_an_s3_request_whose_connection_breaks_is_made_again(s3: _FaultyS3) -> None:
+    """A put too, which obstore itself does not repeat: that it is only made if absent makes it safe."""
+    store = open_store(f"s3://faulty/{next(_numbers)}")
+    s3.faults = ["reset"]
+    assert store.put_if_absent("a/x", b"1")
+    s3.faults = ["reset"]
+    assert store.get("a/x") == b"1"
+    assert not s3.faults
 
 
 def test_an_s3_put_that_meets_a_conflict_is_tried_again(s3: _FaultyS3) -> None:

@@ -1,0 +1,213 @@
+"""A checkpoint and a journal that do not fit: what is noticed, and what goes on exactly as it was."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from sqs_fifo_spark.errors import DataLossError, FencedError
+from sqs_fifo_spark.source.offset import Offset
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
+from tests.unit.by_hand import HandHeartbeat, World
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_an_old_checkpoint_is_noticed_before_anything_is_logged(
+    make_world: Callable[..., World], is_wrapped: bool
+) -> None:
+    """Restored from a backup, also where Spark asks for an epoch before it says where it is."""
+    world = make_world(numPartitions="1")
+    world.send("a1", "a2")
+    query = Query(world, tells_start=False)
+    query.trigger()
+    offsets, committed = list(world.offsets), set(world.committed)
+    for index in range(3):
+        world.send(f"b{index}")
+        query.trigger()
+    world.die()
+    world.clock.advance(LAPSE_S)
+    world.offsets[:], world.checkpoint.committed = offsets, committed
+    world.send("c1")
+    with pytest.raises(DataLossError, match="the checkpoint is old"):
+        Query(world, tells_start=False, is_wrapped=is_wrapped).resume().trigger()
+    assert world.offsets == offsets
+    assert "c1" not in world.deleted()
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_wrong_location_does_not_spoil_the_checkpoint(make_world: Callable[..., World], is_wrapped: bool) -> None:
+    """With the right one again, the query goes on."""
+    world = make_world(numPartitions="1")
+    right = world.store
+    world.send("a1", "a2")
+    query = Query(world, tells_start=False)
+    for index in range(3):
+        world.send(f"b{index}")
+        query.trigger()
+    world.die()
+    world.clock.advance(LAPSE_S)
+    world.store = MemoryStore(world.step, world.clock)
+    with pytest.raises(DataLossError, match="but the checkpoint refers to journal"):
+        Query(world, tells_start=False, is_wrapped=is_wrapped).resume().trigger()
+    world.die()
+    world.store = right
+    for _ in range(3):
+        Query(world, tells_start=False, is_wrapped=is_wrapped).resume().trigger()
+        world.die()
+        world.clock.advance(LAPSE_S)
+    assert sorted(world.bodies()) == ["a1", "a2", "b0", "b1", "b2"]
+
+
+@pytest.mark.parametrize("has_lapsed", [False, True])
+@pytest.mark.parametrize("is_in_sink", [False, True])
+def test_an_epoch_that_sparks_log_has_lost_is_announced_again_as_it_was(
+    make_world: Callable[..., World], is_in_sink: bool, has_lapsed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last file of the offset log is gone: the sink may have its batch, and skips the batch id."""
+    world = make_world(numPartitions="1")
+    world.send("a1", "a2")
+    query = Query(world)
+    query.trigger()
+    world.send("b1", "b2")
+    query.trigger()
+    world.die()
+    lost = world.offsets.pop()
+    world.committed.discard(1)
+    if not is_in_sink:
+        world.sink.pop(1)
+    if has_lapsed:
+        world.clock.advance(LAPSE_S)
+    world.send("c1")
+    with caplog.at_level(logging.WARNING):
+        query = Query(world).resume().drain()
+    assert f"the checkpoint does not know of epoch {lost.epoch}" in caplog.text
+    assert world.offsets[1].epoch == lost.epoch
+    world.clock.advance(LAPSE_S)
+    query.drain()
+    assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
+
+
+def test_what_stands_at_the_number_before_is_settled_only_if_it_came_before(make_world: Callable[..., World]) -> None:
+    """A query went elsewhere with a new checkpoint, and is back with its old one: the leftover is not its own."""
+    world = make_world(numPartitions="1")
+    old = world.checkpoint
+    world.send("a1")
+    Query(world).trigger()
+    world.die()
+    world.send("y1", "y2")
+    new = Checkpoint()
+    Query(world, checkpoint=new).trigger()
+    leftover = new.offsets[-1].epoch
+    world.die()
+
+    def reads(batch: int, count: int) -> range | None:
+        return None if old.offsets[batch].epoch >= leftover else range(count)
+
+    query = Query(world, reads=reads).resume()
+    number = 0
+    while old.offsets[-1].epoch < leftover:
+        if old.offsets[-1].epoch < leftover - 1:
+            world.send(f"b{number}")
+            number += 1
+        assert query.trigger()
+    world.send("c1")
+    query.log(query.latest_offset(old.offsets[-1]))
+    world.die()
+    Query(world, reads=reads).resume().trigger()
+    assert not {"y1", "y2"} & set(world.deleted())
+    world.die()
+    world.clock.advance(LAPSE_S)
+    Query(world).resume().drain()
+    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
+
+
+def test_a_new_query_numbers_its_epochs_beyond_all_that_stands_in_the_journal(make_world: Callable[..., World]) -> None:
+    """Also beyond what it gives back."""
+    world = make_world(numPartitions="1")
+    world.send("a1", "a2")
+    numbers: list[int] = []
+    for is_wrapped in (False, True, True, False):
+        checkpoint = Checkpoint()
+        Query(world, checkpoint=checkpoint, tells_start=not is_wrapped, is_wrapped=is_wrapped).resume().trigger()
+        numbers.append(checkpoint.offsets[-1].epoch)
+        world.die()
+        world.clock.advance(LAPSE_S)
+    assert numbers == sorted(set(numbers))
+
+
+def test_a_driver_that_another_has_followed_renews_nothing(make_world: Callable[..., World]) -> None:
+    """It may live on, and never be called: what its probe got is free after one visibility timeout."""
+    world = make_world(numPartitions="1")
+    world.send("a1", "a2")
+    first = Query(world)
+    first.log(first.latest_offset(first.start_of(0)))
+    first.plans(0)
+    second = Query(world).resume()
+    world.send("a3")
+    for _ in range(4):
+        second.trigger()
+        world.pass_time(LAPSE_S)
+    assert world.bodies() == ["a1", "a2", "a3"]
+    (heartbeat, _) = HandHeartbeat.live
+    with pytest.raises(FencedError):
+        heartbeat.check()
+
+
+def test_available_now_ends_though_nothing_is_read_of_what_is_carried(make_world: Callable[..., World]) -> None:
+    """As where nothing is read of what a probe got: what is carried stays for the next run."""
+    world = make_world(numPartitions="2", waitTimeSeconds="1")
+    world.send(*(f"{group}{index}" for index in range(1, 4) for group in "abcde"))
+    world.receive_elsewhere(10, 5)
+    world.receive_elsewhere(10, 5)
+    world.clock.advance(6)  # so that they are deferred
+    query = Query(world, available_now=True, reads=lambda batch, count: range(count) if batch == 0 else None)
+    triggers = 0
+    while query.trigger():
+        triggers += 1
+        assert triggers < 20
+    world.die()
+    world.clock.advance(LAPSE_S)
+    Query(world).resume().drain()
+    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
+
+
+def test_available_now_does_not_take_a_short_poll_for_the_end(make_world: Callable[..., World]) -> None:
+    """It may bring nothing though there is something: a long poll tells."""
+    world = make_world(numPartitions="1", maxMessagesPerTrigger="100")
+    world.send("o1", "p1", "q1")
+    query = Query(world, available_now=True)
+    world.clock.advance(2)
+    world.send(*(f"n{index}" for index in range(12)))
+    world.receive_elsewhere(3, 1)  # the older ones, so that they stand behind the newer
+    world.clock.advance(1)
+    shares = iter([1.0, 0.0])
+    world.receive_share = lambda: next(shares, 1.0)
+    query.resume()
+    while query.trigger():
+        pass
+    assert {"o1", "p1", "q1"} <= set(world.bodies())
+
+
+def test_a_run_reads_though_the_count_of_messages_lags_behind(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With Trigger.Once no other epoch follows."""
+    world = make_world(numPartitions="1")
+    world.send("a1")
+    Query(world).trigger()
+    world.die()
+    world.send("b1")
+    monkeypatch.setattr("sqs_fifo_spark.source.queue.Queue.approximate_counts", lambda queue: (0, 0))
+    Query(world).resume().trigger()
+    assert world.bodies() == ["a1", "b1"]
+
+
+def test_an_offset_says_which_plan_it_follows() -> None:
+    """Only if there is one: offsets of a new query look as they did."""
+    given = Offset("j", 7, 2, 3, after=2)
+    assert Offset.from_json(given.to_json()) == given
+    assert given.to_json() == {"journal": "j", "epoch": 7, "partitions": 2, "plan": 3, "after": 2}
+    assert "after" not in Offset("j", 7, 2, 3).to_json()
