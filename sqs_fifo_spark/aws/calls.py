@@ -1,4 +1,4 @@
-"""One FIFO queue's calls: made, tried again, and refused in our own words, by `refusal`'s table.
+"""One FIFO queue's calls: made, tried again, and refused in our own words, by the table in `codes`.
 
 Error semantics, for source and sink: throttling, server errors, timeouts and lost connections are TransientQueueError,
 tried again within a budget; a refused credential or permission is AccessDeniedError; a missing queue is

@@ -40,7 +40,10 @@ def test_jar_holds_what_is_installed_and_nothing_else(folder: Path) -> None:
     with zipfile.ZipFile(folder / f"{NAME}.jar") as jar:
         names = jar.namelist()
     sources = [path.relative_to(ROOT).as_posix() for path in (ROOT / "sqs_fifo_spark").rglob("*.py")]
-    data = ["sqs_fifo_spark/py.typed", "sqs_fifo_spark/docs/guarantees.md"]
+    data = [
+        "sqs_fifo_spark/py.typed",
+        *(f"sqs_fifo_spark/docs/{path.name}" for path in (ROOT / "sqs_fifo_spark/docs").glob("*.md")),
+    ]
     assert sorted(names) == sorted(["META-INF/LICENSE", "pyspark_sqsfifo.py", *sources, *data])
 
 
