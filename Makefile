@@ -14,7 +14,10 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-.PHONY: demo test test-min simulate replay mutations kill lint bench memory jar clean java postgres
+.PHONY: help demo test test-min simulate replay mutations kill lint bench memory jar clean java postgres
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 demo: java $(READY)  ## play an auction through a local queue and Spark, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)

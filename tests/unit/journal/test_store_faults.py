@@ -37,7 +37,7 @@ from tests.helpers import small_disk, wait_until
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import World
-from tests.unit.test_hostile_journal import MESSAGES, ROWS
+from tests.unit.source.test_hostile_journal import MESSAGES, ROWS
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
 _numbers = itertools.count(1)
