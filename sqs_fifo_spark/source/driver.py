@@ -164,9 +164,10 @@ class Driver:
             carries = bool(self._ledger.carried)
         handed = self._open.unread() if self._open is not None else ()
         if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
-            handed = self._poll(journal, limit)
-            if self._available_now.ends_with(handed):
-                self._release([message.receipt for message in handed])
+            found = self._poll(journal, limit)
+            handed = self._without_held(found, verdict)
+            if len(handed) == len(found) and self._available_now.ends_with(found):
+                self._release([message.receipt for message in found])
                 self._is_finished = True
                 return self._announce(self._new_offset(journal, number, 0, start), limit)
         if self._available_now and self._open and self._open.is_unread() and (handed or carries):
@@ -438,6 +439,16 @@ class Driver:
         others = [each for each in received if each.receipt.message_id not in copies]
         self._release([each.receipt for each in others if each.receipt.message_group_id in left])
         return tuple(each for each in others if each.receipt.message_group_id not in left)
+
+    def _without_held(self, found: tuple[Message, ...], verdict: Verdict) -> tuple[Message, ...]:
+        """Return what of `found` is of groups of which nothing came again that the last epoch holds; release the rest.
+
+        Its holds were lost. It is not committed yet, so what it served is for the commit and the tasks after it.
+        """
+        held = {*verdict.served, *verdict.served_before, *(each.message_id for each in verdict.carried_receipts())}
+        again = {each.receipt.message_group_id for each in found if each.receipt.message_id in held}
+        self._release([each.receipt for each in found if each.receipt.message_group_id in again])
+        return tuple(each for each in found if each.receipt.message_group_id not in again)
 
     def _count_waiting(self, ours: int) -> None:
         """Ask about how many messages wait. It is a hint for the number of partitions, so an old answer serves too."""

@@ -11,7 +11,7 @@ from sqs_fifo_spark.errors import DataLossError, FencedError
 from sqs_fifo_spark.source.offset import Offset
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import HandHeartbeat, World
+from tests.unit.by_hand import HandHeartbeat, World, do_at
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True])
@@ -189,6 +189,33 @@ def test_available_now_does_not_take_a_short_poll_for_the_end(make_world: Callab
     while query.trigger():
         pass
     assert {"o1", "p1", "q1"} <= set(world.bodies())
+
+
+def test_available_nows_last_poll_hands_on_nothing_that_the_last_epoch_has_served(
+    make_world: Callable[..., World],
+) -> None:
+    """All stood still for a visibility timeout, so SQS hands it out again, and it is not committed yet."""
+    world = make_world(numPartitions="1", maxMessagesPerTrigger="100")
+    world.send("x1", "x2", "x3", "x4")
+    others = world.receive_elsewhere(4)
+    world.send("o1")
+    query = Query(world, available_now=True).resume()
+    for each in others:
+        world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": each["ReceiptHandle"]})
+    assert query.trigger()
+    world.clock.advance(3)
+    world.send("e3", "e4", "f1")
+    assert query.trigger()
+    assert world.bodies() == ["o1", "e3", "e4", "f1"]
+    do_at(world, "before ReceiveMessage", lambda: world.clock.advance(LAPSE_S))
+    while query.trigger():
+        pass
+    world.die()
+    world.clock.advance(LAPSE_S)
+    Query(world).resume().drain()
+    assert world.bodies()[:4] == ["o1", "e3", "e4", "f1"]
+    assert len(set(world.bodies())) == len(world.bodies())
+    assert world.depth() == (0, 0)
 
 
 def test_a_run_reads_though_the_count_of_messages_lags_behind(
