@@ -1,6 +1,6 @@
 """Which failures are tried again, how often, and for how long: one policy for every SQS call.
 
-Botocore's own retries are off (`aws`), so that this is the only one. A retry never starts unless its pause
+Botocore's own retries are off (`aws.client`), so that this is the only one. A retry never starts unless its pause
 ends within the budget, or the call is one that must be tried more than once.
 """
 

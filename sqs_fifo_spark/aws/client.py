@@ -138,9 +138,12 @@ def _assumed_role(session: botocore.session.Session, config: ClientConfig) -> De
     extra = {"RoleSessionName": config.role_session_name}
     if config.external_id:
         extra["ExternalId"] = config.external_id
-    fetcher = AssumeRoleCredentialFetcher(
-        session.create_client, session.get_credentials(), config.role_arn, extra_args=extra
-    )
+    own = session.get_credentials()
+    if own is None:
+        raise botocore.exceptions.NoCredentialsError
+    region = session.get_config_variable("region") or config.region or _default_region(session, config)
+    create_client = functools.partial(session.create_client, region_name=region)
+    fetcher = AssumeRoleCredentialFetcher(create_client, own, config.role_arn, extra_args=extra)
     return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
@@ -159,8 +162,8 @@ class S3Credentials:
     def __init__(self) -> None:
         with without_sdk_logs():
             session = botocore.session.get_session()
-            self.region: str | None = session.get_config_variable("region")
             try:
+                self.region: str | None = session.get_config_variable("region")
                 self._credentials = session.get_credentials()
             except (botocore.exceptions.BotoCoreError, RuntimeError) as error:
                 raise JournalUnavailableError(
@@ -173,10 +176,13 @@ class S3Credentials:
 
     def __call__(self) -> dict[str, Any]:
         with without_sdk_logs():
-            if not isinstance(self._credentials, RefreshableCredentials):
-                # A file's content may have been renewed since; what stood in it first is better than nothing.
-                self._credentials = botocore.session.get_session().get_credentials() or self._credentials
-            frozen = self._credentials.get_frozen_credentials()
+            try:
+                if not isinstance(self._credentials, RefreshableCredentials):
+                    # A file's content may have been renewed since; what stood in it first is better than nothing.
+                    self._credentials = botocore.session.get_session().get_credentials() or self._credentials
+                frozen = self._credentials.get_frozen_credentials()
+            except Exception as error:  # obstore tells its text: that of a credential process holds anything
+                raise RuntimeError(type(error).__name__) from None
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,

@@ -131,6 +131,12 @@ def _add_s3_arguments(arguments: dict[str, Any], queue_region: str | None) -> No
     credentials = S3Credentials()
     if credentials:
         arguments["credential_provider"] = credentials
+    elif os.environ.get("AWS_SKIP_SIGNATURE", "").lower() not in ("1", "true", "yes", "on"):
+        # Not kept: the chain may have had no answer in time, and obstore would go on without it.
+        raise JournalUnavailableError(
+            "the AWS chain gives no credentials for the journal on S3. They come from environment, profile or instance "
+            "role."
+        )
     region = os.environ.get("AWS_REGION") or credentials.region or queue_region
     if region:
         arguments["region"] = region

@@ -54,8 +54,8 @@ class SinkQueue(QueueCalls):
 
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRowError
         for a row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
-        `stopped` is set; whatever `confirm` raises; and the errors of `calls`, TransientQueueError when no further try
-        can begin by `deadline`, a monotonic time: what is not confirmed may be sent. Nothing leaves this process later
+        `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`, TransientQueueError when no further
+        try can begin by `deadline`, a monotonic time: what is not confirmed may be sent. Nothing leaves this process later
         than CONNECT_TIMEOUT_S after `deadline`, however long a call takes to find and reach SQS.
         """
         pending = list(rows)
@@ -78,9 +78,10 @@ class SinkQueue(QueueCalls):
             is_throttled = False
             fault: Exception | None = None
             for failed in answer.get("Failed") or ():
-                row, code = tried.get(failed.get("Id")), str(failed.get("Code"))
+                row = tried.get(failed.get("Id"))
                 if row is None:
                     continue  # not of this call; what is ours and not confirmed is sent again
+                code = str(failed.get("Code"))
                 error = error_from_aws(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
                 if isinstance(error, QueueRequestError):
                     fault = fault or RefusedRowError(row.row, f"SQS refuses it ({code})")

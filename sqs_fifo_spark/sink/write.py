@@ -107,6 +107,8 @@ def plan_for_tasks(
         if not _may_pass(error):
             return error
         failure = str(error)
+        if isinstance(error, JournalUnavailableError):
+            store = None  # not asked again, for each call may take minutes
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic of the store, or credentials that fail in a way of their own
@@ -125,7 +127,9 @@ def _known_id(store: Store | None) -> str | None:
     """Return the id of the journal in `store`, if there is one and it answers now."""
     try:
         return None if store is None else JournalIdentity.id_in(store)
-    except SqsFifoError:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # what it met before, most likely: a panic of the store too
         return None
 
 

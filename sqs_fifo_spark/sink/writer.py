@@ -1,4 +1,4 @@
-"""Spark's writers over `sink`: who calls what, and on which side.
+"""Spark's writers over `write`: who calls what, and on which side.
 
 Spark builds a stream's writer twice for each micro-batch, to pickle it to the executors and to commit or abort; that of
 a batch write is built once. `write` runs on executors, everything else beside the driver.

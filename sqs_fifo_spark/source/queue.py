@@ -1,7 +1,7 @@
 """The SQS calls that the source makes on its queue.
 
 A batch call takes at most ten entries and answers for each of them. `Failed` entries are never dropped: they
-are tried again while there is time, and each receipt ends in exactly one `Outcome`. Errors are those of `calls`.
+are tried again while there is time, and each receipt ends in exactly one `Outcome`. Errors are those of `aws.calls`.
 """
 
 from __future__ import annotations
