@@ -55,8 +55,8 @@ class SinkQueue(QueueCalls):
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRowError
         for a row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
         `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`, TransientQueueError when no further
-        try can begin by `deadline`, a monotonic time: what is not confirmed may be sent. Nothing leaves this process later
-        than CONNECT_TIMEOUT_S after `deadline`, however long a call takes to find and reach SQS.
+        try can begin by `deadline`, a monotonic time: what is not confirmed may be sent. Nothing leaves this process
+        later than CONNECT_TIMEOUT_S after `deadline`, however long a call takes to find and reach SQS.
         """
         pending = list(rows)
 
