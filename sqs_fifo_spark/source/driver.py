@@ -148,7 +148,7 @@ class Driver:
         elif self._open is None and start.epoch == self._ledger.epoch and number in self._unsettled:
             # Spark's log has lost an epoch that its tasks have read: the sink may have it, under the same batch id.
             lost = journal.offset_of(number, self._unsettled[number])
-            if lost is not None:
+            if lost is not None and lost.plan >= start.plan:  # else it is a query's that went another way before
                 _log.warning(
                     "the checkpoint does not know of epoch %d, which is in the journal at '%s', so it is announced "
                     "again, with what it had.",
@@ -199,6 +199,7 @@ class Driver:
         self._position = end
         self._require_known(journal, start)
         if start == end:
+            self._require_none_lost(journal, start)
             return []  # Spark 4.0 and 4.1 ask this at a restart, to say where they are
         if self._open is not None and self._open.offset == end and self._open.plans is not None:
             return self._open.plans
@@ -264,6 +265,22 @@ class Driver:
         fail_on_data_loss = self._options.fail_on_data_loss
         require_same_journal(known, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
         require_old_enough(known, self._committed_before, journal.location, fail_on_data_loss=fail_on_data_loss)
+
+    def _require_none_lost(self, journal: Journal, start: Offset) -> None:
+        """Raise DataLossError where Spark is about to log another epoch than the one that its log has lost."""
+        names = self._unsettled.get(start.epoch + 1)
+        if not names or not start.plan or start.epoch != self._ledger.epoch:
+            return
+        if self._next is None or not self._next.offset.is_blind:
+            return
+        lost = journal.offset_of(start.epoch + 1, names)
+        if lost is not None and lost.plan >= start.plan:
+            report_data_loss(
+                f"the checkpoint does not know of epoch {lost.epoch}, which is in the journal at '{journal.location}', "
+                "and another one was announced before Spark said where the query was",
+                "Start the query with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            )
 
     def commit(self, end: Offset) -> None:
         """Settle the epoch `end`, which Spark has committed: delete its messages, record the ledger, drop segments.

@@ -166,6 +166,11 @@ class Journal(JournalIdentity):
         # What is written too late stays until the next commit: the driver may have seen it in time.
         self.require_open(origin.epoch)
 
+    def may_carry(self, origin: Origin) -> bool:
+        """Return whether a later epoch serves, or has served, what the spare of `origin` holds. Runs on an executor."""
+        ledger = self.ledger()
+        return ledger.epoch > origin.epoch or _spare_name(origin) in ledger.carried
+
     def require_open(self, epoch: int) -> None:
         """Raise EpochSettledError if `epoch` is committed."""
         last = self.last_committed()

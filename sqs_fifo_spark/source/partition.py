@@ -101,8 +101,7 @@ def _receive_and_seal(
             release(segment.receipts[own:], queue=queue, lease=lease)
             raise
         if sealed.origin.writer != origin.writer:
-            # Once it is put, the driver may have seen it in time: it carries it, or releases it.
-            _keep_spare(segment, own, journal)
+            _keep_spare(segment, own, journal, queue, lease)
     finally:
         heartbeat.stop()
     return sealed
@@ -257,13 +256,20 @@ def _sequence_number(message: Message) -> int:
     return message.receipt.sequence_number
 
 
-def _keep_spare(lost: Segment, first: int, journal: Journal) -> None:
-    """Give what this attempt received, from row `first` on, to the next epoch, as another attempt's segment won."""
+def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease: Lease) -> None:
+    """Give what this attempt received, from row `first` on, to the next epoch, as another attempt's segment won.
+
+    Raises EpochSettledError where it came too late, and then has released it, unless the driver had seen it in time.
+    """
     receipts = tuple(replace(receipt, deferred=True) for receipt in lost.receipts[first:])
     if not receipts and not lost.deleted:
         return
     try:
         journal.put_spare(replace(lost, receipts=receipts, rows=lost.rows.slice(first)))
+    except EpochSettledError:
+        if not journal.may_carry(lost.origin):
+            release(receipts, queue=queue, lease=lease)
+        raise
     except JournalUnavailableError as error:
         _log.warning(
             "%d messages that a second attempt received come again after their visibility timeout: %s",

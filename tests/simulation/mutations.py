@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "serve what lost the race",
         "source.partition",
-        "            _keep_spare(segment, own, journal)\n",
+        "            _keep_spare(segment, own, journal, queue, lease)\n",
         "            sealed = segment\n",
     ),
     Mutation(
@@ -254,8 +254,8 @@ MUTATIONS = (
     Mutation(
         "end AvailableNow without a long poll",
         "source.driver",
-        "            handed = self._poll(journal, limit)\n            if self._available_now",
-        "            if self._available_now",
+        "            found = self._poll(journal, limit)\n",
+        "            found = ()\n",
     ),
     Mutation(
         "renew with the time that is left already",
