@@ -49,6 +49,7 @@ class Laws:
         self._receives: dict[str, int] = {}
         """How often it was received, while somebody holds it."""
         self._epoch: dict[str, int] = {}
+        self._epochs: defaultdict[str, set[int]] = defaultdict(set)  # all in which tasks received it
         """The epoch whose task received it last."""
         self._times: Counter[str] = Counter()
         """How often it was received in all."""
@@ -150,6 +151,7 @@ class Laws:
             task = _TASK.match(self._world.actor())
             if ours and task:
                 self._epoch[event.message_id] = int(task[1])
+                self._epochs[event.message_id].add(int(task[1]))
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
@@ -230,8 +232,8 @@ class Laws:
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
         out what follows; within one epoch no task can know of what another one has.
         """
-        epochs = {self._epoch.get(row.message_id) for row in (earlier, later)}
-        if earlier.message_id not in self._gone or len(epochs) > 1 or None in epochs:
+        both = self._epochs[earlier.message_id] & self._epochs[later.message_id]
+        if earlier.message_id not in self._gone or not both:
             self.violate(f"order: {what}")
 
     def _audit_journal(self) -> None:
