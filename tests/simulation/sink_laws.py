@@ -32,6 +32,8 @@ REMEMBERED_WRITE_S = 7 * 86_400
 """How long a batch write is remembered, from its beginning."""
 MOST_LISTS = 20
 """How often a thread may list what was sent until it has rows to send, or fails."""
+_Span = tuple[Process | None, float, float]
+"""Whose, or everybody's; from when; until when."""
 _ROWS_SENT = re.compile(r"([\d,]+) rows of (?:the partition|partition \d+) were sent")
 _REFUSED_ROW = re.compile(r"row ([\d,]+) of partition")
 
@@ -68,7 +70,8 @@ class SinkLaws:
         self._has_journal = has_journal
         self._books: defaultdict[str, _Book] = defaultdict(_Book)
         self._attempts: dict[Process, SinkAttempt] = {}
-        self._pauses: list[tuple[Process | None, float, float]] = []
+        self._pauses: list[_Span] = []
+        self._connects: list[_Span] = []
         self._now = 0
         """The number of the history's last event."""
         self._newest = -1
@@ -94,11 +97,19 @@ class SinkLaws:
         """The process, or everybody, stands still."""
         self._pauses.append((process, self._hub.now(), self._hub.now() + seconds))
 
+    def connecting(self, seconds: float) -> None:
+        """A thread of the process that runs takes this long to find and reach SQS."""
+        self._connects.append((self._hub.current_process, self._hub.now(), self._hub.now() + seconds))
+
     def _stood_still(self, process: Process, since: float) -> float:
         """Return for how long the process has stood still since then, in seconds."""
+        return self._seconds(self._pauses, process, since)
+
+    def _seconds(self, spans: Sequence[_Span], process: Process, since: float) -> float:
         now = self._hub.now()
-        spans = [(begin, end) for who, begin, end in self._pauses if who is None or who is process]
-        return sum(max(0.0, min(end, now) - max(begin, since)) for begin, end in spans)
+        return sum(
+            max(0.0, min(end, now) - max(begin, since)) for who, begin, end in spans if who is None or who is process
+        )
 
     def _current(self) -> SinkAttempt | None:
         return self._attempts.get(self._hub.current_process) if self._hub.current_name else None
@@ -204,9 +215,10 @@ class SinkLaws:
             not each.process.is_alive
             or each.error is not None
             or self._stood_still(each.process, book.accepted_at[key, id(each)])
+            or self._seconds(self._connects, each.process, book.accepted_at[key, id(each)]) > LONGEST_CALL_S
             for each in owners
         ):
-            self.violate(f"once: {key} is doubled, and nobody who had sent it died, failed or stood still")
+            self.violate(f"once: {key} is doubled, and nobody who had sent it died, failed, stood still or hung")
         group = list(dict.fromkeys(row.key for row in attempt.rows if row.group == key[0]))
         later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
         known = attempt.known_look(thread)

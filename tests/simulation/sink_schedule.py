@@ -126,7 +126,9 @@ class SinkSchedule:
     def _connect(self) -> None:
         if self._happens("slow connect"):
             self.laws.stepped()
-            self.hub.sleep(self.rng.choice(CONNECTS_TAKE_S))
+            seconds = self.rng.choice(CONNECTS_TAKE_S)
+            self.laws.connecting(seconds)
+            self.hub.sleep(seconds)
 
     def _fault(self, action: str) -> str:
         self._slows("slow")
