@@ -252,6 +252,12 @@ MUTATIONS = (
         "            start = self.initial_offset()\n",
     ),
     Mutation(
+        "go on past an epoch that the offset log has lost",
+        "source.driver",
+        "            if lost is not None and lost.plan >= start.plan:  # else",
+        "            if lost is not None and lost.plan < start.plan:  # else",
+    ),
+    Mutation(
         "end AvailableNow without a long poll",
         "source.driver",
         "            found = self._poll(journal, limit)\n",

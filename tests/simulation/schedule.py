@@ -48,6 +48,7 @@ class Schedule:
         # After an epoch that was announced in the dark and whose rows nobody read, a restart ends with one clear line.
         modes = ["all"] * 8 + ["some"] + ["none"] * (not self._wraps)
         self._modes = [rng.choice(modes) for _ in range(200)]
+        self._cuts = random.Random(f"{seed}/cuts")
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
         self._elsewhere: list[dict[str, Any]] = []
@@ -268,6 +269,14 @@ class Schedule:
             self.laws.checkpoints.append(self.checkpoint)
             self.start_query()
 
+    def _cut_checkpoint(self) -> None:
+        """Perhaps lose the last offset of Spark's log: its machine was cut off before it was durable."""
+        checkpoint, batch = self.checkpoint, len(self.checkpoint.offsets) - 1
+        is_known = batch < 1 or batch in checkpoint.committed or self._mode(batch) != "all"
+        if is_known or self._wraps or self._processes("query") or self._cuts.random() < 0.5:
+            return
+        self.world.note(f"the offset log loses batch {batch}, which is {checkpoint.offsets.pop().epoch}")
+
     # Processes of ours
 
     def start_query(self, *, until_drained: bool = False, triggers: int = 0) -> Thread:
@@ -427,6 +436,7 @@ class Schedule:
             if self._query is not None:
                 self.laws.is_calm = False
                 self._end_query(self._query.process)
+                self._cut_checkpoint()
             if rng.random() < 0.4:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
         self.world.note("-- the faults are over")
