@@ -84,6 +84,8 @@ class Driver:
         """The last epoch that was committed when the journal was opened."""
         self._unsettled: dict[int, list[str]] = {}
         """Epochs that stood in the journal when it was opened, and were not committed."""
+        self._highest = 0
+        """The highest of them."""
         self._open: Epoch | None = None
         """The epoch whose tasks may be running, or that is closed and waits for its commit."""
         self._next: Epoch | None = None
@@ -145,17 +147,20 @@ class Driver:
         number = max(start.epoch, self._ledger.epoch) + 1 if start.plan else self._number_after_a_gap()
         if not start.plan:
             self._give_back(journal, self._unsettled)
-        elif self._open is None and start.epoch == self._ledger.epoch and number in self._unsettled:
-            # Spark's log has lost an epoch that its tasks have read: the sink may have it, under the same batch id.
-            lost = journal.offset_of(number, self._unsettled[number])
-            if lost is not None and lost.plan >= start.plan:  # else it is a query's that went another way before
+        elif self._open is None and start.epoch == self._committed_before:
+            # Spark commits an epoch once it has logged another, perhaps of another source. If it was ours, the log has
+            # lost it.
+            lost = self._lost_after(journal, start)
+            if lost is not None:
                 _log.warning(
                     "the checkpoint does not know of epoch %d, which is in the journal at '%s', so it is announced "
                     "again, with what it had.",
-                    number,
+                    lost.epoch,
                     journal.location,
                 )
-                return self._announce(replace(lost, after=start.plan), limit)
+                return self._announce(lost, limit)
+            # The sink may have a batch without rows: nothing else may get its id.
+            return self._announce(self._new_offset(journal, number, 0, start), limit)
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
@@ -246,6 +251,7 @@ class Driver:
         sealed_groups, sealed_count = epoch.sealed_before()
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
+            after=start.name,
             handed=epoch.handed,
             carried=carried,
             sealed_groups=sealed_groups,
@@ -268,19 +274,28 @@ class Driver:
 
     def _require_none_lost(self, journal: Journal, start: Offset) -> None:
         """Raise DataLossError where Spark is about to log another epoch than the one that its log has lost."""
-        names = self._unsettled.get(start.epoch + 1)
-        if not names or not start.plan or start.epoch != self._ledger.epoch:
+        is_blind = self._next is not None and self._next.offset.is_blind
+        if not is_blind or not start.plan or start.epoch != self._ledger.epoch:
             return
-        if self._next is None or not self._next.offset.is_blind:
-            return
-        lost = journal.offset_of(start.epoch + 1, names)
-        if lost is not None and lost.plan >= start.plan:
+        lost = self._lost_after(journal, start)
+        if lost is not None:
             report_data_loss(
                 f"the checkpoint does not know of epoch {lost.epoch}, which is in the journal at '{journal.location}', "
                 "and another one was announced before Spark said where the query was",
                 "Start the query with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
+
+    def _lost_after(self, journal: Journal, start: Offset) -> Offset | None:
+        """Return the epoch that tasks have read after `start`, where Spark's log ends: the log has lost it.
+
+        The sink may have it, under the batch id that comes next, so that batch is to be the same.
+        """
+        for number in sorted(self._unsettled, reverse=True):
+            lost = journal.offset_of(self._unsettled[number], lambda origin: origin.after == start.name)
+            if lost is not None:
+                return replace(lost, after=start.plan if number == start.epoch + 1 else 0)
+        return None
 
     def commit(self, end: Offset) -> None:
         """Settle the epoch `end`, which Spark has committed: delete its messages, record the ledger, drop segments.
@@ -302,7 +317,7 @@ class Driver:
         """
         unsettled = self._unsettled_between(self._ledger.epoch, given.epoch)
         if given.after and unsettled and unsettled[-1] == given.epoch - 1:
-            before = journal.offset_of(unsettled[-1], self._unsettled[unsettled[-1]], given.after)
+            before = journal.offset_of(self._unsettled[unsettled[-1]], lambda origin: origin.plan == given.after)
             if before is not None:
                 self._give_back(journal, unsettled[:-1])
                 self._settle(journal, before)
@@ -382,6 +397,7 @@ class Driver:
             self._ledger = opened.ledger
             self._committed_before = opened.ledger.epoch
             self._unsettled = dict(opened.unsettled)
+            self._highest = max(opened.unsettled, default=0)
             self._journal_or_none = opened.journal
             self._warn_of_long_renewals()
             self._heartbeat.start()
@@ -454,6 +470,13 @@ class Driver:
         self._ledger = replace(self._ledger, unconfirmed=unconfirmed)
         left = {receipt.message_group_id for receipt in doomed if receipt.message_id in unconfirmed}
         others = [each for each in received if each.receipt.message_id not in copies]
+        if self._available_now and any(unconfirmed[key].receipt for key in copies & unconfirmed.keys()):
+            # They hide what follows them, so the next poll would find nothing, and the query end.
+            self._release([each.receipt for each in others])
+            raise TransientQueueError(
+                f"{len(copies)} copies of committed messages could not be deleted, and they hide what follows them. "
+                "Start the query again."
+            )
         self._release([each.receipt for each in others if each.receipt.message_group_id in left])
         return tuple(each for each in others if each.receipt.message_group_id not in left)
 
@@ -487,7 +510,7 @@ class Driver:
 
     def _number_after_a_gap(self) -> int:
         """Return the number of an epoch that no query has come near, in any offset log."""
-        return max(self._ledger.epoch, *self._unsettled, 0) + _GAP * (self._claim - 1) + 1
+        return max(self._ledger.epoch, self._highest) + _GAP * (self._claim - 1) + 1
 
     def _new_offset(self, journal: Journal, number: int, partitions: int, start: Offset) -> Offset:
         return Offset(journal.id, number, partitions, self._claim, after=start.plan)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from sqs_fifo_spark.errors import (
     EpochSettledError,
@@ -123,16 +123,14 @@ class Journal(JournalIdentity):
         found = self.head(name)
         return () if found is None else found.receipts
 
-    def offset_of(self, epoch: int, names: Iterable[str], plan: int | None = None) -> Offset | None:
-        """Return the offset of the epoch whose objects are called `names`, by what they say; None if none says it.
+    def offset_of(self, names: Iterable[str], is_it: Callable[[Origin], bool]) -> Offset | None:
+        """Return the offset of the newest plan of which one of the objects called `names` is, and `is_it` holds.
 
-        Runs on the driver, for an epoch that Spark does not tell the offset of: that of `plan`, or of its newest plan.
-        What older plans have left was never part of what Spark has logged last.
+        Runs on the driver, for an epoch that Spark does not tell the offset of.
         """
-        origins = [head.origin for head in map(self.head, names) if head is not None]
-        wanted = max((origin.plan for origin in origins), default=0) if plan is None else plan
-        origin = next((origin for origin in origins if origin.plan == wanted), None)
-        return None if origin is None else Offset(self.id, epoch, origin.partitions, wanted)
+        origins = [head.origin for head in map(self.head, names) if head is not None and is_it(head.origin)]
+        origin = max(origins, key=lambda origin: origin.plan, default=None)
+        return None if origin is None else Offset(self.id, origin.epoch, origin.partitions, origin.plan)
 
     def seal(self, segment: Segment) -> Segment:
         """Make `segment` the content of its partition for good, and return what is sealed.

@@ -34,6 +34,11 @@ class Offset:
     after: int = 0
     """The plan of the epoch that Spark was given before, `epoch - 1`; 0 if this one follows none."""
 
+    @property
+    def name(self) -> str:
+        """What tells this epoch, of this plan, from all others of the journal."""
+        return f"{self.epoch}/{self.plan}"
+
     def to_json(self) -> dict[str, Any]:
         """Return the dict for Spark. Its key order is fixed, because Spark compares the JSON texts."""
         fields: dict[str, Any] = {

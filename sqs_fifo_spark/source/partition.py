@@ -43,7 +43,8 @@ class PartitionPlan:
     `handed` are messages that the driver's probe received, and `carried` names messages that an earlier epoch
     deferred: both are decided, and served before anything that the task receives itself. `decided_groups` are the
     groups of all that is decided for any partition, or left for a later epoch: SQS locks them, unless it has lost
-    what we hold of them, and then what a task receives of them waits for its turn.
+    what we hold of them, and then what a task receives of them waits for its turn. `after` names the offset that the
+    epoch follows.
     """
 
     journal: str
@@ -53,6 +54,7 @@ class PartitionPlan:
     max_messages: int
     max_bytes: int
     plan: int = 0
+    after: str = ""
     handed: tuple[Message, ...] = ()
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
     decided_groups: frozenset[str] = frozenset()
@@ -84,7 +86,7 @@ def _receive_and_seal(
     plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
 ) -> Segment:
     journal.require_open(plan.epoch)
-    origin = Origin(plan.journal, plan.epoch, plan.partitions, plan.partition, uuid.uuid4().hex, plan.plan)
+    origin = Origin(plan.journal, plan.epoch, plan.partitions, plan.partition, uuid.uuid4().hex, plan.plan, plan.after)
     lease = Lease(queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s)
     heartbeat = Heartbeat(lease, clock, every_s=options.heartbeat_s)
     decided = _decided(plan, journal)

@@ -37,6 +37,7 @@ def partition_count(expected: int, most: int) -> int:
 def plan_partitions(
     offset: Offset,
     *,
+    after: str = "",
     handed: Sequence[Message],
     carried: Mapping[str, Head],
     sealed_groups: frozenset[str] = frozenset(),
@@ -44,7 +45,7 @@ def plan_partitions(
     max_messages: int,
     max_bytes: int,
 ) -> list[PartitionPlan]:
-    """Return one plan for each partition of the epoch `offset`.
+    """Return one plan for each partition of the epoch `offset`, which follows the one that `after` names.
 
     `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
     the epoch after. `sealed_groups` are those of partitions that an earlier driver's tasks have sealed. Limits are
@@ -82,6 +83,7 @@ def plan_partitions(
             max_messages=counts[index] + min(fair, share + (index < rest)),
             max_bytes=max(1, max_bytes // count),
             plan=offset.plan,
+            after=after,
             handed=tuple(messages[index]),
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
             decided_groups=decided_groups,

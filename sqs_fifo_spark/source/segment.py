@@ -45,7 +45,7 @@ _RECEIPT_SCHEMA = pa.schema(
         ("deferred", pa.bool_()),
     ]
 )
-_METADATA = ("journal", "epoch", "partitions", "partition", "writer", "plan")
+_METADATA = ("journal", "epoch", "partitions", "partition", "writer", "plan", "after")
 _DELETED = "deleted"
 _LONGEST_SECTION = 1 << 40
 """Bytes; a header that tells of more is damaged. No store holds an object of that size."""
@@ -56,7 +56,7 @@ _SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
 class Origin:
     """Who wrote a segment, and as what: partition `partition` of `partitions`, of the plan that `plan` names.
 
-    `writer` is unique to one attempt of one task.
+    `writer` is unique to one attempt of one task. `after` names the offset that the epoch follows in Spark's log.
     """
 
     journal: str
@@ -65,6 +65,7 @@ class Origin:
     partition: int
     writer: str
     plan: int = 0
+    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,10 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
 
 def _origin(metadata: Mapping[bytes, bytes]) -> Origin:
     """Return the origin in a segment's metadata. Raises KeyError or ValueError if there is none."""
-    journal, epoch, partitions, partition, writer, plan = (metadata[name.encode()].decode() for name in _METADATA)
-    origin = Origin(journal, int(epoch), int(partitions), int(partition), writer, int(plan))
+    journal, epoch, partitions, partition, writer, plan, after = (
+        metadata[name.encode()].decode() for name in _METADATA
+    )
+    origin = Origin(journal, int(epoch), int(partitions), int(partition), writer, int(plan), after)
     if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions and origin.plan >= 0):
         raise ValueError(metadata)
     return origin

@@ -235,7 +235,7 @@ MUTATIONS = (
         "source.driver",
         "        return Offset(journal.id, number, partitions, self._claim, after=start.plan)\n",
         "        return Offset(journal.id, number, partitions, 1, after=start.plan)\n",
-        (("        return max(self._ledger.epoch, *self._unsettled, 0) + _GAP * (self._claim - 1) + 1\n",
+        (("        return max(self._ledger.epoch, self._highest) + _GAP * (self._claim - 1) + 1\n",
           "        return self._ledger.epoch + 1\n"),),
     ),
     Mutation(
@@ -254,8 +254,8 @@ MUTATIONS = (
     Mutation(
         "go on past an epoch that the offset log has lost",
         "source.driver",
-        "            if lost is not None and lost.plan >= start.plan:  # else",
-        "            if lost is not None and lost.plan < start.plan:  # else",
+        "        elif self._open is None and start.epoch == self._committed_before:\n",
+        "        elif self._open is None and start.epoch < 0:\n",
     ),
     Mutation(
         "end AvailableNow without a long poll",

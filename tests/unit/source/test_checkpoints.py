@@ -7,11 +7,21 @@ from collections.abc import Callable
 
 import pytest
 
-from sqs_fifo_spark.errors import DataLossError, FencedError
+from sqs_fifo_spark.errors import DataLossError, FencedError, TransientQueueError
 from sqs_fifo_spark.source.offset import Offset
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
 from tests.unit.by_hand import HandHeartbeat, World, do_at
+
+
+def play_out(query: Query) -> None:
+    """Trigger until there is nothing new."""
+    while query.trigger():
+        pass
+
+
+def no_fault(action: str) -> str:
+    return ""
 
 
 @pytest.mark.parametrize("is_wrapped", [False, True])
@@ -292,3 +302,124 @@ def test_an_offset_says_which_plan_it_follows() -> None:
     assert Offset.from_json(given.to_json()) == given
     assert given.to_json() == {"journal": "j", "epoch": 7, "partitions": 2, "plan": 3, "after": 2}
     assert "after" not in Offset("j", 7, 2, 3).to_json()
+
+
+def test_an_epoch_that_was_announced_blindly_and_lost_is_announced_again_too(make_world: Callable[..., World]) -> None:
+    """Its number lies far behind the one before it. Under the wrapper, where it is too late for that, it is noticed."""
+    world = make_world(numPartitions="1")
+    for bodies in (("a1", "a2"), ("b1", "b2")):
+        world.send(*bodies)
+        Query(world, tells_start=False, is_wrapped=True).resume().trigger()
+        world.die()
+        world.clock.advance(LAPSE_S)
+    lost = world.offsets.pop()
+    world.committed.discard(1)
+    assert lost.is_blind
+    assert lost.epoch > world.offsets[-1].epoch + 1
+    world.send("c1")
+    with pytest.raises(DataLossError, match=f"the checkpoint does not know of epoch {lost.epoch}"):
+        Query(world, tells_start=False, is_wrapped=True).resume().trigger()
+    world.die()
+    Query(world, tells_start=False).resume().drain()
+    assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
+
+
+@pytest.mark.parametrize("available_now", [True, False])
+def test_a_batch_id_that_the_sink_may_have_gets_no_other_rows(
+    make_world: Callable[..., World], available_now: bool
+) -> None:
+    """The last micro-batch only committed, so the journal has nothing of it, and Spark's log has lost it."""
+    world = make_world(numPartitions="1", waitTimeSeconds="1")
+    world.send("a1", "a2")
+    play_out(Query(world, available_now=available_now))
+    world.die()
+    assert world.offsets.pop().partitions == 0
+    batch = len(world.offsets)
+    assert batch in world.sink
+    world.committed.discard(batch)
+    world.clock.advance(LAPSE_S)
+    world.send("b1")
+    Query(world).resume().drain()
+    assert world.sink[batch] == {}
+    assert sorted(world.bodies()) == ["a1", "a2", "b1"]
+
+
+def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first(
+    make_world: Callable[..., World],
+) -> None:
+    """What a new query has given back, older queries' logs still have: they learn that others went on since."""
+    world = make_world(numPartitions="1", waitTimeSeconds="1")
+    older = [Checkpoint() for _ in range(3)]
+    for body, checkpoint in zip(("x1", "y1", "z1"), older, strict=True):
+        world.send(body)
+        Query(world, checkpoint=checkpoint).trigger()
+        world.die()
+        world.clock.advance(LAPSE_S)
+    world.send("w1")
+    query = Query(world, checkpoint=Checkpoint())
+    world.fault = lambda action: "refused" if action == "ReceiveMessage" else ""
+    assert not query.trigger()
+    world.fault = lambda action: ""
+    query.trigger()
+    query.trigger()
+    assert query.offsets[0].epoch > max(checkpoint.offsets[-1].epoch for checkpoint in older)
+    world.die()
+    world.clock.advance(LAPSE_S)
+    with pytest.raises(DataLossError):
+        Query(world, checkpoint=older[2]).resume().trigger()
+
+
+def test_available_now_does_not_end_while_copies_that_it_holds_lock_what_is_old(
+    make_world: Callable[..., World],
+) -> None:
+    """Their deletes failed in the task, so they are the commit's, and their group is free only then."""
+    world = make_world(numPartitions="2", waitTimeSeconds="1", maxMessagesPerTrigger="100")
+    world.send(*(f"a{index}" for index in range(1, 13)))
+    Query(world).trigger()
+    world.die()
+    world.clock.advance(LAPSE_S)
+    query = Query(world, available_now=True).resume()
+    world.clock.advance(2)
+    world.send("n1")
+    for batch in range(1, 20):
+        end = query.latest_offset(query.start_of(batch))
+        if end == query.start_of(batch):
+            break
+        query.log(end)
+        query.driver.commit(query.offsets[-2])
+        world.fault = (lambda action: "refused" if action == "DeleteMessageBatch" else "") if batch == 1 else no_fault
+        query.run(batch)
+        world.fault = no_fault
+    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
+
+
+def test_available_now_does_not_end_with_copies_that_its_probe_could_not_delete(
+    make_world: Callable[..., World],
+) -> None:
+    """They hide what follows them, and polls bring nothing: that is no end, but an error."""
+    world = make_world(numPartitions="1", waitTimeSeconds="1", visibilityTimeoutSeconds="120")
+    world.send("a1")
+    Query(world).trigger()
+    world.die()
+    world.clock.advance(121)
+    world.receive_share = lambda: 0.0  # the next run's task is given nothing
+    Query(world).resume().trigger()  # commits a1 with a handle that has expired
+    world.receive_share = lambda: 1.0
+    world.die()
+    world.clock.advance(121)
+    world.send("a2")
+    query = Query(world, available_now=True).resume()
+    calls: list[str] = []
+
+    def fault(action: str) -> str:
+        calls.append(action)
+        return "refused" if action == "DeleteMessageBatch" and "ReceiveMessage" in calls else ""
+
+    world.fault = fault
+    with pytest.raises(TransientQueueError, match="could not be deleted"):
+        play_out(query)
+    world.fault = lambda action: ""
+    world.die()
+    world.clock.advance(121)
+    play_out(Query(world, available_now=True).resume())
+    assert world.bodies() == ["a1", "a2"]
