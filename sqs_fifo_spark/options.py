@@ -111,7 +111,7 @@ _CONNECTION = (
         "endpointUrl",
         "endpoint_url",
         rules.url,
-        "AWS's for the region, or the host of a `queueUrl` that is another",
+        "AWS's for the region, or `queueUrl`'s own host, if it is not AWS's standard one",
         "Endpoint of SQS.",
     ),
     Option("roleArn", "role_arn", rules.role_arn, "none", "Role to assume for the calls to SQS (not for the journal)."),
@@ -128,7 +128,7 @@ SOURCE = OptionTable(
             rules.journal_location,
             "required",
             "Where received messages are kept until they are committed: an absolute path that driver and executors "
-            "share, or `s3://`, `gs://`, `az://`. One location for each query.",
+            "share, or `s3://`, `gs://`, `az://`. One location for each source.",
         ),
         *_CONNECTION,
         Option(
@@ -180,7 +180,8 @@ SOURCE = OptionTable(
             "max_fetch_s",
             rules.seconds,
             "5, at most a quarter of visibilityTimeoutSeconds",
-            "Longest time that a partition goes on receiving, from its first message on.",
+            "Longest time that a partition goes on receiving. It begins anew with each receive that brings copies of "
+            "committed messages, which are deleted, until another message has come.",
             0.1,
             MAX_VISIBILITY_S / 2,
         ),
@@ -241,15 +242,15 @@ SINK = OptionTable(
             "txn_app_id",
             _txn_app_id,
             "the query, in a micro-batch",
-            "Of a batch write, with `txnVersion`: who writes, by a name of yours that stays. A write that has both "
-            "again sends only what the journal does not have.",
+            "Batch writes only, together with `txnVersion`: a stable name that you choose for the writer. A write "
+            "repeated with the same two values sends only what the journal does not have.",
         ),
         Option(
             "txnVersion",
             "txn_version",
             rules.whole,
             "the batch id, in a micro-batch",
-            "Of a batch write, with `txnAppId`: the number of what is written, which rises; in `foreachBatch` its "
+            "Batch writes only, together with `txnAppId`: a number that rises with each write; in `foreachBatch`, the "
             "batch id.",
             0,
             MAX_TXN_VERSION,

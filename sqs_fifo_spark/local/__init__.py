@@ -1,7 +1,7 @@
 """The strict local queue: SQS FIFO semantics to test consumers against.
 
-`FifoModel` needs nothing but the standard library. `LocalQueueServer` needs aiohttp, which comes with
-`pip install 'sqs-fifo-spark[local]'`, and is imported when it is first asked for.
+`FifoModel` needs nothing but the standard library. `LocalQueueServer` needs aiohttp, which the package's extra `local`
+installs, and is imported when it is first asked for.
 """
 
 from __future__ import annotations

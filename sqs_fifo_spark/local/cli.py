@@ -14,6 +14,14 @@ from sqs_fifo_spark.local.faults import PROBABILITIES, Faults
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP
 
 DEFAULT_PORT = 9324
+_FAULTS = {
+    "throttle": "answer ThrottlingException, without effect",
+    "server_error": "answer HTTP 500 or 503, without effect",
+    "reset": "reset the connection, before any effect",
+    "drop_answer": "do what the request asks, and close the connection without an answer",
+    "fail_entry": "fail an entry of a batch with InternalError; the dice are thrown for each entry",
+    "short_answer": "let a receive return fewer messages than there are, perhaps none",
+}
 
 
 def add_arguments(subparsers: Any) -> None:
@@ -38,7 +46,7 @@ def add_arguments(subparsers: Any) -> None:
     faults = parser.add_argument_group("failing on purpose; probabilities from 0 to 1")
     faults.add_argument("--seed", type=int, default=0, help="seed of the dice (default: %(default)s)")
     for name in PROBABILITIES:
-        faults.add_argument(f"--{name.replace('_', '-')}", type=float, default=0.0, metavar="P")
+        faults.add_argument(f"--{name.replace('_', '-')}", type=float, default=0.0, metavar="P", help=_FAULTS[name])
     faults.add_argument("--delay-s", type=float, default=0.0, help="seconds that every request waits first")
     faults.add_argument("--fault-action", action="append", metavar="ACTION", help="fail only this action; repeatable")
     faults.add_argument("--deny", action="append", default=[], metavar="ACTION", help="answer AccessDenied; repeatable")
@@ -48,14 +56,14 @@ def add_arguments(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; return the exit status.
 
-    Prints the endpoint as one line on stdout as soon as requests are served.
+    Prints the endpoint as one line on stdout as soon as requests are served, then one line for each queue's URL.
     """
     try:
         from sqs_fifo_spark.local.server import LocalQueueServer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "aiohttp":
             raise
-        print("the local queue needs aiohttp: pip install 'sqs-fifo-spark[local]'", file=sys.stderr)
+        print("the local queue needs aiohttp: pip install '.[local]' in this package's sources", file=sys.stderr)
         return 1
     stopped = threading.Event()
 
@@ -75,6 +83,8 @@ def run(args: argparse.Namespace) -> int:
         )
         with server:
             print(f"local SQS FIFO queue at {server.endpoint_url}", flush=True)
+            for name in dict.fromkeys(args.queue):
+                print(f"queueUrl: {server.queue_url(name)}", flush=True)
             stopped.wait()
     except (OSError, SqsError, ValueError) as error:
         print(f"the local queue cannot start: {error}", file=sys.stderr)

@@ -181,8 +181,8 @@ def _tell_aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> 
     # Nothing can be taken back, and nothing need be: a row that is sent again is recognised.
     sent = _told(messages)
     _log.warning(
-        "%s was aborted. Its finished partitions, %d of %d, have sent %d rows, which stay sent; the error of each "
-        "of the others says how many it has.",
+        "%s was aborted. Its finished partitions, %d of %d, have sent %d rows, which stay sent. The others may have "
+        "sent some, too: an error of this package says how many, unless it came before the first row.",
         what,
         len(sent),
         len(messages),

@@ -312,7 +312,7 @@ def test_request_history_is_bounded() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.Signals) -> None:
-    """One flushed line tells where it is; queues and faults are as the flags say."""
+    """Flushed lines tell where it is and what to give as `queueUrl`; queues and faults are as the flags say."""
     flags = ["--port", "0", "--queue", "a.fifo", "--throttle", "1", "--fault-action", "SendMessage"]
     command = [sys.executable, "-W", "error", "-m", "sqs_fifo_spark", "local-queue", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -321,6 +321,7 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
         try:
             assert line.startswith("local SQS FIFO queue at http://127.0.0.1:")
             endpoint = line.split()[-1]
+            assert process.stdout.readline() == f"queueUrl: {endpoint}/000000000000/a.fifo\n"
             target = {"X-Amz-Target": "AmazonSQS.ListQueues"}
             assert post(endpoint, "/", {}, target)[1] == {"QueueUrls": [f"{endpoint}/000000000000/a.fifo"]}
             target = {"X-Amz-Target": "AmazonSQS.SendMessage"}
@@ -351,7 +352,7 @@ def test_command_without_aiohttp_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 1
-    assert done.stderr == "the local queue needs aiohttp: pip install 'sqs-fifo-spark[local]'\n"
+    assert done.stderr == "the local queue needs aiohttp: pip install '.[local]' in this package's sources\n"
 
 
 def test_model_needs_no_aiohttp() -> None:
