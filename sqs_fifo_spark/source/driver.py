@@ -581,4 +581,4 @@ class Driver:
         )
 
     def _release(self, receipts: Iterable[Receipt]) -> None:
-        release(receipts, queue=self._queue, lease=self._lease, mapper=self._map)
+        release(receipts, queue=self._queue, lease=self._lease, clock=self._clock, mapper=self._map)

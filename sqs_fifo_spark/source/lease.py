@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
@@ -126,7 +125,7 @@ class Lease:
         now = self._clock.monotonic()
         with self._lock:
             due = [hold for hold in self._holds.values() if hold.renew_at <= now]
-        errors: list[SqsFifoError] = []
+        errors: list[Exception] = []
         by_timeout: dict[int, list[Receipt]] = {}
         for hold in due:
             timeout_s = self._allowed_timeout(hold.receipt)
@@ -139,17 +138,19 @@ class Lease:
         if errors:
             raise errors[0]
 
-    def _extend(self, receipts: list[Receipt], timeout_s: int, errors: list[SqsFifoError]) -> None:
+    def _extend(self, receipts: list[Receipt], timeout_s: int, errors: list[Exception]) -> None:
         def call(entries: list[Receipt]) -> list[Outcome]:
             with self._lock:
                 holds = [self._holds.get(entry.receipt_handle) for entry in entries]
+            if not any(holds):
+                return [Outcome.FAILED] * len(entries)  # nobody needs them any more
             asked_at = self._clock.monotonic()
             left_s = min((hold.expires_at - asked_at for hold in holds if hold), default=0.0)
             # One heartbeat's time at most, so that one slow call does not cost the other holds theirs.
             budget_s = max(0.0, min(left_s, self._heartbeat_s))
             try:
                 outcomes = self._queue.extend(entries, timeout_s, budget_s=budget_s)
-            except SqsFifoError as error:
+            except Exception as error:
                 errors.append(error)  # raised when the other calls are made: they need not lose their holds with it
                 return [Outcome.FAILED] * len(entries)
             with self._lock:
@@ -207,7 +208,7 @@ class Heartbeat:
         # Held while renewing: two threads that find the same renewals due would pay for them twice.
         self._renewing = threading.Lock()
         # By thread; each sets and removes its own, `check` all. Only whole items are read or written.
-        self._failures: dict[str, Exception] = {}
+        self._failures: dict[str, BaseException] = {}
         steps = {"sqs-fifo-heartbeat": self._renew}
         if discover is not None:
             steps["sqs-fifo-discovery"] = self._beat
@@ -223,8 +224,9 @@ class Heartbeat:
                 thread.start()
 
     def stop(self) -> None:
-        """End the renewing; a call under way is waited for."""
+        """End the renewing, of all that is held; a call under way is waited for, those behind it are not made."""
         self._stopped.set()
+        self._lease.drop_all()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
@@ -243,7 +245,7 @@ class Heartbeat:
         while not self._clock.wait(self._stopped, pause_s):
             try:
                 step()
-            except Exception as error:
+            except BaseException as error:  # a panic of the journal's native code too: `check` is to meet it
                 if not self._failures:
                     _log.warning(
                         "a heartbeat failed; the query stops unless one works before its next micro-batch: %s", error

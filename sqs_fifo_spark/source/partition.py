@@ -100,10 +100,10 @@ def _receive_and_seal(
         try:
             sealed = journal.seal(segment)
         except EpochSettledError:
-            release(segment.receipts[own:], queue=queue, lease=lease)
+            release(segment.receipts[own:], queue=queue, lease=lease, clock=clock)
             raise
         if sealed.origin.writer != origin.writer:
-            _keep_spare(segment, own, journal, queue, lease)
+            _keep_spare(segment, own, journal, queue, lease, clock)
     finally:
         heartbeat.stop()
     return sealed
@@ -161,7 +161,7 @@ def _receive(
 ) -> _Catch:
     """Receive until a limit, the first empty answer, or the end of the fetch time. Return what is still held."""
     catch = _Catch()
-    copies = _Copies(queue, journal, budget_s=options.heartbeat_s)  # the others of an answer wait for it
+    copies = _Copies(queue, journal, lease, budget_s=options.heartbeat_s)
     count, size = len(decided), sum(message.size for message in decided)
     deadline = clock.monotonic() + options.max_fetch_s
     receive = 1 + max((message.receipt.receive for message in decided), default=-1)
@@ -179,6 +179,8 @@ def _receive(
         if not answer:
             break
         receive += 1
+        # At once: to find out which of them are copies may take as long as the journal likes.
+        lease.hold((message.receipt for message in answer), since=asked_at)
         kept = copies.delete_from(answer)
         lease.hold((message.receipt for message in kept), since=asked_at)
         if len(kept) < len(answer) and not catch.messages:
@@ -203,9 +205,10 @@ class _Copies:
     ledger is read only once a message comes that somebody received before.
     """
 
-    def __init__(self, queue: Queue, journal: Journal, *, budget_s: float) -> None:
+    def __init__(self, queue: Queue, journal: Journal, lease: Lease, *, budget_s: float) -> None:
         self._queue = queue
         self._journal = journal
+        self._lease = lease
         self._budget_s = budget_s
         self._committed: Container[str] | None = None
         self.deleted: set[str] = set()
@@ -214,11 +217,12 @@ class _Copies:
         """Groups of copies that had lapsed again before they were deleted."""
 
     def delete_from(self, answer: list[Message]) -> list[Message]:
-        """Return the messages of one answer that are none of these, or could not be deleted now."""
+        """Return the messages of one answer that are none of these, or could not be deleted, and are not held then."""
         copies = [each.receipt for each in answer if each.receipt.receive_count > 1 and self._is_committed(each)]
         if not copies:
             return answer
         kept = set()
+        self._lease.drop(copies)
         outcomes = self._queue.delete(copies, budget_s=self._budget_s)
         for receipt, outcome in zip(copies, outcomes, strict=True):
             if outcome is Outcome.DONE:
@@ -258,7 +262,7 @@ def _sequence_number(message: Message) -> int:
     return message.receipt.sequence_number
 
 
-def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease: Lease) -> None:
+def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease: Lease, clock: Clock) -> None:
     """Give what this attempt received, from row `first` on, to the next epoch, as another attempt's segment won.
 
     Raises EpochSettledError where it came too late, and then has released it, unless the driver had seen it in time.
@@ -270,7 +274,7 @@ def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease
         journal.put_spare(replace(lost, receipts=receipts, rows=lost.rows.slice(first)))
     except EpochSettledError:
         if not journal.may_carry(lost.origin):
-            release(receipts, queue=queue, lease=lease)
+            release(receipts, queue=queue, lease=lease, clock=clock)
         raise
     except JournalUnavailableError as error:
         _log.warning(

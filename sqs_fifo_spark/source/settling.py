@@ -16,6 +16,8 @@ from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
 
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
+RELEASE_BUDGET_S = 10.0
+"""How long a release goes on; what is left of it is free when its visibility timeout is over."""
 LONGEST_RETENTION_S = 14 * 86_400
 """SQS keeps a message for at most 14 days."""
 
@@ -58,9 +60,21 @@ def delete_committed(
 
 
 def release(
-    receipts: Iterable[Receipt], *, queue: Queue, lease: Lease, mapper: Callable[..., Iterable[Any]] = map
+    receipts: Iterable[Receipt],
+    *,
+    queue: Queue,
+    lease: Lease,
+    clock: Clock,
+    mapper: Callable[..., Iterable[Any]] = map,
 ) -> None:
     """Let others have these messages at once; without an answer they are free when their timeout is over."""
     held = list(receipts)
     lease.drop(held)
-    call_in_batches(lambda entries: queue.extend(entries, 0, budget_s=1.0), held, mapper)
+    deadline = clock.monotonic() + RELEASE_BUDGET_S
+
+    def call(entries: list[Receipt]) -> list[Outcome]:
+        if clock.monotonic() > deadline:
+            return [Outcome.FAILED] * len(entries)
+        return queue.extend(entries, 0, budget_s=1.0)
+
+    call_in_batches(call, held, mapper)

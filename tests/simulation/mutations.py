@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "serve what lost the race",
         "source.partition",
-        "            _keep_spare(segment, own, journal, queue, lease)\n",
+        "            _keep_spare(segment, own, journal, queue, lease, clock)\n",
         "            sealed = segment\n",
     ),
     Mutation(

@@ -273,7 +273,13 @@ class Schedule:
     def _cut_checkpoint(self) -> None:
         """Perhaps lose the last offset of Spark's log: its machine was cut off before it was durable."""
         checkpoint, batch = self.checkpoint, len(self.checkpoint.offsets) - 1
-        if batch < 1 or batch in checkpoint.committed or self._wraps or self._processes("query") or self._cuts.random() < 0.5:
+        if (
+            batch < 1
+            or batch in checkpoint.committed
+            or self._wraps
+            or self._processes("query")
+            or self._cuts.random() < 0.5
+        ):
             return
         self._has_lost_batch = True
         self.world.note(f"the offset log loses batch {batch}, which is {checkpoint.offsets.pop().epoch}")

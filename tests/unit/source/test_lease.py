@@ -8,19 +8,25 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError
+from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
-from sqs_fifo_spark.local import FifoModel
+from sqs_fifo_spark.local import FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.driver import Driver, Mapper
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease, renewal_threads
 from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.partition import PartitionPlan, serve
 from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.settling import RELEASE_BUDGET_S, release
 from tests.helpers import wait_until
 
 VISIBILITY_S = 30
@@ -316,6 +322,9 @@ class StubLease:
         self.renewals += 1
         self.action()
 
+    def drop_all(self) -> None:
+        pass
+
 
 @pytest.fixture
 def stub() -> StubLease:
@@ -396,6 +405,62 @@ def test_failure_to_discover_does_not_keep_from_renewing(stub: StubLease) -> Non
         heartbeat.stop()
 
 
+class Panic(BaseException):
+    """As native code raises it."""
+
+
+def test_a_panic_of_the_store_ends_no_thread_and_is_met(stub: StubLease, caplog: pytest.LogCaptureFixture) -> None:
+    """Else nothing would be discovered any more, and nobody would know."""
+    calls = []
+
+    def discover() -> None:
+        calls.append(1)
+        raise Panic
+
+    heartbeat = Heartbeat(cast(Lease, stub), ImpatientClock(), every_s=10, discover=discover)
+    heartbeat.start()
+    try:
+        wait_until(lambda: len(calls) > 2, 5, "another look after the panic")
+        with pytest.raises(Panic):
+            heartbeat.check()
+    finally:
+        heartbeat.stop()
+
+
+def test_stop_waits_for_one_call_and_not_for_all_that_are_due(queue: ModelQueue) -> None:
+    """A task has sealed, and SQS does not answer: its rows do not wait until each of its renewals has failed."""
+    lease = Lease(cast(Queue, queue), SYSTEM_CLOCK, visibility_timeout_s=30, heartbeat_s=10)
+    for receive in range(20):
+        held = [replace(each, received_at=SYSTEM_CLOCK.now()) for each in queue.take(str(receive), receive=receive)]
+        lease.hold(held, since=SYSTEM_CLOCK.monotonic() - 10)
+    under_way, go_on = threading.Event(), threading.Event()
+
+    def stall() -> None:
+        under_way.set()
+        assert go_on.wait(30)
+
+    queue.before = stall
+    heartbeat = Heartbeat(lease, SYSTEM_CLOCK, every_s=10)
+    heartbeat.start()
+    assert under_way.wait(5)
+    stopping = threading.Thread(target=heartbeat.stop)
+    stopping.start()
+    wait_until(lambda: lease.next_renewal() is None, 5, "the end of all holds")
+    go_on.set()
+    stopping.join(30)
+    assert not stopping.is_alive()
+    assert len(queue.calls) == 1
+
+
+def test_a_release_ends_though_sqs_does_not_answer(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
+    """What it does not reach is free when its visibility timeout is over."""
+    held = queue.take("a") * 5_000
+    queue.before = lambda: clock.advance(10)  # connect and read, until the client gives up
+    began = clock.monotonic()
+    release(held, queue=cast(Queue, queue), lease=lease, clock=clock)
+    assert clock.monotonic() - began <= RELEASE_BUDGET_S + 10
+
+
 def test_heartbeat_that_never_started_can_be_stopped(heartbeat: Heartbeat) -> None:
     """Whatever fails before the start."""
     heartbeat.stop()
@@ -465,8 +530,9 @@ def test_reads_of_the_journal_that_stall_keep_no_renewal_waiting() -> None:
             each.shutdown()
 
 
+@pytest.mark.parametrize("error", [QueueRequestError("SQS refused it"), RuntimeError("not foreseen")])
 def test_a_renewal_that_is_refused_costs_the_others_nothing(
-    queue: ModelQueue, lease: Lease, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    error: Exception, queue: ModelQueue, lease: Lease, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All calls of a beat are made; what one of them met is raised afterwards, and again while it lasts."""
     held = [
@@ -478,14 +544,14 @@ def test_a_renewal_that_is_refused_costs_the_others_nothing(
 
     def refuse(receipts: Sequence[Receipt], timeout_s: int, *, budget_s: float = 30.0) -> list[Outcome]:
         if bad in receipts:
-            raise QueueRequestError("SQS refused it")
+            raise error
         return extend(receipts, timeout_s, budget_s=budget_s)
 
     monkeypatch.setattr(queue, "extend", refuse)
     lease.hold(held, since=clock.monotonic())
     for _ in range(8):
         clock.advance(HEARTBEAT_S)
-        with suppress(QueueRequestError):
+        with suppress(type(error)):
             lease.renew()
     assert [receipt for receipt in held if lease.is_held(receipt)] == held[10:]
 
@@ -496,3 +562,45 @@ def test_a_lease_that_is_given_up_renews_nothing(queue: ModelQueue, lease: Lease
     lease.drop_all()
     run(lease, clock, 2 * VISIBILITY_S)
     assert (queue.calls, lease.lost_count) == ([], 0)
+
+
+def test_what_a_task_has_received_is_held_while_it_reads_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that somebody received before makes it look there; a store may take longer than the timeout."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "none")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+    stalled, go_on = threading.Event(), threading.Event()
+
+    class StallingStore(FileStore):
+        lists = 0
+
+        def list(self, prefix: str) -> list[str]:
+            if prefix == "ledger":
+                self.lists += 1
+                if self.lists == 2:  # the first one is whether the epoch is open
+                    stalled.set()
+                    assert go_on.wait(30)
+            return super().list(prefix)
+
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        url = server.queue_url("q.fifo")
+        given = {"visibilityTimeoutSeconds": "30", "heartbeatSeconds": "0.3"}
+        options = parse_source_options({"queueUrl": url, "journalLocation": str(tmp_path), **given})
+        sent = {"QueueUrl": url, "MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": "1"}
+        server.run(lambda model: model.call("SendMessage", sent))
+        server.run(lambda model: model.call("ReceiveMessage", {"QueueUrl": url, "VisibilityTimeout": 0}))
+        journal = Journal.create(StallingStore(tmp_path), "arn:aws:sqs:us-east-1:000000000000:q.fifo")
+        plan = PartitionPlan(journal.id, 1, 1, 0, 10, 1 << 20)
+        queue = Queue(options, SYSTEM_CLOCK)
+        with ThreadPoolExecutor(1) as pool:
+            task = pool.submit(serve, plan, queue, journal, options, SYSTEM_CLOCK)
+            try:
+                assert stalled.wait(20)
+                counts = server.requests.counts
+                wait_until(
+                    lambda: counts().get("ChangeMessageVisibilityBatch", 0) > 1, 20, "renewals while the store stalls"
+                )
+            finally:
+                go_on.set()
+            assert task.result().num_rows == 0  # it is deferred
