@@ -135,7 +135,7 @@ class SentRecord:
         self._folder = f"sent/{BATCH_WRITES}/{batch}" if query is None else f"sent/{query}/{int(batch):020d}"
         self._run = run
         self._place = f"{run}-{partition:05d}"
-        # `_refreshing` is held during a look: who finds the last one old waits for the one that is under way.
+        # `_refreshing` is held during a look: who comes meanwhile waits for it, and takes what it finds.
         self._refreshing = threading.Lock()
         self._looked_at: float | None = None
         self._seen: set[str] = set()  # objects that need not be read, or not again
@@ -147,10 +147,13 @@ class SentRecord:
         self._parts: list[tuple[str, bytes]] = []  # own objects, and their content, that are not merged
 
     def refresh(self) -> float:
+        before = self._looked_at
         with self._refreshing:
+            # A look that ended while this thread waited will do though it took long: another one would take as long.
+            oldest_s = REFRESH_AFTER_S if self._looked_at == before else OLDEST_REFRESH_S
             is_second = False
             for _ in range(_MOST_LISTS):
-                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:
+                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:
                     return self._looked_at
                 began_at = self._clock.monotonic()
                 if not self._read_all():

@@ -126,15 +126,15 @@ SINK_MUTATIONS = (
     Mutation(
         "count the time to try from no look",
         "sink.record",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
         "                    return self._looked_at\n",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
         "                    return self._clock.monotonic()\n",
     ),
     Mutation(
         "look at the record only once",
         "sink.record",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
         "                    return self._looked_at\n",
         "                if self._looked_at is not None:\n"
         "                    return self._looked_at\n",

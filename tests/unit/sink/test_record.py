@@ -213,6 +213,43 @@ def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(store: 
         assert mine.is_sent(A)
 
 
+class CountedLock:
+    """A lock that counts who has come to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.came = 0
+
+    def __enter__(self) -> None:
+        self.came += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_threads_that_waited_for_a_slow_look_take_it(
+    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is old when it ends, and so would be each one's own: a task would send ten rows for every two looks."""
+    record(store, clock, run="r2").add([A])
+    mine, lock = record(store, clock), CountedLock()
+    monkeypatch.setattr(mine, "_refreshing", lock)
+
+    def slow(event: str) -> None:
+        if event.startswith("before list sent/"):
+            wait_until(lambda: lock.came == 8, LONG_S, "seven wait for the look of the eighth")
+            clock.advance((REFRESH_AFTER_S + 2) / 2)
+
+    store.on_step = slow
+    with ThreadPoolExecutor(8) as pool:
+        looks = {each.result(LONG_S) for each in [pool.submit(mine.refresh) for _ in range(8)]}
+    assert sum(step.startswith("before list sent/") for step in store.steps) == 4
+    (looked_at,) = looks
+    assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
+    assert mine.is_sent(A)
+
+
 def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedClock) -> None:
     """In one line; the task fails, and Spark tries it again."""
     slow_list(store, clock, OLDEST_REFRESH_S)
