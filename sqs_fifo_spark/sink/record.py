@@ -68,8 +68,11 @@ class Record(Protocol):
     def is_sent(self, digest: bytes) -> bool:
         """Return whether the row of this digest was sent, at the time of the last look."""
 
-    def add(self, digests: Iterable[bytes]) -> None:
-        """Return when it is durable that these rows were sent."""
+    def add(self, digests: Iterable[bytes], *, by: float) -> None:
+        """Return when it is durable that these rows were sent. Raises JournalUnavailableError.
+
+        So it does after `by`, a monotonic time: who did not see the record until then may have sent the rows anew.
+        """
 
     def tidy(self) -> None:
         """Make few objects of many, if there are many. Raises nothing: what is recorded stays recorded."""
@@ -90,7 +93,7 @@ class NoRecord:
     def is_sent(self, digest: bytes) -> bool:
         return False
 
-    def add(self, digests: Iterable[bytes]) -> None:
+    def add(self, digests: Iterable[bytes], *, by: float) -> None:
         return
 
     def tidy(self) -> None:
@@ -188,8 +191,8 @@ class SentRecord:
     def is_sent(self, digest: bytes) -> bool:
         return digest in self._sent
 
-    def add(self, digests: Iterable[bytes]) -> None:
-        """Put them, together with what others add while a put is under way. Raises JournalUnavailableError."""
+    def add(self, digests: Iterable[bytes], *, by: float) -> None:
+        """Put them, together with what others add while a put is under way."""
         with self._changed:
             put = self._next
             put.digests.extend(digests)
@@ -211,6 +214,11 @@ class SentRecord:
                 self._changed.notify_all()
         if put.error is not None:
             raise put.error
+        if self._clock.monotonic() > by:
+            raise JournalUnavailableError(
+                "the record of what was sent took so long that another attempt may have sent the same rows anew, so "
+                "this one stops before it sends what follows them."
+            )
 
     def tidy(self) -> None:
         self._merge(at=MERGE_AT)

@@ -211,7 +211,7 @@ def send_partition(
     if first is None:  # most partitions of a small shuffle: they cost no call
         return Sent(place, rows=0)
     plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
-    sender = Sender(queue, _record(plan, place, store, clock), clock)
+    sender = Sender(queue, _record(plan, place, store, clock))
     next_row = 1
     try:
         try:
