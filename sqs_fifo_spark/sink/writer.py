@@ -79,9 +79,9 @@ class _PlannedWrite:
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
         assert self._plan is not None
-        queue = SinkQueue(self._options, SYSTEM_CLOCK)
-        store = _store(self._options)
-        return SentMessage(send_partition(self._plan, batches, place, queue=queue, store=store, clock=SYSTEM_CLOCK))
+        queue, journal = SinkQueue(self._options, SYSTEM_CLOCK), lambda: _store(self._options)
+        sent = send_partition(self._plan, batches, place, queue=queue, open_journal=journal, clock=SYSTEM_CLOCK)
+        return SentMessage(sent)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
         sent = _told(messages)

@@ -84,7 +84,7 @@ def run(
     plan = plan or planned(sqs, store)
     queue = SinkQueue(sqs.options(), sqs.clock)
     where = place or Place(0, "q", 1)
-    sent = send_partition(plan, batches, where, queue=queue, store=store, clock=sqs.clock)
+    sent = send_partition(plan, batches, where, queue=queue, open_journal=lambda: store, clock=sqs.clock)
     return pickle.loads(pickle.dumps(sent))  # type: ignore[no-any-return]
 
 
@@ -396,7 +396,9 @@ def test_an_upstream_that_fails_ends_the_sending(sqs: Sqs) -> None:
 
     queue = SinkQueue(sqs.options(), sqs.clock)
     with pytest.raises(ZeroDivisionError, match=r"^upstream$"):
-        send_partition(planned(sqs), batches(), Place(0, "q", 1), queue=queue, store=None, clock=sqs.clock)
+        send_partition(
+            planned(sqs), batches(), Place(0, "q", 1), queue=queue, open_journal=lambda: None, clock=sqs.clock
+        )
     assert not [each.name for each in threading.enumerate() if each.name.startswith("sqs-fifo-send")]
 
 
