@@ -160,6 +160,18 @@ def test_a_batch_write_that_does_not_say_who_writes_what_is_told_once(
     assert "'txnAppId' and 'txnVersion'" in line
 
 
+def test_why_rows_were_sent_before_is_told_as_far_as_it_is_known(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
+    """A stream's micro-batch is written once in each run; a batch write may find the rows of another one."""
+    sent = [SentMessage(Sent(Place(0, "q", 7), rows=5, known=2)), SentMessage(Sent(Place(1, "q", 7), rows=3, known=1))]
+    SqsFifoStreamWriter(sqs.options(), SCHEMA).commit(sent, 7)
+    SqsFifoWriter(sqs.options(), SCHEMA).commit(sent)
+    assert caplog.messages == [
+        "micro-batch 7: 3 of its 8 rows had been sent before, and were not sent twice: it, or a task of it, ran again.",
+        "the batch write: 3 of its 8 rows had been sent before, and were not sent twice: it, or a task of it, ran "
+        "again, or another write of the same micro-batch, or of the same 'txnAppId' and 'txnVersion', had equal rows.",
+    ]
+
+
 def test_a_journal_that_cannot_be_opened_does_not_fail_a_finished_write(
     sqs: Sqs, unopened: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
