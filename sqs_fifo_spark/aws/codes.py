@@ -104,8 +104,8 @@ def error_from_aws(
     """Return our error for AWS's `code` and `message`; the recorded texts are in the SQS API's own documents."""
     said = f"{operation} on '{queue_url}': {code}"
     server_fault = status >= 500 or (sender_fault is not None and not sender_fault.get("SenderFault", True))
-    is_throttling = "Throttl" in code or code.rpartition(".")[2] in _TOO_MANY
-    if code.rpartition(".")[2] in _TRANSIENT or is_throttling or server_fault:
+    is_throttling = "Throttl" in code or code.rpartition(".")[2] in _TOO_MANY or status == 429
+    if code.rpartition(".")[2] in _TRANSIENT or is_throttling or server_fault or status == 408:
         error = TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
         error.is_throttling = is_throttling
         return error

@@ -68,8 +68,11 @@ class Record(Protocol):
     def is_sent(self, digest: bytes) -> bool:
         """Return whether the row of this digest was sent, at the time of the last look."""
 
-    def add(self, digests: Iterable[bytes]) -> None:
-        """Return when it is durable that these rows were sent."""
+    def add(self, digests: Iterable[bytes], *, by: float) -> None:
+        """Return when it is durable that these rows were sent. Raises JournalUnavailableError.
+
+        So it does after `by`, a monotonic time: who did not see the record until then may have sent the rows anew.
+        """
 
     def tidy(self) -> None:
         """Make few objects of many, if there are many. Raises nothing: what is recorded stays recorded."""
@@ -90,7 +93,7 @@ class NoRecord:
     def is_sent(self, digest: bytes) -> bool:
         return False
 
-    def add(self, digests: Iterable[bytes]) -> None:
+    def add(self, digests: Iterable[bytes], *, by: float) -> None:
         return
 
     def tidy(self) -> None:
@@ -135,7 +138,7 @@ class SentRecord:
         self._folder = f"sent/{BATCH_WRITES}/{batch}" if query is None else f"sent/{query}/{int(batch):020d}"
         self._run = run
         self._place = f"{run}-{partition:05d}"
-        # `_refreshing` is held during a look: who finds the last one old waits for the one that is under way.
+        # `_refreshing` is held during a look: who comes meanwhile waits for it, and takes what it finds.
         self._refreshing = threading.Lock()
         self._looked_at: float | None = None
         self._seen: set[str] = set()  # objects that need not be read, or not again
@@ -147,10 +150,13 @@ class SentRecord:
         self._parts: list[tuple[str, bytes]] = []  # own objects, and their content, that are not merged
 
     def refresh(self) -> float:
+        before = self._looked_at
         with self._refreshing:
+            # A look that ended while this thread waited will do though it took long: another one would take as long.
+            oldest_s = REFRESH_AFTER_S if self._looked_at == before else OLDEST_REFRESH_S
             is_second = False
             for _ in range(_MOST_LISTS):
-                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:
+                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:
                     return self._looked_at
                 began_at = self._clock.monotonic()
                 if not self._read_all():
@@ -185,8 +191,8 @@ class SentRecord:
     def is_sent(self, digest: bytes) -> bool:
         return digest in self._sent
 
-    def add(self, digests: Iterable[bytes]) -> None:
-        """Put them, together with what others add while a put is under way. Raises JournalUnavailableError."""
+    def add(self, digests: Iterable[bytes], *, by: float) -> None:
+        """Put them, together with what others add while a put is under way."""
         with self._changed:
             put = self._next
             put.digests.extend(digests)
@@ -208,6 +214,11 @@ class SentRecord:
                 self._changed.notify_all()
         if put.error is not None:
             raise put.error
+        if self._clock.monotonic() > by:
+            raise JournalUnavailableError(
+                "the record of what was sent took so long that another attempt may have sent the same rows anew, so "
+                "this one stops before it sends what follows them."
+            )
 
     def tidy(self) -> None:
         self._merge(at=MERGE_AT)

@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
-from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.sink.message import Outgoing
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import Record
@@ -41,10 +39,9 @@ class Sender:
     Runs on an executor. One thread adds rows; nothing is sent any more once `finish` or `stop` has returned.
     """
 
-    def __init__(self, queue: SinkQueue, record: Record, clock: Clock) -> None:
+    def __init__(self, queue: SinkQueue, record: Record) -> None:
         self._queue = queue
         self._record = record
-        self._clock = clock
         self._stopped = threading.Event()
         # `_changed` guards all that follows; no call is made while it is held.
         self._changed = threading.Condition()
@@ -151,12 +148,7 @@ class Sender:
             self.sent += len(confirmed)
             self.equal += sum(map(self._is_equal_locked, confirmed))
         rows = [each.row for each in confirmed]
-        self._record.add(row.digest for row in rows)
-        if self._clock.monotonic() > deadline:
-            raise JournalUnavailableError(
-                "the record of what was sent took so long that another attempt may have sent the same rows anew, so "
-                "this one stops before it sends what follows them."
-            )
+        self._record.add((row.digest for row in rows), by=deadline)
         self._release(rows)
         self._record.tidy()
 

@@ -194,7 +194,7 @@ def send_partition(
     place: Place,
     *,
     queue: SinkQueue,
-    store: Store | None,
+    open_journal: Callable[[], Store | None],
     clock: Clock,
 ) -> Sent:
     """Send a partition's rows, each group in order, and return when SQS has confirmed and the journal recorded all.
@@ -210,8 +210,9 @@ def send_partition(
     first = next(parts, None)
     if first is None:  # most partitions of a small shuffle: they cost no call
         return Sent(place, rows=0)
+    store = open_journal()
     plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
-    sender = Sender(queue, _record(plan, place, store, clock), clock)
+    sender = Sender(queue, _record(plan, place, store, clock))
     next_row = 1
     try:
         try:

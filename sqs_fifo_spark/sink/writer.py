@@ -79,19 +79,20 @@ class _PlannedWrite:
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
         assert self._plan is not None
-        queue = SinkQueue(self._options, SYSTEM_CLOCK)
-        store = _store(self._options)
-        return SentMessage(send_partition(self._plan, batches, place, queue=queue, store=store, clock=SYSTEM_CLOCK))
+        queue, journal = SinkQueue(self._options, SYSTEM_CLOCK), lambda: _store(self._options)
+        sent = send_partition(self._plan, batches, place, queue=queue, open_journal=journal, clock=SYSTEM_CLOCK)
+        return SentMessage(sent)
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str, why_known: str) -> None:
         sent = _told(messages)
         rows, known, equal = (sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal"))
         if known:
             _log.warning(
-                "%s, or a task of it, ran again: %d of its %d rows had been sent before, and were not sent twice.",
+                "%s: %d of its %d rows had been sent before, and were not sent twice: %s.",
                 what,
                 known,
                 rows,
+                why_known,
             )
         if equal:
             _log.warning(
@@ -121,7 +122,12 @@ class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
                 "'txnAppId' and 'txnVersion'. Inside foreachBatch Spark says it, but not to other threads than the "
                 "function's own, nor with Spark Connect."
             )
-        self._commit(messages, "the batch write")
+        self._commit(
+            messages,
+            "the batch write",
+            "it, or a task of it, ran again, or another write of the same micro-batch, or of the same 'txnAppId' and "
+            "'txnVersion', had equal rows",
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _tell_aborted(messages, "the batch write")
@@ -148,7 +154,7 @@ class SqsFifoStreamWriter(_PlannedWrite, _StreamWriter):  # type: ignore[misc]
         return self._send(iterator if _HAS_STREAM_ARROW else self._batches(iterator), place)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        self._commit(messages, f"micro-batch {batchId}")
+        self._commit(messages, f"micro-batch {batchId}", "it, or a task of it, ran again")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         _tell_aborted(messages, f"micro-batch {batchId}")

@@ -20,21 +20,22 @@ SINK_MUTATIONS = (
         "                    confirm = functools.partial(self._confirm, deadline + CONFIRM_BUDGET_S)\n",
         "                    def confirm(confirmed: list[Confirmed]) -> None:\n"
         "                        self.sent += len(confirmed)\n"
-        "                        self._record.add(each.row.digest for each in confirmed)\n"
+        "                        self._record.add((each.row.digest for each in confirmed), by=deadline + 75)\n"
         "                    self._release(missing)\n",
     ),
     Mutation(
         "let a group go on before its row is recorded",
         "sink.sender",
-        "        self._record.add(row.digest for row in rows)\n        if self._clock.monotonic() > deadline:\n",
-        "        self._release(rows)\n        self._record.add(row.digest for row in rows)\n        return\n"
-        "        if self._clock.monotonic() > deadline:\n",
+        "        self._record.add((row.digest for row in rows), by=deadline)\n",
+        "        self._release(rows)\n        self._record.add((row.digest for row in rows), by=deadline)\n"
+        "        return\n",
     ),
     Mutation(
         "record rows before they are sent",
         "sink.sender",
         "                if missing:\n",
-        "                if missing:\n                    self._record.add(row.digest for row in missing)\n",
+        "                if missing:\n"
+        "                    self._record.add((row.digest for row in missing), by=deadline)\n",
     ),
     Mutation(
         "end with calls under way",
@@ -75,8 +76,8 @@ SINK_MUTATIONS = (
     ),
     Mutation(
         "let the record take any time",
-        "sink.sender",
-        "        if self._clock.monotonic() > deadline:\n",
+        "sink.record",
+        "        if self._clock.monotonic() > by:\n",
         "        if False:\n",
     ),
     Mutation(
@@ -126,15 +127,15 @@ SINK_MUTATIONS = (
     Mutation(
         "count the time to try from no look",
         "sink.record",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
         "                    return self._looked_at\n",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
         "                    return self._clock.monotonic()\n",
     ),
     Mutation(
         "look at the record only once",
         "sink.record",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= REFRESH_AFTER_S:\n"
+        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
         "                    return self._looked_at\n",
         "                if self._looked_at is not None:\n"
         "                    return self._looked_at\n",

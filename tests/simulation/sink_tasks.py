@@ -122,7 +122,7 @@ class SinkAttempt:
                 schedule.traffic.arrow(self.rows),
                 self.place,
                 queue=SinkQueue(self.draft.options, hub),
-                store=world.store if schedule.has_journal else None,
+                open_journal=lambda: world.store if schedule.has_journal else None,
                 clock=hub,
             )
             _require_alive(hub)

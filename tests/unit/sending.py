@@ -216,7 +216,7 @@ class Noted:
     def is_sent(self, digest: bytes) -> bool:
         return digest in self.digests
 
-    def add(self, digests: Iterable[bytes]) -> None:
+    def add(self, digests: Iterable[bytes], *, by: float) -> None:
         new = list(digests)
         self.on_add(new)
         self.digests.update(new)
@@ -229,7 +229,7 @@ class Noted:
 
 
 def make(sqs: Sqs, record: Record | None = None) -> Sender:
-    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted(), sqs.clock)
+    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted())
 
 
 def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None) -> Sender:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,9 @@ from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
 from tests.unit.sending import LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
 from tests.unit.sending import send as send_all
 
+RECORDED_S = sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S
+"""How long after a look at the record what is sent then may be recorded."""
+
 
 @pytest.fixture
 def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
@@ -48,19 +52,29 @@ def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
 def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() -> None:
     """From one's look to the other's last call; the first may record late, and the second look just before."""
     call_s = aws.CONNECT_TIMEOUT_S + aws.READ_TIMEOUT_S
-    recorded_s = sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S
-    assert recorded_s + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S
+    assert RECORDED_S + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S
     assert call_s < sender.CONFIRM_BUDGET_S
     assert sent_record.REFRESH_AFTER_S < sender.SEND_BUDGET_S / 2, "a row has time for retries after an old look"
 
 
 def test_a_record_that_comes_too_late_stops_the_group(sqs: Sqs) -> None:
     """Another attempt may have sent the row anew by then: its copy must stand right behind it."""
-    record = Noted(looked_at=sqs.clock.monotonic())
-    record.on_add = lambda digests: sqs.clock.advance(sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S + 1)
+    store = Store()
+    record = SentRecord(store, sqs.clock, query="q", batch="1", run="r1", partition=0)
+    late_s = 0.0
+    store.on_step = lambda event: sqs.clock.advance(RECORDED_S + late_s if event.startswith("before put") else 0)
+    send_all(sqs, rows("a1", "b1"), record)
+    late_s = 0.1
     with pytest.raises(JournalUnavailableError, match="took so long"):
-        send_all(sqs, rows("a1", "a2"), record)
-    assert sqs.bodies() == ["a1"]
+        send_all(sqs, rows("a2", "a3"), record)
+    assert sqs.bodies("a") == ["a1", "a2"]
+
+
+def test_without_a_journal_no_record_comes_too_late(sqs: Sqs) -> None:
+    """A process that stood still goes on when SQS has confirmed the row: nobody waits for a record of it."""
+    sqs.after = lambda bodies, answer: sqs.clock.advance(RECORDED_S + 1)
+    assert send_all(sqs, rows("a1", "a2"), NoRecord(sqs.clock)).sent == 2
+    assert sqs.bodies() == ["a1", "a2"]
 
 
 def sending_by_http(server: LocalQueueServer, clock: SharedClock) -> Callable[[float], None]:
@@ -266,7 +280,7 @@ def test_a_task_leaves_few_objects_also_if_it_dies() -> None:
     record = SentRecord(store, clock, query="q", batch="1", run="r1", partition=0)
     count = 5 * MERGE_AT + 7
     for number in range(count):
-        record.add([digest(number)])
+        record.add([digest(number)], by=math.inf)
         record.tidy()
         assert len(store.objects) <= 5 + MERGE_AT
     assert len(store.objects) == 5 + 7
@@ -279,7 +293,7 @@ def test_a_long_look_is_followed_by_a_short_one() -> None:
     """What it has read is known, so a slow store does not make every look too old to send after it."""
     store, clock = Store(), SharedClock()
     for number in range(10):
-        SentRecord(store, clock, query="q", batch="1", run=f"r{number}", partition=0).add([digest(number)])
+        SentRecord(store, clock, query="q", batch="1", run=f"r{number}", partition=0).add([digest(number)], by=math.inf)
     reads = []
 
     def slow(call: str) -> bool:

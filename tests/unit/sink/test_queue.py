@@ -113,6 +113,8 @@ def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Noted) -
         refusal("InternalFailure", 500),
         refusal("ServiceUnavailable", 503),
         refusal("", 502),
+        refusal("", 408),
+        refusal("429", 429),
         LOST,
     ],
     ids=str,
@@ -329,7 +331,10 @@ def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, c
 # Throttled
 
 
-def test_when_one_call_is_throttled_the_others_of_its_task_wait_too(sqs: Sqs, confirmed: Noted) -> None:
+@pytest.mark.parametrize("throttled", [THROTTLED, refusal("429", 429)], ids=["by SQS", "by a gateway"])
+def test_when_one_call_is_throttled_the_others_of_its_task_wait_too(
+    sqs: Sqs, confirmed: Noted, throttled: Exception
+) -> None:
     """They would be throttled as well, and each one counts; the pause grows, and ends with a call that is answered."""
     queue = SinkQueue(sqs.options(), sqs.clock)
     deadline = sqs.clock.monotonic() + BUDGET_S
@@ -341,7 +346,7 @@ def test_when_one_call_is_throttled_the_others_of_its_task_wait_too(sqs: Sqs, co
         return sqs.clock.monotonic() - began
 
     def throttle(bodies: list[str]) -> None:
-        raise THROTTLED
+        raise throttled
 
     assert send_one("a1") == 0.0
     sqs.before = throttle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +69,7 @@ def known(given: SentRecord) -> set[bytes]:
 
 def test_what_is_added_is_one_object_named_by_its_content(store: Store, clock: SharedClock) -> None:
     """Under query and micro-batch, with the digests one behind the other: the format that later versions read."""
-    record(store, clock).add([B, A])
+    record(store, clock).add([B, A], by=math.inf)
     content = b"".join(sorted((A, B)))
     name = f"sent/q/00000000000000000007/r1-00003-{hashlib.sha256(content).hexdigest()}"
     assert store.objects == {name: content}
@@ -76,7 +77,7 @@ def test_what_is_added_is_one_object_named_by_its_content(store: Store, clock: S
 
 def test_what_was_added_is_known_to_whoever_looks(store: Store, clock: SharedClock) -> None:
     """To a later attempt in the same run, and in another run to every partition, however it is partitioned then."""
-    record(store, clock).add([A, B])
+    record(store, clock).add([A, B], by=math.inf)
     assert known(record(store, clock)) == {A, B}
     for partition in (0, 3, 100_000):
         assert known(record(store, clock, run="r2", partition=partition)) == {A, B}
@@ -84,7 +85,7 @@ def test_what_was_added_is_known_to_whoever_looks(store: Store, clock: SharedClo
 
 def test_nothing_is_known_of_other_micro_batches_and_queries(store: Store, clock: SharedClock) -> None:
     """Spark may send equal rows in another micro-batch, and they are others."""
-    record(store, clock).add([A])
+    record(store, clock).add([A], by=math.inf)
     for place in ({"batch": "8"}, {"batch": "70"}, {"query": "p"}, {"query": "q2"}):
         assert known(record(store, clock, **place)) == set()  # type: ignore[arg-type]
     assert known(record(store, clock, query=None, batch="7-r1")) == set()
@@ -92,7 +93,7 @@ def test_nothing_is_known_of_other_micro_batches_and_queries(store: Store, clock
 
 def test_a_batch_write_has_a_record_of_its_own(store: Store, clock: SharedClock) -> None:
     """By its time and its run; its tasks' later attempts know it, another batch write does not."""
-    record(store, clock, query=None, batch="1700-r1").add([A])
+    record(store, clock, query=None, batch="1700-r1").add([A], by=math.inf)
     assert all(name.startswith("sent/batch-writes/1700-r1/r1-00003-") for name in store.objects)
     assert known(record(store, clock, query=None, batch="1700-r1")) == {A}
     assert known(record(store, clock, query=None, batch="1700-r2", run="r2")) == set()
@@ -101,7 +102,7 @@ def test_a_batch_write_has_a_record_of_its_own(store: Store, clock: SharedClock)
 def test_objects_of_other_partitions_of_the_same_run_are_not_read(store: Store, clock: SharedClock) -> None:
     """They hold none of this task's rows: a micro-batch of many tasks does not read everything in each."""
     for partition in range(20):
-        record(store, clock, partition=partition).add([A])
+        record(store, clock, partition=partition).add([A], by=math.inf)
     record(store, clock, partition=100).refresh()
     assert not [step for step in store.steps if step.startswith("before get")]
 
@@ -109,7 +110,7 @@ def test_objects_of_other_partitions_of_the_same_run_are_not_read(store: Store, 
 def test_without_a_journal_nothing_is_known(clock: SharedClock) -> None:
     """Not even what was added; and that is the state of things at any time."""
     none = NoRecord(clock)
-    none.add([A])
+    none.add([A], by=math.inf)
     clock.advance(1_000)
     assert none.refresh() == clock.monotonic()
     assert not none.is_sent(A)
@@ -125,7 +126,7 @@ def test_a_look_is_repeated_after_half_a_minute_and_not_before(store: Store, clo
     store.on_step = lambda event: clock.advance(1)
     assert mine.refresh() == began
     store.on_step = lambda event: None
-    other.add([A])
+    other.add([A], by=math.inf)
     clock.advance(began + REFRESH_AFTER_S - clock.monotonic())
     steps = len(store.steps)
     assert mine.refresh() == began
@@ -137,7 +138,7 @@ def test_a_look_is_repeated_after_half_a_minute_and_not_before(store: Store, clo
 
 def test_an_object_is_read_once(store: Store, clock: SharedClock) -> None:
     """Later looks only list."""
-    record(store, clock, run="r2").add([A])
+    record(store, clock, run="r2").add([A], by=math.inf)
     mine = record(store, clock)
     mine.refresh()
     store.steps.clear()
@@ -148,7 +149,7 @@ def test_an_object_is_read_once(store: Store, clock: SharedClock) -> None:
 
 def test_threads_that_look_at_once_look_once(store: Store, clock: SharedClock) -> None:
     """Those that come later wait for the look under way, and know what it finds."""
-    record(store, clock, run="r2").add([A])
+    record(store, clock, run="r2").add([A], by=math.inf)
     mine = record(store, clock)
     together = threading.Barrier(8)
 
@@ -164,8 +165,8 @@ def test_threads_that_look_at_once_look_once(store: Store, clock: SharedClock) -
 def test_an_object_that_vanishes_while_it_is_read_has_been_merged(store: Store, clock: SharedClock) -> None:
     """Its writer put the whole first, which the next list shows: nothing is missed."""
     writer = record(store, clock, run="r2")
-    writer.add([A])
-    writer.add([B])
+    writer.add([A], by=math.inf)
+    writer.add([B], by=math.inf)
     mine = record(store, clock)
 
     def merge(event: str) -> None:
@@ -181,8 +182,8 @@ def test_an_object_that_vanishes_while_it_is_read_has_been_merged(store: Store, 
 def test_a_list_that_is_not_of_one_moment_misses_nothing(store: Store, clock: SharedClock) -> None:
     """A directory that is read in pieces may show neither a whole that was put meanwhile nor its parts that went."""
     writer = record(store, clock, run="r2")
-    writer.add([A])
-    writer.add([B])
+    writer.add([A], by=math.inf)
+    writer.add([B], by=math.inf)
     mine = record(store, clock)
     shown = Store.list
 
@@ -202,7 +203,7 @@ def slow_list(store: Store, clock: SharedClock, seconds: float) -> None:
 
 def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(store: Store, clock: SharedClock) -> None:
     """Where each list takes longer than half a minute, no look is ever younger: it must not go round for ever."""
-    record(store, clock, run="r2").add([A])
+    record(store, clock, run="r2").add([A], by=math.inf)
     mine = record(store, clock)
     slow_list(store, clock, (REFRESH_AFTER_S + 2) / 2)
     for _ in range(2):
@@ -211,6 +212,43 @@ def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(store: 
         assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
         assert sum(step.startswith("before list sent/") for step in store.steps[steps:]) == 4
         assert mine.is_sent(A)
+
+
+class CountedLock:
+    """A lock that counts who has come to it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.came = 0
+
+    def __enter__(self) -> None:
+        self.came += 1
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_threads_that_waited_for_a_slow_look_take_it(
+    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is old when it ends, and so would be each one's own: a task would send ten rows for every two looks."""
+    record(store, clock, run="r2").add([A], by=math.inf)
+    mine, lock = record(store, clock), CountedLock()
+    monkeypatch.setattr(mine, "_refreshing", lock)
+
+    def slow(event: str) -> None:
+        if event.startswith("before list sent/"):
+            wait_until(lambda: lock.came == 8, LONG_S, "seven wait for the look of the eighth")
+            clock.advance((REFRESH_AFTER_S + 2) / 2)
+
+    store.on_step = slow
+    with ThreadPoolExecutor(8) as pool:
+        looks = {each.result(LONG_S) for each in [pool.submit(mine.refresh) for _ in range(8)]}
+    assert sum(step.startswith("before list sent/") for step in store.steps) == 4
+    (looked_at,) = looks
+    assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
+    assert mine.is_sent(A)
 
 
 def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedClock) -> None:
@@ -236,7 +274,7 @@ def test_a_look_ends_though_what_it_lists_is_always_gone(store: Store, clock: Sh
 
 def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> None:
     """Not knowing is no ground to send; the next look is a whole one."""
-    record(store, clock, run="r2").add([A])
+    record(store, clock, run="r2").add([A], by=math.inf)
     mine = record(store, clock)
     for call in ("list", "get"):
         store.fails = lambda each, call=call: each == call  # type: ignore[misc]
@@ -265,7 +303,7 @@ def test_what_is_damaged_or_not_ours_is_told(
     store: Store, clock: SharedClock, damage: Callable[[str, bytes], dict[str, bytes]]
 ) -> None:
     """By its name, in one line: rows that were perhaps sent are not sent again in silence."""
-    record(store, clock, run="r2").add([A, B])
+    record(store, clock, run="r2").add([A, B], by=math.inf)
     ((name, data),) = store.objects.items()
     store.objects = damage(name, data)
     with pytest.raises(JournalCorruptError) as told:
@@ -299,7 +337,7 @@ def test_what_is_added_during_a_put_is_put_together(store: Store, clock: SharedC
     digests = [hashlib.sha256(bytes([number])).digest() for number in range(9)]
 
     def add(digest: bytes) -> bool:
-        mine.add([digest])
+        mine.add([digest], by=math.inf)
         return any(digest in data for data in store.objects.values())
 
     with ThreadPoolExecutor(9) as pool:
@@ -319,9 +357,9 @@ def test_a_put_that_fails_fails_for_all_whose_digests_it_holds(store: Store, clo
     mine = record(store, clock)
     putting, go_on = hold_first_put(store)
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(mine.add, [A])
+        first = pool.submit(mine.add, [A], by=math.inf)
         assert putting.wait(LONG_S)
-        others = [pool.submit(mine.add, [digest]) for digest in (B, C)]
+        others = [pool.submit(mine.add, [digest], by=math.inf) for digest in (B, C)]
         wait_until(lambda: len(mine._next.digests) == 2, LONG_S, "the others wait")
         store.lies_about = lambda name: "" if len(store.puts()) == 0 else lie
         go_on.set()
@@ -330,7 +368,7 @@ def test_a_put_that_fails_fails_for_all_whose_digests_it_holds(store: Store, clo
             with pytest.raises(JournalUnavailableError):
                 each.result(LONG_S)
     store.lies_about = lambda name: ""
-    mine.add([D])
+    mine.add([D], by=math.inf)
     assert known(record(store, clock, run="r2")) == ({A, D} if lie == "refuse" else {A, B, C, D})
 
 
@@ -339,9 +377,9 @@ def test_whatever_ends_a_put_is_told_to_all_who_wait_for_it(store: Store, clock:
     mine = record(store, clock)
     putting, go_on = hold_first_put(store)
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(mine.add, [A])
+        first = pool.submit(mine.add, [A], by=math.inf)
         assert putting.wait(LONG_S)
-        others = [pool.submit(mine.add, [digest]) for digest in (B, C)]
+        others = [pool.submit(mine.add, [digest], by=math.inf) for digest in (B, C)]
         wait_until(lambda: len(mine._next.digests) == 2, LONG_S, "the others wait")
 
         def panic(event: str) -> None:
@@ -354,15 +392,15 @@ def test_whatever_ends_a_put_is_told_to_all_who_wait_for_it(store: Store, clock:
         for each in others:
             assert isinstance(each.exception(LONG_S), Panic)
     store.on_step = lambda event: None
-    mine.add([D])
+    mine.add([D], by=math.inf)
     assert known(record(store, clock, run="r2")) == {A, D}
 
 
 def test_an_object_that_is_there_already_says_the_same(store: Store, clock: SharedClock) -> None:
     """Whoever put it: another attempt that sent the same row, or an earlier try of this put."""
     store.lies_about = lambda name: "deny"
-    record(store, clock).add([A])
-    record(store, clock).add([A])
+    record(store, clock).add([A], by=math.inf)
+    record(store, clock).add([A], by=math.inf)
     assert known(record(store, clock, run="r2")) == {A}
     assert len(store.objects) == 1
 
@@ -374,7 +412,7 @@ def test_in_the_end_there_is_one_object(store: Store, clock: SharedClock) -> Non
     """With all digests; it is there before the parts go, so that whoever looks sees each at any time."""
     mine = record(store, clock)
     for digest in (A, B, C):
-        mine.add([digest])
+        mine.add([digest], by=math.inf)
     seen: list[set[bytes]] = []
 
     def look(event: str) -> None:
@@ -395,7 +433,7 @@ def test_merging_few_or_equal_objects_loses_none(store: Store, clock: SharedCloc
     """Nothing to merge is nothing to do, and what is merged is never what is deleted."""
     mine = record(store, clock)
     for digests in puts:
-        mine.add(digests)
+        mine.add(digests, by=math.inf)
     before = dict(store.objects)
     mine.close()
     assert known(record(store, clock, run="r2")) == {digest for digests in puts for digest in digests}
@@ -407,7 +445,7 @@ def test_a_merge_that_fails_fails_nothing(store: Store, clock: SharedClock, capl
     for call in ("put", "drop"):
         mine = record(store, clock, run=f"r{call}")
         for number in range(MERGE_AT):
-            mine.add([hashlib.sha256(bytes([number])).digest()])
+            mine.add([hashlib.sha256(bytes([number])).digest()], by=math.inf)
         recorded = dict(store.objects)
 
         def fail(event: str, call: str = call) -> None:
@@ -421,8 +459,8 @@ def test_a_merge_that_fails_fails_nothing(store: Store, clock: SharedClock, capl
         assert line.startswith("64 objects below 'sent/q/00000000000000000007' in the journal could not be made one")
         assert recorded.items() <= store.objects.items()
         store.on_step = lambda event: None
-        mine.add([A])
-        mine.add([B])
+        mine.add([A], by=math.inf)
+        mine.add([B], by=math.inf)
         mine.close()
         assert known(record(store, clock, run="r9")) >= {A, B}
 
@@ -456,8 +494,8 @@ def test_a_merge_does_not_hold_up_who_ends_the_process(
 def ending_in(store: Store, clock: SharedClock, call: str, error: BaseException) -> SentRecord:
     """Return a record with two objects, whose store raises from now on."""
     mine = record(store, clock)
-    mine.add([A])
-    mine.add([B])
+    mine.add([A], by=math.inf)
+    mine.add([B], by=math.inf)
 
     def fail(event: str) -> None:
         if event.startswith(f"before {call}"):
@@ -472,7 +510,7 @@ def ending_in(store: Store, clock: SharedClock, call: str, error: BaseException)
 
 def sent_for(store: Store, clock: SharedClock, *batches: int, query: str = "q") -> None:
     for batch in batches:
-        record(store, clock, query=query, batch=str(batch), run=f"r{batch}").add([A])
+        record(store, clock, query=query, batch=str(batch), run=f"r{batch}").add([A], by=math.inf)
 
 
 def kept(store: Store, query: str = "q") -> list[int]:
@@ -516,7 +554,7 @@ def test_a_micro_batch_that_is_forgotten_is_not_sent_again(store: Store, clock: 
 
 def test_a_version_that_is_far_below_the_highest_is_told_by_its_own_name(store: Store, clock: SharedClock) -> None:
     """Whoever numbers the writes has no micro-batch and no checkpoint, and may never have written the version."""
-    record(store, clock, query="bids", batch="120", is_txn=True).add([A])
+    record(store, clock, query="bids", batch="120", is_txn=True).add([A], by=math.inf)
     forget(store, "bids", 120)
     for version in (0, 20):
         with pytest.raises(BatchForgottenError) as told:
@@ -568,7 +606,7 @@ def test_batch_writes_are_forgotten_after_a_week(store: Store, clock: SharedCloc
     """From their beginning; a stream's record is not touched."""
     now_ms = int(clock.now() * 1000)
     for began_ms in (now_ms, now_ms - KEPT_MS, now_ms - KEPT_MS - 1):
-        batch_write(store, clock, began_ms).add([A])
+        batch_write(store, clock, began_ms).add([A], by=math.inf)
     sent_for(store, clock, 1)
     forget_batch_writes(store, clock.now())
     left = {name.split("/")[2] for name in store.under("sent/batch-writes/")}
@@ -583,7 +621,7 @@ def batch_write(store: Store, clock: SharedClock, began_ms: int) -> SentRecord:
 def test_a_batch_write_that_is_forgotten_is_not_sent_again(store: Store, clock: SharedClock) -> None:
     """By a task that runs on, or again, after the week: what is gone from the record is not taken for never sent."""
     began_ms = int(clock.now() * 1000)
-    batch_write(store, clock, began_ms).add([A])
+    batch_write(store, clock, began_ms).add([A], by=math.inf)
     clock.advance(KEPT_MS / 1000 + 1)
     assert known(batch_write(store, clock, began_ms)) == {A}, "nobody has forgotten it"
     forget_batch_writes(store, clock.now())
@@ -604,7 +642,7 @@ def test_the_remedy_for_a_clock_that_ran_ahead_works(store: Store, clock: Shared
     with pytest.raises(BatchForgottenError, match="the clock of a driver ran ahead"):
         batch_write(store, clock, int(clock.now() * 1000)).refresh()
     named = record(store, clock, query="bids", batch="0", is_txn=True)
-    named.add([A])
+    named.add([A], by=math.inf)
     assert known(record(store, clock, query="bids", batch="0", run="r2", is_txn=True)) == {A}
     assert known(batch_write(Store(), clock, int(clock.now() * 1000))) == set()
 
@@ -615,7 +653,7 @@ def test_not_every_commit_lists_all_batch_writes(store: Store, clock: SharedCloc
     clock.advance(KEPT_MS / 1000)
     lists: list[int] = []
     for minute in range(180):
-        batch_write(store, clock, began_ms + minute * 60_000).add([A])
+        batch_write(store, clock, began_ms + minute * 60_000).add([A], by=math.inf)
         steps = len(store.steps)
         forget_batch_writes(store, clock.now())
         lists.append(sum(step.startswith("before list sent/") for step in store.steps[steps:]))

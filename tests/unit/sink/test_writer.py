@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from sqs_fifo_spark.sink import writer
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
 from sqs_fifo_spark.sink.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
 from tests.unit.sending import THROTTLED, Sqs, Store, patched, refusal
+from tests.unit.sink.test_write import batch
 
 SCHEMA = StructType([StructField(name, StringType()) for name in ("body", "messageGroupId", "messageDeduplicationId")])
 IDS = {"txnAppId": "bids", "txnVersion": "7"}
@@ -85,6 +87,45 @@ def test_a_writer_is_planned_once(sqs: Sqs) -> None:
     assert plans[0] == plans[1]
 
 
+@pytest.fixture
+def unopened(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return what lets the journal not be opened from then on."""
+
+    def fail(*_: object) -> None:
+        raise JournalUnavailableError("no credentials")
+
+    return lambda: monkeypatch.setattr(writer, "open_store", fail)
+
+
+def test_what_the_driver_found_wrong_is_told_where_no_journal_opens(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, unopened: Callable[[], None]
+) -> None:
+    """It is the cause, and it is known without a call; what this executor lacks may be its consequence."""
+
+    def deny(**_: object) -> None:
+        raise refusal("AccessDenied", 403)
+
+    monkeypatch.setattr(sqs, "get_queue_attributes", deny)
+    given = pickle.loads(pickle.dumps(batch_writer(sqs)))
+    unopened()
+    in_task(monkeypatch)
+    with pytest.raises(AccessDeniedError):
+        given.write(iter([batch("a1")]))
+
+
+def test_only_a_partition_with_rows_opens_the_journal(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, unopened: Callable[[], None]
+) -> None:
+    """Most partitions of a small shuffle are empty, and cost nothing."""
+    given = pickle.loads(pickle.dumps(batch_writer(sqs)))
+    unopened()
+    in_task(monkeypatch)
+    assert given.write(iter([batch()])).sent.rows == 0
+    with pytest.raises(JournalUnavailableError, match="no credentials"):
+        given.write(iter([batch("a1")]))
+    assert sqs.calls == []
+
+
 @pytest.mark.parametrize(
     ("options", "properties", "place"),
     [
@@ -119,15 +160,25 @@ def test_a_batch_write_that_does_not_say_who_writes_what_is_told_once(
     assert "'txnAppId' and 'txnVersion'" in line
 
 
+def test_why_rows_were_sent_before_is_told_as_far_as_it_is_known(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
+    """A stream's micro-batch is written once in each run; a batch write may find the rows of another one."""
+    sent = [SentMessage(Sent(Place(0, "q", 7), rows=5, known=2)), SentMessage(Sent(Place(1, "q", 7), rows=3, known=1))]
+    SqsFifoStreamWriter(sqs.options(), SCHEMA).commit(sent, 7)
+    SqsFifoWriter(sqs.options(), SCHEMA).commit(sent)
+    assert caplog.messages == [
+        "micro-batch 7: 3 of its 8 rows had been sent before, and were not sent twice: it, or a task of it, ran again.",
+        "the batch write: 3 of its 8 rows had been sent before, and were not sent twice: it, or a task of it, ran "
+        "again, or another write of the same micro-batch, or of the same 'txnAppId' and 'txnVersion', had equal rows.",
+    ]
+
+
 def test_a_journal_that_cannot_be_opened_does_not_fail_a_finished_write(
-    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sqs: Sqs, unopened: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """All rows are sent: what failed now would be repeated."""
-
-    def fail(*_: object) -> None:
-        raise JournalUnavailableError("503")
-
     given = SqsFifoStreamWriter(sqs.options(journalLocation="/journal"), SCHEMA)
-    monkeypatch.setattr(writer, "open_store", fail)
+    unopened()
     given.commit([SentMessage(Sent(Place(0, "q", 7), rows=1))], 7)
-    assert caplog.messages == ["all rows are sent; what the journal need not know any more stays for now: 503"]
+    assert caplog.messages == [
+        "all rows are sent; what the journal need not know any more stays for now: no credentials"
+    ]
