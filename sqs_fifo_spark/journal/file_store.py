@@ -53,7 +53,15 @@ class FileStore:
         return FileStore(self._root, self._clock, anchor=anchor)
 
     def get(self, name: str) -> bytes | None:
-        return self._call("read", name, lambda: self._or_none((self._root / name).read_bytes))
+        path = self._root / name
+
+        def read() -> bytes:
+            data = path.read_bytes()
+            self._make_durable(path.parent)  # its writer may have died before it did
+            _sync_folder(path.parent)
+            return data
+
+        return self._call("read", name, lambda: self._or_none(read))
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         def read() -> bytes:
@@ -122,10 +130,19 @@ class FileStore:
         if folder in self._durable and folder.exists():
             return
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
-        ours = [each for each in (folder, *folder.parents) if self._root in each.parents]
         for each in reversed(missing):
             each.mkdir(mode=0o700, exist_ok=True)
-        for each in reversed([*ours, *(each for each in missing if each not in ours)]):
+        for each in reversed(missing):
+            if self._root not in each.parents:
+                _sync_folder(each.parent)
+        self._durable.discard(folder)
+        self._make_durable(folder)
+
+    def _make_durable(self, folder: Path) -> None:
+        """Make the names from the root down to `folder` durable, whoever made them."""
+        if folder in self._durable:
+            return
+        for each in reversed([each for each in (folder, *folder.parents) if self._root in each.parents]):
             _sync_folder(each.parent)
         if len(self._durable) >= _MOST_DURABLE:
             self._durable.clear()

@@ -111,6 +111,33 @@ def test_the_names_of_folders_that_others_made_are_made_durable_too(
     assert synced[0] == tmp_path, "the root was made, and its name too must last"
 
 
+def test_what_was_got_is_durable_though_its_writer_died_before_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task serves what another attempt has sealed; were the name lost with the power, it would be received anew."""
+    synced: list[Path] = []
+    monkeypatch.setattr("sqs_fifo_spark.journal.file_store._sync_folder", synced.append)
+    store = FileStore(tmp_path / "journal")
+    assert store.get("epochs/1/x") is None
+    assert synced == [], "to find nothing costs nothing"
+    (tmp_path / "journal/epochs/1").mkdir(parents=True)
+    (tmp_path / "journal/epochs/1/x").write_bytes(b"linked, and no more")
+    assert store.get("epochs/1/x") == b"linked, and no more"
+    assert synced == [tmp_path / "journal", tmp_path / "journal/epochs", tmp_path / "journal/epochs/1"]
+    synced.clear()
+    assert store.get("epochs/1/x") == b"linked, and no more"
+    assert synced == [tmp_path / "journal/epochs/1"]
+
+
+def test_what_cannot_be_made_durable_is_not_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it may be served."""
+    store = FileStore(tmp_path, ManualClock())
+    store.put_if_absent("a/x", b"1")
+    monkeypatch.setattr(os, "fsync", _Failing(os.fsync, errno.EIO, 1_000))
+    assert os.strerror(errno.EIO) in line(store, lambda: store.get("a/x"))
+    assert store.get_range("a/x", 0, 1) == b"1"
+
+
 def test_a_disk_that_turns_read_only_is_told(tmp_path: Path) -> None:
     """What is there is still served; a write and a delete say why they fail."""
     with small_disk(tmp_path / "disk") as disk:
