@@ -96,12 +96,20 @@ class FileStore:
         )
 
     def delete(self, names: Iterable[str]) -> None:
+        """Remove the objects, and folders that are empty then: theirs, and older ones beside them.
+
+        An older one was made anew by a writer that stood still. If it was killed there, no list shows its draft.
+        """
         folders = set()
         for name in names:
             path = self._root / name
             self._call("delete", name, functools.partial(path.unlink, missing_ok=True))
             folders.add(path.parent)
-        for folder in folders - {self._root}:
+        folders.discard(self._root)
+        for parent in {folder.parent for folder in folders} - {self._root}:
+            newest = max(folder for folder in folders if folder.parent == parent)
+            folders.update(folder for folder in _folders_in(parent) if folder < newest)
+        for folder in folders:
             self._remove_if_empty(folder)
 
     def _put(self, path: Path, data: bytes) -> bool:
@@ -160,7 +168,7 @@ class FileStore:
             raise OSError(errno.ENODEV, "no journal stands there; is the file system mounted that held it?")
 
     def _remove_if_empty(self, folder: Path) -> None:
-        """Remove a folder of a dropped epoch, with the drafts of writers that died in it."""
+        """Remove a folder without objects, with the drafts of writers that died in it: a living one writes again."""
         try:
             entries = list(os.scandir(folder))
             if all(entry.name.startswith(".") for entry in entries):
@@ -185,6 +193,13 @@ class FileStore:
                     ) from None
                 self._clock.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []  # they are looked for with the next delete
 
 
 def _remove_draft(draft: Path) -> None:
