@@ -211,11 +211,12 @@ class S3Credentials:
                 frozen = self._credentials.get_frozen_credentials()
             except Exception as error:  # obstore tells its text: that of a credential process holds anything
                 raise RuntimeError(type(error).__name__) from None
+        asked_again_at = datetime.now(timezone.utc) + _CREDENTIAL_TTL
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": datetime.now(timezone.utc) + _CREDENTIAL_TTL,
+            "expires_at": min(asked_again_at, getattr(self._credentials, "_expiry_time", None) or asked_again_at),
         }
 
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,6 +140,18 @@ def test_the_journal_s_credentials_are_read_anew_from_their_file(credentials_fil
     assert credentials()["access_key_id"] == "old"
     credentials_file("new")
     assert credentials()["access_key_id"] == "new"
+
+
+@pytest.mark.usefixtures("web_identity")
+@pytest.mark.parametrize(("left_s", "stated_s"), [(1_000, 600), (700, 600), (400, 400)])
+def test_the_journal_s_credentials_count_as_old_when_they_are(left_s: int, stated_s: int) -> None:
+    """When they expire, or after ten minutes: what is asked again may have been renewed."""
+    credentials = aws.S3Credentials()
+    credentials()
+    now = datetime.now(timezone.utc)
+    credentials._credentials._advisory_refresh_timeout = 0
+    credentials._credentials._expiry_time = now + timedelta(seconds=left_s)
+    assert abs(credentials()["expires_at"] - now - timedelta(seconds=stated_s)) < timedelta(seconds=20)
 
 
 EXPIRED = json.dumps(

@@ -25,6 +25,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
@@ -448,6 +449,8 @@ class _FaultyS3:
     def __init__(self, target: tuple[str, int]) -> None:
         self.faults: list[str] = []
         self.seen: list[str] = []
+        self.refused: dict[str, tuple[int, str]] = {}
+        """Access keys that are not taken any more, with status and code."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -455,6 +458,13 @@ class _FaultyS3:
 
             def handle_one(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                key = self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
+                if key in outer.refused:
+                    outer.seen.append(f"{self.command} refused")
+                    status, code = outer.refused[key]
+                    text = f"<Error><Code>{code}</Code><Message>No.</Message><Token-0>SECRETTOKEN</Token-0></Error>"
+                    self._answer(status, text.encode(), {})
+                    return
                 fault = outer.faults.pop(0) if outer.faults else ""
                 outer.seen.append(f"{self.command} {fault}".strip())
                 if fault == "reset":
@@ -607,3 +617,47 @@ def test_an_s3_put_whose_answer_is_lost_has_one_content(s3: _FaultyS3) -> None:
     again = journal.seal(replace(segment(journal), origin=Origin(journal.id, 1, 1, 0, "later")))
     assert again.origin.writer == "w"
     assert again.rows.equals(ROWS)
+
+
+def use(store: Store) -> None:
+    """Make every call once."""
+    assert store.put_if_absent("a/y", b"1")
+    assert not store.put_if_absent("a/y", b"2")
+    assert store.get("a/y") == b"1"
+    assert store.get_range("a/y", 0, 1) == b"1"
+    assert "a/y" in store.list("a")
+    store.delete(["a/y"])
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, "ExpiredToken"), (403, "InvalidAccessKeyId")])
+@pytest.mark.parametrize("first", ["put", "get", "get_range", "list", "delete", "head"])
+def test_keys_that_are_refused_are_read_anew_within_the_call(
+    s3: _FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, status: int, code: str
+) -> None:
+    """Renewed in their file before they count as old: whichever call meets it goes on with those that are there."""
+
+    def write(key: str) -> None:
+        lines = (f"aws_{name}={value}" for name, value in (("access_key_id", key), ("secret_access_key", "any")))
+        (tmp_path / "credentials").write_text("\n".join(("[default]", *lines, "aws_session_token=SECRETTOKEN")))
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    write("old")
+    store = ObjectStore(f"s3://faulty/{next(_numbers)}")
+    use(store)
+    calls: dict[str, Callable[[], object]] = {
+        "put": lambda: store.put_if_absent("a/x", b"1"),
+        "get": lambda: store.get("a/x"),
+        "get_range": lambda: store.get_range("a/x", 0, 1),
+        "list": lambda: store.list("a"),
+        "delete": lambda: store.delete(["a/x"]),
+        "head": lambda: store._call("read", "a/x", lambda: store._is_there("a/x")),
+    }
+    s3.refused = {"old": (status, code)}
+    assert "SECRET" not in line(store, calls[first])
+    write("new")
+    s3.seen.clear()
+    calls[first]()
+    assert sum("refused" in each for each in s3.seen) <= 1
+    use(store)
