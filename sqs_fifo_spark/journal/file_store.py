@@ -165,7 +165,7 @@ class FileStore:
 
     def _require_anchor(self) -> None:
         if self._anchor is not None and not (self._root / self._anchor).exists():
-            raise OSError(errno.ENODEV, "no journal stands there; is the file system mounted that held it?")
+            raise OSError(errno.ENODEV, "no journal stands there; the file system that held it may not be mounted")
 
     def _remove_if_empty(self, folder: Path) -> None:
         """Remove a folder without objects, with the drafts of writers that died in it: a living one writes again."""
