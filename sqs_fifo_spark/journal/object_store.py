@@ -28,6 +28,9 @@ _REFUSALS = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.Unauth
 _REFUSAL = re.compile(r"status code: 40[013]\b")
 """What a GenericError says of a refused list, and of a token that has expired, which S3 calls a bad request."""
 
+_process: int | None = None
+"""The process whose threads make obstore's calls, from the first one on. A fork would wait for them for ever."""
+
 
 class ObjectStore:
     """A prefix in S3, Google Cloud Storage or Azure, through obstore and its conditional put.
@@ -112,6 +115,7 @@ class ObjectStore:
 
         Also after a refusal, with the credentials that the chain has then: obstore keeps for minutes what it was given.
         """
+        self._require_same_process()
         with self._errors(action, name):
             try:
                 return call()
@@ -119,6 +123,15 @@ class ObjectStore:
                 if isinstance(error, _REFUSALS) or _REFUSAL.search(str(error)):
                     self._store = self._open()
                 return call()
+
+    def _require_same_process(self) -> None:
+        global _process
+        _process = _process or os.getpid()
+        if _process != os.getpid():
+            raise JournalUnavailableError(
+                f"this process cannot use the journal at '{self.location}': it was forked from one that has used a "
+                "journal on an object store, and obstore's threads were not forked with it. Start it anew instead."
+            )
 
     @contextmanager
     def _errors(self, action: str, name: str) -> Iterator[None]:

@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -617,6 +618,41 @@ def test_an_s3_put_whose_answer_is_lost_has_one_content(s3: _FaultyS3) -> None:
     again = journal.seal(replace(segment(journal), origin=Origin(journal.id, 1, 1, 0, "later")))
     assert again.origin.writer == "w"
     assert again.rows.equals(ROWS)
+
+
+def test_a_fork_of_a_process_that_has_used_an_object_store_is_told_that_it_cannot(s3: _FaultyS3) -> None:
+    """Obstore's threads are not forked, and each of its calls would wait for them for ever. Others may fork first."""
+    script = """
+import os, signal, sys
+from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.journal.location import open_store
+
+def use_in_child(store):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            store().get("a/x")
+        except JournalUnavailableError as error:
+            print(error, flush=True)
+            os._exit(2)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def again():
+    return open_store(sys.argv[1])
+
+before = open_store(sys.argv[1])
+assert use_in_child(again) == 0
+before.get("a/x")
+assert use_in_child(again) == 2
+assert use_in_child(lambda: before) == 2
+before.get("a/x")
+"""
+    command = [sys.executable, "-c", script, f"s3://faulty/{next(_numbers)}"]
+    said = subprocess.run(command, check=True, timeout=90, capture_output=True, text=True).stdout.splitlines()
+    assert len(said) == 2
+    assert all("it was forked from one that has used a journal on an object store" in each for each in said)
 
 
 def use(store: Store) -> None:
