@@ -6,6 +6,7 @@ Nothing here touches the network or the disk.
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ _AWS_REGION = re.compile(r"(?:^|\.)([a-z]{2}(?:-[a-z]+)+-\d)\.(?:.+\.)?(?:amazon
 _PLAIN_AWS_HOST = re.compile(
     r"sqs\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?|(?:[a-z0-9-]+\.)?queue\.amazonaws\.com(?:\.cn)?"
 )
+# Hosts that the AWS SDK takes; it refuses any other when it is first used, and not in our words.
+_HOST = re.compile(r"(?=.{1,255}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
 _BYTES = re.compile(r"(\d+)\s*(?:([kmg])i?)?b?", re.IGNORECASE)
@@ -101,11 +104,20 @@ def _without_query(option: Option, value: str) -> str:
 def url(option: Option, value: str) -> str:
     try:
         parts = urlsplit(_without_password(option, value))
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+        host = parts.hostname or ""
+        usable = parts.scheme in ("http", "https") and bool(host) and (parts.port or 1) > 0
+        is_address = ":" in host and bool(ipaddress.ip_address(host))
     except ValueError:
         usable = False
     if not usable:
         raise refuse(option, value, "it must be an http:// or https:// URL.")
+    if not is_address and not _HOST.fullmatch(host):
+        raise refuse(
+            option,
+            value,
+            f"the AWS SDK takes no host {host!r}: a name has parts of 1 to 63 letters, digits and inner hyphens. Use "
+            "a name of the same host without underscores and the like, or its IP address.",
+        )
     return value
 
 

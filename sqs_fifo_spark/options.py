@@ -173,7 +173,8 @@ SOURCE = OptionTable(
             "max_bytes_per_trigger",
             rules.size,
             "67108864 (64m)",
-            "Bytes of message bodies and attributes after which a micro-batch takes no further receive.",
+            "Bytes of message bodies and attributes after which a micro-batch takes no further receive; at most `1g` "
+            "for each partition.",
         ),
         Option(
             "maxFetchSeconds",

@@ -105,7 +105,11 @@ class QueueCalls:
                 raise
             aws.forget_clients()  # they may have been renewed
             return ask()
-        except botocore.exceptions.NoCredentialsError:
+        except (
+            aws.ChainError,
+            botocore.exceptions.NoCredentialsError,
+            botocore.exceptions.CredentialRetrievalError,
+        ):
             aws.forget_clients()  # a client is built with what the chain has; it may have had no answer in time
             return ask()
 
@@ -140,6 +144,7 @@ class QueueCalls:
                     "Give region, such as eu-west-1."
                 ) from None
             except (
+                aws.ChainError,
                 botocore.exceptions.NoCredentialsError,
                 botocore.exceptions.PartialCredentialsError,
                 botocore.exceptions.CredentialRetrievalError,
@@ -147,8 +152,9 @@ class QueueCalls:
                 botocore.exceptions.UnauthorizedSSOTokenError,
                 botocore.exceptions.ProfileNotFound,
             ) as error:
+                kind = error if isinstance(error, aws.ChainError) else type(error).__name__
                 denied = AccessDeniedError(
-                    f"no usable AWS credentials for '{self._url}' ({type(error).__name__}). Give the driver and the "
+                    f"no usable AWS credentials for '{self._url}' ({kind}). Give the driver and the "
                     "executors credentials by environment, profile, instance role or 'roleArn'."
                 )
                 denied.has_no_credentials = True

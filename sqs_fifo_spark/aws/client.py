@@ -19,10 +19,16 @@ from typing import Any
 
 import boto3
 import botocore.exceptions
+import botocore.parsers
 import botocore.session
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 from botocore.config import Config
-from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials, RefreshableCredentials
+from botocore.credentials import (
+    AssumeRoleCredentialFetcher,
+    Credentials,
+    DeferredRefreshableCredentials,
+    RefreshableCredentials,
+)
 
 from sqs_fifo_spark.errors import JournalUnavailableError, MissingPackageError
 
@@ -59,8 +65,13 @@ def sqs_client(config: ClientConfig, wait_time_s: int = 0) -> Any:
 @functools.cache
 def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     session = botocore.session.get_session()
+    credentials = _from_chain(session.get_credentials)
+    if credentials is None:
+        raise botocore.exceptions.NoCredentialsError
     if config.role_arn:
-        session._credentials = _assumed_role(session, config)
+        credentials = _assumed_role(session, credentials, config)
+    credentials.get_frozen_credentials = functools.partial(_from_chain, credentials.get_frozen_credentials)
+    session._credentials = credentials
     client = boto3.session.Session(botocore_session=session).client(
         "sqs",
         region_name=config.region or _default_region(session, config),
@@ -134,13 +145,30 @@ def _default_region(session: botocore.session.Session, config: ClientConfig) -> 
     return region or ("us-east-1" if config.endpoint_url else None)
 
 
-def _assumed_role(session: botocore.session.Session, config: ClientConfig) -> DeferredRefreshableCredentials:
+class ChainError(Exception):
+    """The AWS chain failed in a way of its own. Its text is the type of the error: the error's own may hold secrets."""
+
+
+def _from_chain(find: Callable[[], Any]) -> Any:
+    """Return `find()`, which may run a program of the user's, read files and ask services.
+
+    Raises ChainError for what none of the SDK's own errors tells: a token file or a program that is not there, an
+    answer that cannot be read, credentials that are renewed to expired ones.
+    """
+    try:
+        return find()
+    except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError, botocore.parsers.ResponseParserError):
+        raise
+    except Exception as error:
+        raise ChainError(type(error).__name__) from None
+
+
+def _assumed_role(
+    session: botocore.session.Session, own: Credentials, config: ClientConfig
+) -> DeferredRefreshableCredentials:
     extra = {"RoleSessionName": config.role_session_name}
     if config.external_id:
         extra["ExternalId"] = config.external_id
-    own = session.get_credentials()
-    if own is None:
-        raise botocore.exceptions.NoCredentialsError
     region = session.get_config_variable("region") or config.region or _default_region(session, config)
     create_client = functools.partial(session.create_client, region_name=region)
     fetcher = AssumeRoleCredentialFetcher(create_client, own, config.role_arn, extra_args=extra)
@@ -165,7 +193,7 @@ class S3Credentials:
             try:
                 self.region: str | None = session.get_config_variable("region")
                 self._credentials = session.get_credentials()
-            except (botocore.exceptions.BotoCoreError, RuntimeError) as error:
+            except Exception as error:  # not its text, as below
                 raise JournalUnavailableError(
                     f"the AWS chain gives no credentials for the journal on S3 ({type(error).__name__}). They come "
                     "from environment, profile or instance role."
@@ -183,24 +211,31 @@ class S3Credentials:
                 frozen = self._credentials.get_frozen_credentials()
             except Exception as error:  # obstore tells its text: that of a credential process holds anything
                 raise RuntimeError(type(error).__name__) from None
+        asked_again_at = datetime.now(timezone.utc) + _CREDENTIAL_TTL
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": datetime.now(timezone.utc) + _CREDENTIAL_TTL,
+            "expires_at": min(asked_again_at, getattr(self._credentials, "_expiry_time", None) or asked_again_at),
         }
 
 
 class _InOurCalls(logging.Filter):
-    """Drops the SDK's own DEBUG and INFO records while this thread makes one of our calls.
+    """Drops the SDK's own DEBUG and INFO records while this thread makes one of our calls, and tracebacks of others.
 
-    At DEBUG, botocore and urllib3 log whole requests and answers: bodies of messages, signatures and tokens.
+    At DEBUG, botocore and urllib3 log whole requests and answers: bodies of messages, signatures and tokens. The
+    traceback of credentials that were not renewed holds what a credential process has said.
     """
 
     active = threading.local()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.WARNING or not getattr(self.active, "depth", 0)
+        if not getattr(self.active, "depth", 0):
+            return True
+        if record.exc_info and record.exc_info[0]:
+            record.msg = f"{record.msg} ({record.exc_info[0].__name__})"
+        record.exc_info = record.exc_text = record.stack_info = None
+        return record.levelno >= logging.WARNING
 
 
 _FILTER = _InOurCalls()

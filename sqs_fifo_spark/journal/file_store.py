@@ -53,7 +53,15 @@ class FileStore:
         return FileStore(self._root, self._clock, anchor=anchor)
 
     def get(self, name: str) -> bytes | None:
-        return self._call("read", name, lambda: self._or_none((self._root / name).read_bytes))
+        path = self._root / name
+
+        def read() -> bytes:
+            data = path.read_bytes()
+            self._make_durable(path.parent)  # its writer may have died before it did
+            _sync_folder(path.parent)
+            return data
+
+        return self._call("read", name, lambda: self._or_none(read))
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         def read() -> bytes:
@@ -88,12 +96,20 @@ class FileStore:
         )
 
     def delete(self, names: Iterable[str]) -> None:
+        """Remove the objects, and folders that are empty then: theirs, and older ones beside them.
+
+        An older one was made anew by a writer that stood still. If it was killed there, no list shows its draft.
+        """
         folders = set()
         for name in names:
             path = self._root / name
             self._call("delete", name, functools.partial(path.unlink, missing_ok=True))
             folders.add(path.parent)
-        for folder in folders - {self._root}:
+        folders.discard(self._root)
+        for parent in {folder.parent for folder in folders} - {self._root}:
+            newest = max(folder for folder in folders if folder.parent == parent)
+            folders.update(folder for folder in _folders_in(parent) if folder < newest)
+        for folder in folders:
             self._remove_if_empty(folder)
 
     def _put(self, path: Path, data: bytes) -> bool:
@@ -122,10 +138,19 @@ class FileStore:
         if folder in self._durable and folder.exists():
             return
         missing = [each for each in (folder, *folder.parents) if not each.exists()]
-        ours = [each for each in (folder, *folder.parents) if self._root in each.parents]
         for each in reversed(missing):
             each.mkdir(mode=0o700, exist_ok=True)
-        for each in reversed([*ours, *(each for each in missing if each not in ours)]):
+        for each in reversed(missing):
+            if self._root not in each.parents:
+                _sync_folder(each.parent)
+        self._durable.discard(folder)
+        self._make_durable(folder)
+
+    def _make_durable(self, folder: Path) -> None:
+        """Make the names from the root down to `folder` durable, whoever made them."""
+        if folder in self._durable:
+            return
+        for each in reversed([each for each in (folder, *folder.parents) if self._root in each.parents]):
             _sync_folder(each.parent)
         if len(self._durable) >= _MOST_DURABLE:
             self._durable.clear()
@@ -140,10 +165,10 @@ class FileStore:
 
     def _require_anchor(self) -> None:
         if self._anchor is not None and not (self._root / self._anchor).exists():
-            raise OSError(errno.ENODEV, "no journal stands there; is the file system mounted that held it?")
+            raise OSError(errno.ENODEV, "no journal stands there; the file system that held it may not be mounted")
 
     def _remove_if_empty(self, folder: Path) -> None:
-        """Remove a folder of a dropped epoch, with the drafts of writers that died in it."""
+        """Remove a folder without objects, with the drafts of writers that died in it: a living one writes again."""
         try:
             entries = list(os.scandir(folder))
             if all(entry.name.startswith(".") for entry in entries):
@@ -168,6 +193,13 @@ class FileStore:
                     ) from None
                 self._clock.sleep(pause_s)
         raise AssertionError("the last try returns or raises")
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []  # they are looked for with the next delete
 
 
 def _remove_draft(draft: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +24,12 @@ RETRY_TIMEOUT = timedelta(seconds=30)
 """How long obstore goes on trying what the store refuses for a while."""
 REQUEST_TIMEOUT = "60 seconds"
 """After this a request without an answer is given up: a segment of 64 MiB takes as long at 1 MB/s."""
+_REFUSALS = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
+_REFUSAL = re.compile(r"status code: 40[013]\b")
+"""What a GenericError says of a refused list, and of a token that has expired, which S3 calls a bad request."""
+
+_process: int | None = None
+"""The process whose threads make obstore's calls, from the first one on. A fork would wait for them for ever."""
 
 
 class ObjectStore:
@@ -34,13 +41,17 @@ class ObjectStore:
 
     def __init__(self, location: str, region: str | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
         self.location = location
+        self._region = region
         self._clock = clock
+        self._store = self._open()  # replaced by whoever is refused; a call that is under way keeps its own
+
+    def _open(self) -> Any:
         arguments: dict[str, Any] = {"client_options": {"timeout": REQUEST_TIMEOUT}}
         with self._errors("open", ""):
-            if location.startswith(("s3:", "s3a:")):
-                _add_s3_arguments(arguments, region)
-            self._store: Any = obstore.store.from_url(
-                location,
+            if self.location.startswith(("s3:", "s3a:")):
+                _add_s3_arguments(arguments, self._region)
+            return obstore.store.from_url(
+                self.location,
                 retry_config={"max_retries": 1_000, "retry_timeout": RETRY_TIMEOUT},
                 **arguments,
             )
@@ -100,19 +111,34 @@ class ObjectStore:
                 self._delete([name])
 
     def _call(self, action: str, name: str, call: Callable[[], T]) -> T:
-        """Return `call()`, made once more after a request that had no answer: obstore itself never repeats a put."""
+        """Return `call()`, made once more after a request that had no answer: obstore itself never repeats a put.
+
+        Also after a refusal, with the credentials that the chain has then: obstore keeps for minutes what it was given.
+        """
+        self._require_same_process()
         with self._errors(action, name):
             try:
                 return call()
-            except obstore.exceptions.GenericError:
+            except (*_REFUSALS, obstore.exceptions.GenericError) as error:
+                if isinstance(error, _REFUSALS) or _REFUSAL.search(str(error)):
+                    self._store = self._open()
                 return call()
+
+    def _require_same_process(self) -> None:
+        global _process
+        _process = _process or os.getpid()
+        if _process != os.getpid():
+            raise JournalUnavailableError(
+                f"this process cannot use the journal at '{self.location}': it was forked from one that has used a "
+                "journal on an object store, and obstore's threads were not forked with it. Start it anew instead."
+            )
 
     @contextmanager
     def _errors(self, action: str, name: str) -> Iterator[None]:
         try:
             yield
         except (obstore.exceptions.BaseError, OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0][:200]
+            reason = str(error).partition("\n")[0].partition("<Token")[0][:200]  # S3 quotes an expired one
             raise JournalUnavailableError(
                 f"cannot {action} '{name}' in the journal at '{self.location}' ({type(error).__name__}: {reason}). "
                 "Check that the bucket exists (on S3, in the region of AWS_REGION, else the AWS chain's, else the "

@@ -32,7 +32,10 @@ class Store(Protocol):
     location: str
 
     def get(self, name: str) -> bytes | None:
-        """Return the object's bytes, or None if there is none."""
+        """Return the object's bytes, or None if there is none. What was returned is durable, so it may be acted upon.
+
+        Its writer may have died before that was so: what a list or a range shows may be gone after a loss of power.
+        """
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         """Return up to `length` bytes from `start`, fewer at the object's end, or None if there is no object."""

@@ -16,6 +16,8 @@ from sqs_fifo_spark.source.segment import Head
 
 MESSAGES_PER_PARTITION = 100
 """How many waiting messages are worth a partition of their own."""
+MAX_PARTITION_BYTES = 1 << 30
+"""Most bytes that a partition goes on receiving to: its bodies are one Arrow array, which ends at 2 GiB."""
 
 
 def expected_messages(waiting: int, served: int, expected: int) -> int:
@@ -81,7 +83,7 @@ def plan_partitions(
             partitions=count,
             partition=index,
             max_messages=counts[index] + min(fair, share + (index < rest)),
-            max_bytes=max(1, max_bytes // count),
+            max_bytes=max(1, min(MAX_PARTITION_BYTES, max_bytes // count)),
             plan=offset.plan,
             after=after,
             handed=tuple(messages[index]),

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SqsFifoError
 from sqs_fifo_spark.options import SOURCE, parse_source_options
@@ -346,6 +347,29 @@ def test_host_outside_aws_is_the_endpoint(origin: str, path: str) -> None:
     options = parse(queueUrl=f"{origin}/{path}/bids.fifo")
     assert options.endpoint_url == origin
     assert options.region is None
+
+
+HOSTS = [
+    *("local_stack", "a.b_c.d", "a..b", "a..", ".com", "-a.com", "a-.com", "exa mple.com", "例え.テスト"),
+    *(f"{'a' * 64}.com", f"{'a.' * 128}a", f"{'a.' * 127}a", f"{'a' * 63}.com"),
+    *("localstack", "LOCALHOST", "a.com.", "a--b.c0m", "1.2", "127.0.0.1", "[::1]", "[fe80::1%25eth0]"),
+]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_host_that_the_aws_sdk_does_not_take_is_refused_with_what_to_use_instead(host: str) -> None:
+    """By the SDK's own rule, wherever the endpoint comes from; it would say so in the first call."""
+    origin = f"http://{host}:4566"
+    for given in ({"endpointUrl": origin}, {"queueUrl": f"{origin}/000000000000/bids.fifo"}):
+        (name,) = given
+        if is_valid_endpoint_url(origin) or is_valid_ipv6_endpoint_url(origin):
+            assert parse(**given).endpoint_url == origin
+            continue
+        with pytest.raises(
+            OptionError, match=f"option '{name}' is .+ the AWS SDK takes no host .+ its IP address"
+        ) as told:
+            parse(**given)
+        assert len(str(told.value).splitlines()) == 1
 
 
 def test_a_given_endpoint_wins() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +20,7 @@ import pytest
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import AccessDeniedError, MissingPackageError
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, MissingPackageError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.queue import Queue
@@ -137,6 +140,162 @@ def test_the_journal_s_credentials_are_read_anew_from_their_file(credentials_fil
     assert credentials()["access_key_id"] == "old"
     credentials_file("new")
     assert credentials()["access_key_id"] == "new"
+
+
+@pytest.mark.usefixtures("web_identity")
+@pytest.mark.parametrize(("left_s", "stated_s"), [(1_000, 600), (700, 600), (400, 400)])
+def test_the_journal_s_credentials_count_as_old_when_they_are(left_s: int, stated_s: int) -> None:
+    """When they expire, or after ten minutes: what is asked again may have been renewed."""
+    credentials = aws.S3Credentials()
+    credentials()
+    now = datetime.now(timezone.utc)
+    credentials._credentials._advisory_refresh_timeout = 0
+    credentials._credentials._expiry_time = now + timedelta(seconds=left_s)
+    assert abs(credentials()["expires_at"] - now - timedelta(seconds=stated_s)) < timedelta(seconds=20)
+
+
+EXPIRED = json.dumps(
+    {
+        "Version": 1,
+        "AccessKeyId": "AKIATEMP",
+        "SecretAccessKey": SECRET,
+        "SessionToken": TOKEN,
+        "Expiration": "2020-01-01T00:00:00Z",
+    }
+)
+
+
+@pytest.fixture
+def credential_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the AWS chain have nothing but a program: it runs the lines of shell one after the other, the last again."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    (tmp_path / "config").write_text(f"[default]\ncredential_process = /bin/sh {tmp_path}/script\n")
+
+    def write(*lines: str) -> None:
+        count = f'n=$(($(cat {tmp_path}/n 2>/dev/null || echo 0) + 1)); echo $n > {tmp_path}/n; case "$n" in\n'
+        cases = [f"{number if line is not lines[-1] else '*'}) {line} ;;\n" for number, line in enumerate(lines, 1)]
+        (tmp_path / "script").write_text(count + "".join(cases) + "esac\n")
+
+    return write
+
+
+@pytest.fixture
+def ask_queue() -> Iterator[Callable[[], object]]:
+    """Make one call to a queue, with a client of its own."""
+    with LocalQueueServer(queues=["bids.fifo"]) as server:
+        options = parse_source_options({"queueUrl": server.queue_url("bids.fifo"), "journalLocation": "/journal"})
+        aws.forget_clients()
+        yield lambda: Queue(options, SYSTEM_CLOCK).describe()
+        aws.forget_clients()
+
+
+def ask_store() -> None:
+    aws.S3Credentials()()
+
+
+def no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "config").write_text("[default]\ncredential_process = /no/such/program\n")
+    return "FileNotFoundError"
+
+
+def no_web_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/r")
+    return "FileNotFoundError"
+
+
+def no_pod_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "config").unlink()
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://169.254.170.23/v1/credentials")
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "none"))
+    return "FileNotFoundError"
+
+
+def no_metadata_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "config").unlink()
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://example.com/x")
+    return "ValueError"
+
+
+@pytest.mark.parametrize("break_chain", [no_program, no_web_token, no_pod_token, no_metadata_host])
+def test_a_chain_whose_parts_are_missing_is_told_by_the_kind_of_its_error(
+    break_chain: Callable[[Path, pytest.MonkeyPatch], str],
+    credential_process: Callable[..., None],
+    ask_queue: Callable[[], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The SDK raises what its files and programs raise; nobody else's error leaves a call to SQS or opens a store."""
+    kind = break_chain(tmp_path, monkeypatch)
+    with pytest.raises(AccessDeniedError, match=rf"no usable AWS credentials for .+ \({kind}\)\. Give") as told:
+        ask_queue()
+    assert told.value.has_no_credentials
+    with pytest.raises((JournalUnavailableError, RuntimeError), match=kind):
+        ask_store()
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (f"echo 'welcome {SECRET}'", "JSONDecodeError"),
+        (f"echo '[\"{SECRET}\"]'", "AttributeError"),
+        (f"echo '{EXPIRED}'", "RuntimeError"),
+        (f"echo 'no {SECRET}' >&2; exit 1", "CredentialRetrievalError"),
+    ],
+)
+def test_what_a_credential_process_says_is_in_no_error(
+    said: str,
+    kind: str,
+    credential_process: Callable[..., None],
+    ask_queue: Callable[[], object],
+) -> None:
+    """Garbage, keys that have expired, a failure with a reason: the kind of the error alone."""
+    credential_process(said)
+    with pytest.raises(AccessDeniedError, match=rf"\({kind}\)") as told:
+        ask_queue()
+    assert told.value.has_no_credentials
+    assert SECRET not in "".join(traceback.format_exception(told.value))
+    with pytest.raises((JournalUnavailableError, RuntimeError), match=kind) as told_by_store:
+        ask_store()
+    assert SECRET not in "".join(traceback.format_exception(told_by_store.value))
+
+
+@pytest.mark.parametrize("hiccup", ["exit 1", "echo nonsense", f"echo '{EXPIRED}'"])
+def test_a_hiccup_of_the_chain_costs_no_call(
+    hiccup: str, credential_process: Callable[..., None], ask_queue: Callable[[], object]
+) -> None:
+    """It is asked once more."""
+    good = EXPIRED.replace("2020", "2099")
+    again = [hiccup, f"echo '{EXPIRED}'"] if "2020" in hiccup else [hiccup]
+    credential_process(*again, f"echo '{good}'")
+    ask_queue()
+
+
+def test_a_bug_is_not_taken_for_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails outside of the AWS chain is raised as it is."""
+    monkeypatch.setattr(aws, "sqs_client", lambda *_: SimpleNamespace(get_queue_attributes=lambda **_: 1 / 0))
+    options = parse_source_options({"queueUrl": "http://127.0.0.1:1/1/q.fifo", "journalLocation": "/journal"})
+    with pytest.raises(ZeroDivisionError):
+        Queue(options, SYSTEM_CLOCK).describe()
+
+
+@pytest.mark.parametrize("by", ["queue", "store"])
+def test_what_a_credential_process_says_is_in_no_log(
+    by: str,
+    credential_process: Callable[..., None],
+    ask_queue: Callable[[], object],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The SDK warns of keys that it cannot renew, with a traceback that holds the program's words: here without."""
+    credential_process(f"echo '{EXPIRED}'", f"echo 'no {SECRET}' >&2; exit 1")
+    with pytest.raises((AccessDeniedError, RuntimeError)):
+        (ask_queue if by == "queue" else ask_store)()
+    assert "Refreshing temporary credentials failed during mandatory refresh period. (Credential" in caplog.text
+    assert SECRET not in caplog.text
 
 
 def test_a_role_is_assumed_for_the_queue_with_its_external_id_and_logged_nowhere(

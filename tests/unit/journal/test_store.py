@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
+from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
@@ -168,15 +169,17 @@ def test_directories_and_files_are_the_owners_alone(tmp_path: Path) -> None:
     }
 
 
+class Killed(BaseException):
+    pass
+
+
+def killed(*arguments: Any, **named: Any) -> None:
+    raise Killed
+
+
 def test_a_crash_between_draft_and_link_leaves_no_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes without a name are nothing: no list shows them, and the name is free."""
     store = FileStore(tmp_path)
-
-    class Killed(BaseException):
-        pass
-
-    def killed(*arguments: Any, **named: Any) -> None:
-        raise Killed
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", killed)
@@ -189,6 +192,46 @@ def test_a_crash_between_draft_and_link_leaves_no_object(tmp_path: Path, monkeyp
     assert store.put_if_absent("epochs/1/x", b"again")
     store.delete(["epochs/1/x"])
     assert not (tmp_path / "epochs" / "1").exists(), "the draft of a dead writer goes with its epoch's folder"
+
+
+def test_a_draft_in_a_folder_that_was_made_anew_goes_with_the_next_delete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that stood still is killed in mid-write after all of its epoch was dropped: bodies must not stay."""
+    store = FileStore(tmp_path)
+    for name in ("epochs/1/x", "epochs/2/x", "epochs/3/x"):
+        store.put_if_absent(name, b"body")
+    store.delete(["epochs/1/x"])
+    for name in ("epochs/1/x", "epochs/4/x", "other/x"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "link", killed)
+            patched.setattr(Path, "unlink", killed)
+            with pytest.raises(Killed):
+                store.put_if_absent(name, b"body")
+    store.delete(["epochs/3/x"])
+    assert sorted(path.name for path in (tmp_path / "epochs").iterdir()) == ["2", "4"]
+    assert store.get("epochs/2/x") == b"body"
+    assert list((tmp_path / "other").iterdir()), "what is beside a journal's folders is not looked at"
+
+
+def test_a_draft_that_goes_under_a_living_writer_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The put succeeds, and what it leaves is one whole object."""
+    store = FileStore(tmp_path, ManualClock())
+    store.put_if_absent("epochs/2/x", b"1")
+    link = os.link
+
+    def link_after_a_delete(*arguments: Any) -> None:
+        monkeypatch.setattr(os, "link", link)
+        store.delete(["epochs/2/x"])
+        assert not (tmp_path / "epochs" / "1").exists()
+        link(*arguments)
+
+    monkeypatch.setattr(os, "link", link_after_a_delete)
+    assert store.put_if_absent("epochs/1/x", b"body")
+    assert store.get("epochs/1/x") == b"body"
+    assert [path.name for path in (tmp_path / "epochs" / "1").iterdir()] == ["x"]
 
 
 @pytest.mark.parametrize("call", ["fsync", "link", "open"])

@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -25,6 +26,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
@@ -81,11 +83,11 @@ def test_an_executor_makes_no_folder_where_the_journal_is_not(tmp_path: Path) ->
         joined.seal(segment(made))
     assert not list((tmp_path / "disk").iterdir())
     said = line(FileStore(tmp_path / "disk"), lambda: joined.seal(segment(made)))
-    assert "is the file system mounted that held it?" in said
+    assert "; the file system that held it may not be mounted. The location must" in said
     assert not list((tmp_path / "disk").iterdir())
     name = made.segment_name(1, 0)
     for look in (lambda: joined.read(name), lambda: joined.head(name), joined.last_committed, joined.objects):
-        assert "is the file system mounted" in line(FileStore(tmp_path / "disk"), look)
+        assert "may not be mounted" in line(FileStore(tmp_path / "disk"), look)
 
 
 def test_an_executor_never_makes_the_root(tmp_path: Path) -> None:
@@ -109,6 +111,33 @@ def test_the_names_of_folders_that_others_made_are_made_durable_too(
     synced.clear()
     assert FileStore(tmp_path / "other").put_if_absent("epochs/1/x", b"1")
     assert synced[0] == tmp_path, "the root was made, and its name too must last"
+
+
+def test_what_was_got_is_durable_though_its_writer_died_before_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task serves what another attempt has sealed; were the name lost with the power, it would be received anew."""
+    synced: list[Path] = []
+    monkeypatch.setattr("sqs_fifo_spark.journal.file_store._sync_folder", synced.append)
+    store = FileStore(tmp_path / "journal")
+    assert store.get("epochs/1/x") is None
+    assert synced == [], "to find nothing costs nothing"
+    (tmp_path / "journal/epochs/1").mkdir(parents=True)
+    (tmp_path / "journal/epochs/1/x").write_bytes(b"linked, and no more")
+    assert store.get("epochs/1/x") == b"linked, and no more"
+    assert synced == [tmp_path / "journal", tmp_path / "journal/epochs", tmp_path / "journal/epochs/1"]
+    synced.clear()
+    assert store.get("epochs/1/x") == b"linked, and no more"
+    assert synced == [tmp_path / "journal/epochs/1"]
+
+
+def test_what_cannot_be_made_durable_is_not_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it may be served."""
+    store = FileStore(tmp_path, ManualClock())
+    store.put_if_absent("a/x", b"1")
+    monkeypatch.setattr(os, "fsync", _Failing(os.fsync, errno.EIO, 1_000))
+    assert os.strerror(errno.EIO) in line(store, lambda: store.get("a/x"))
+    assert store.get_range("a/x", 0, 1) == b"1"
 
 
 def test_a_disk_that_turns_read_only_is_told(tmp_path: Path) -> None:
@@ -421,6 +450,8 @@ class _FaultyS3:
     def __init__(self, target: tuple[str, int]) -> None:
         self.faults: list[str] = []
         self.seen: list[str] = []
+        self.refused: dict[str, tuple[int, str]] = {}
+        """Access keys that are not taken any more, with status and code."""
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -428,6 +459,13 @@ class _FaultyS3:
 
             def handle_one(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                key = self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
+                if key in outer.refused:
+                    outer.seen.append(f"{self.command} refused")
+                    status, code = outer.refused[key]
+                    text = f"<Error><Code>{code}</Code><Message>No.</Message><Token-0>SECRETTOKEN</Token-0></Error>"
+                    self._answer(status, text.encode(), {})
+                    return
                 fault = outer.faults.pop(0) if outer.faults else ""
                 outer.seen.append(f"{self.command} {fault}".strip())
                 if fault == "reset":
@@ -580,3 +618,82 @@ def test_an_s3_put_whose_answer_is_lost_has_one_content(s3: _FaultyS3) -> None:
     again = journal.seal(replace(segment(journal), origin=Origin(journal.id, 1, 1, 0, "later")))
     assert again.origin.writer == "w"
     assert again.rows.equals(ROWS)
+
+
+def test_a_fork_of_a_process_that_has_used_an_object_store_is_told_that_it_cannot(s3: _FaultyS3) -> None:
+    """Obstore's threads are not forked, and each of its calls would wait for them for ever. Others may fork first."""
+    script = """
+import os, signal, sys
+from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.journal.location import open_store
+
+def use_in_child(store):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            store().get("a/x")
+        except JournalUnavailableError as error:
+            print(error, flush=True)
+            os._exit(2)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def again():
+    return open_store(sys.argv[1])
+
+before = open_store(sys.argv[1])
+assert use_in_child(again) == 0
+before.get("a/x")
+assert use_in_child(again) == 2
+assert use_in_child(lambda: before) == 2
+before.get("a/x")
+"""
+    command = [sys.executable, "-c", script, f"s3://faulty/{next(_numbers)}"]
+    said = subprocess.run(command, check=True, timeout=90, capture_output=True, text=True).stdout.splitlines()
+    assert len(said) == 2
+    assert all("it was forked from one that has used a journal on an object store" in each for each in said)
+
+
+def use(store: Store) -> None:
+    """Make every call once."""
+    assert store.put_if_absent("a/y", b"1")
+    assert not store.put_if_absent("a/y", b"2")
+    assert store.get("a/y") == b"1"
+    assert store.get_range("a/y", 0, 1) == b"1"
+    assert "a/y" in store.list("a")
+    store.delete(["a/y"])
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, "ExpiredToken"), (403, "InvalidAccessKeyId")])
+@pytest.mark.parametrize("first", ["put", "get", "get_range", "list", "delete", "head"])
+def test_keys_that_are_refused_are_read_anew_within_the_call(
+    s3: _FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, status: int, code: str
+) -> None:
+    """Renewed in their file before they count as old: whichever call meets it goes on with those that are there."""
+
+    def write(key: str) -> None:
+        lines = (f"aws_{name}={value}" for name, value in (("access_key_id", key), ("secret_access_key", "any")))
+        (tmp_path / "credentials").write_text("\n".join(("[default]", *lines, "aws_session_token=SECRETTOKEN")))
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    write("old")
+    store = ObjectStore(f"s3://faulty/{next(_numbers)}")
+    use(store)
+    calls: dict[str, Callable[[], object]] = {
+        "put": lambda: store.put_if_absent("a/x", b"1"),
+        "get": lambda: store.get("a/x"),
+        "get_range": lambda: store.get_range("a/x", 0, 1),
+        "list": lambda: store.list("a"),
+        "delete": lambda: store.delete(["a/x"]),
+        "head": lambda: store._call("read", "a/x", lambda: store._is_there("a/x")),
+    }
+    s3.refused = {"old": (status, code)}
+    assert "SECRET" not in line(store, calls[first])
+    write("new")
+    s3.seen.clear()
+    calls[first]()
+    assert sum("refused" in each for each in s3.seen) <= 1
+    use(store)

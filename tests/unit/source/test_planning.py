@@ -71,6 +71,12 @@ def test_shares_add_up_to_the_limit(limit: int) -> None:
     assert max(shares) - min(shares) <= 1
 
 
+@pytest.mark.parametrize(("max_bytes", "count", "share"), [(4 << 30, 1, 1 << 30), (4 << 30, 8, 1 << 29), (1, 8, 1)])
+def test_a_partition_s_bodies_fit_into_one_arrow_array(max_bytes: int, count: int, share: int) -> None:
+    """It ends at 2 GiB, and a receive that begins below the share still brings ten messages of 1 MiB."""
+    assert {plan.max_bytes for plan in plans(count, max_bytes=max_bytes)} == {share}
+
+
 def test_a_group_goes_to_one_partition_whoever_received_it() -> None:
     """What the probe got and what is carried over of a group stand together, in every process."""
     groups = [f"group-{number}" for number in range(40)]

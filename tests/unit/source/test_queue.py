@@ -477,7 +477,7 @@ def test_credentials_that_were_missing_once_are_looked_for_again(rig: Rig, monke
 
     monkeypatch.setattr(botocore.session.Session, "get_credentials", not_at_first)
     assert rig.queue.approximate_counts() == (0, 0)
-    assert found == 2
+    assert found > 1
 
 
 @pytest.mark.usefixtures("own_clients")
