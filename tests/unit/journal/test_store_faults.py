@@ -360,6 +360,9 @@ class _CountingLease:
     def renew(self) -> None:
         self.renewals += 1
 
+    def drop_all(self) -> None:
+        pass
+
 
 def test_a_journal_that_stalls_does_not_keep_from_renewing() -> None:
     """The driver's heartbeat goes on while its look into the journal hangs."""
