@@ -24,7 +24,7 @@ class Offered(NamedTuple):
     waiting: frozenset[str]
     """What is in no committed batch."""
     times: Mapping[str, int]
-    """How often each that is free was received before."""
+    """How often each that is free was received before, or anything of its group by somebody else."""
     held: frozenset[str]
 
 
@@ -74,6 +74,8 @@ class Laws:
         """The epoch whose task received it last."""
         self._times: Counter[str] = Counter()
         """How often it was received in all."""
+        self._times_elsewhere: Counter[str] = Counter()
+        """How often somebody else received anything of a group."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._over = 0
@@ -112,7 +114,7 @@ class Laws:
     def offers(self) -> Offered:
         """Return what the queue has, and may give, now."""
         waiting, free = self.waiting(), self._world.free()
-        times = {message_id: self._times[message_id] for message_id in waiting & free}
+        times = {message_id: self._times_taken(message_id) for message_id in waiting & free}
         return Offered(self._world.clock.now(), frozenset(waiting), times, frozenset(self._receives))
 
     def ended_well(self, run: AvailableNowRun) -> None:
@@ -129,7 +131,7 @@ class Laws:
         if run.rows >= run.counted:
             left = {each for each in old if self._knows_of(each, run)}
         else:
-            left = {each for each in old & free if self._times[each] == run.last.times.get(each)}
+            left = {each for each in old & free if self._times_taken(each) == run.last.times.get(each)}
             if run.waits_for_holds:
                 elsewhere = {self._group(each) for each in waiting & self._others}
                 left |= {each for each in old if self._group(each) not in elsewhere}
@@ -149,6 +151,10 @@ class Laws:
         if who == run.query and at >= run.last.at:
             return True
         return run.waits_for_holds and who != "" and message_id in run.last.held and at <= run.old_at
+
+    def _times_taken(self, message_id: str) -> int:
+        """Return a number that rises whenever the message is received, or somebody else may have locked its group."""
+        return self._times[message_id] + self._times_elsewhere[self._group(message_id)]
 
     def _group(self, message_id: str) -> str:
         return self._name[message_id].rstrip("0123456789")
@@ -184,6 +190,8 @@ class Laws:
         if event.kind == "received":
             self._receives[event.message_id] = event.receive_count
             self._times[event.message_id] += 1
+            if not ours:
+                self._times_elsewhere[self._group(event.message_id)] += 1
             self._received[event.message_id] = (self._world.actor() if ours else "", event.at)
             task = _TASK.match(self._world.actor())
             if ours and task:
