@@ -15,6 +15,7 @@ from sqs_fifo_spark.source.segment import decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 _TASK = re.compile(r"task (\d+)/")
+_QUERY = re.compile(r"query \d+")
 
 
 class Offered(NamedTuple):
@@ -79,6 +80,8 @@ class Laws:
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._over = 0
+        self._judged: dict[tuple[str, int], list[str]] = {}
+        """The spares of an epoch that stood in the journal when a query asked for what follows it."""
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
@@ -172,6 +175,12 @@ class Laws:
     def over(self, epoch: int) -> None:
         """The tasks of `epoch` are over: what a leftover catches from now on, nobody can know of."""
         self._over = max(self._over, epoch)
+        self._judged.setdefault((self._query(), epoch), self._world.store.under(f"epochs/{epoch:020d}/spare-"))
+
+    def _query(self) -> str:
+        """Return the name of the query that runs."""
+        found = _QUERY.match(self._world.actor())
+        return found[0] if found else ""
 
     def _late(self) -> set[str]:
         shown = {row.message_id for rows in self._shown.values() for row in rows}
@@ -209,13 +218,16 @@ class Laws:
             self._gone.add(event.message_id)
 
     def _refused(self, receipt_handle: str) -> None:
-        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works.
+        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works, or has it
+        in a spare that was there when the epoch was judged.
 
         What tasks of an earlier query put late, on the same journal, is nobody's.
         """
+        query = self._query()
+        judged = {name for (who, _), names in self._judged.items() if who == query for name in names}
         epochs: defaultdict[tuple[int, int], list[Receipt]] = defaultdict(list)
         for name in self._world.store.under("epochs/"):
-            if "/spare-" not in name:
+            if "/spare-" not in name or name in judged:
                 segment = decode(self._world.store.objects[name], name)
                 epochs[segment.origin.epoch, segment.origin.plan] += segment.receipts
         ours = {(offset.epoch, offset.plan) for offset in self.checkpoints[-1].offsets}

@@ -189,6 +189,13 @@ MUTATIONS = (
         "        return -self.receive_count, -self.received_at\n",
     ),
     Mutation(
+        "settle without the newer handle of a spare",
+        "source.verdict",
+        "            if message_id not in newest or receipt.age > newest[message_id].age:\n",
+        "            is_spare = partition is None and not is_carried\n"
+        "            if message_id not in newest or (receipt.age > newest[message_id].age and not is_spare):\n",
+    ),
+    Mutation(
         "serve again what the epoch has served",
         "source.verdict",
         "        if message_id in served or message_id in gone:\n",
