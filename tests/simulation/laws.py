@@ -15,14 +15,34 @@ from sqs_fifo_spark.source.segment import decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 _TASK = re.compile(r"task (\d+)/")
+_QUERY = re.compile(r"query \d+")
 
 
 class Offered(NamedTuple):
-    """What a queue has at some time: what is in no committed batch; how often each that is free was received before."""
+    """What a queue has at some time."""
 
+    at: float
     waiting: frozenset[str]
+    """What is in no committed batch."""
     times: Mapping[str, int]
-    """How many messages it has in all."""
+    """How often each that is free was received before, or anything of its group by somebody else."""
+    held: frozenset[str]
+
+
+class AvailableNowRun(NamedTuple):
+    """A run with AvailableNow that has ended well."""
+
+    query: str
+    began: Offered
+    last: Offered
+    """What there was when its last micro-batch with tasks began."""
+    old_at: float
+    """When a micro-batch was over last that served anything of what had waited; or when the run began."""
+    rows: int
+    counted: int
+    """How many messages the queue counted at its beginning."""
+    waits_for_holds: bool
+    """Whether no leftover of a task hides messages again and again, so that it sees all holds lapse."""
 
 
 class Laws:
@@ -46,6 +66,8 @@ class Laws:
         """What our side received last."""
         self._others: set[str] = set()
         """What somebody else received last."""
+        self._received: dict[str, tuple[str, float]] = {}
+        """Which thread of ours received it last, or "" for somebody else; and when."""
         self._receives: dict[str, int] = {}
         """How often it was received, while somebody holds it."""
         self._epoch: dict[str, int] = {}
@@ -53,9 +75,13 @@ class Laws:
         """The epoch whose task received it last."""
         self._times: Counter[str] = Counter()
         """How often it was received in all."""
+        self._times_elsewhere: Counter[str] = Counter()
+        """How often somebody else received anything of a group."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._over = 0
+        self._judged: dict[tuple[str, int], list[str]] = {}
+        """The spares of an epoch that stood in the journal when a query asked for what follows it."""
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
@@ -91,28 +117,47 @@ class Laws:
     def offers(self) -> Offered:
         """Return what the queue has, and may give, now."""
         waiting, free = self.waiting(), self._world.free()
-        times = {message_id: self._times[message_id] for message_id in waiting & free}
-        return Offered(frozenset(waiting), times)
+        times = {message_id: self._times_taken(message_id) for message_id in waiting & free}
+        return Offered(self._world.clock.now(), frozenset(waiting), times, frozenset(self._receives))
 
-    def ended_well(self, began: Offered, last: Offered, rows: int, counted: int, *, waits_for_holds: bool) -> None:
-        """AvailableNow serves what waited when it began and SQS gave it, in a run that took so many rows, when the
-        queue counted so many messages at its beginning.
+    def ended_well(self, run: AvailableNowRun) -> None:
+        """AvailableNow serves what waited when it began and SQS gave it.
 
-        None of it is left that was free since `last`, when the last micro-batch with tasks began: a long poll after it
-        brought nothing. With `waits_for_holds` it also waits until what dead attempts held is free again, but
-        not for groups of which somebody else has something. What is excused: there was always more, and as many
-        messages were served as had waited.
+        None of it is left that was free since the last micro-batch with tasks began: a long poll after it brought
+        nothing. With `waits_for_holds` it also waits until what dead attempts held is free again, but not for groups of
+        which somebody else has something. What is excused: there was always more, and as many messages were served as
+        had waited, and nothing that `_knows_of` is left.
         """
-        if rows >= counted:
-            return
-        waiting, free = self.waiting(), self._world.free()
-        left = {each for each in began.waiting & waiting & free if self._times[each] == last.times.get(each)}
-        if waits_for_holds:
-            elsewhere = {self._group(each) for each in waiting & self._others}
-            left |= {each for each in began.waiting & waiting if self._group(each) not in elsewhere}
+        free = self._world.free()
+        waiting = self.waiting()
+        old = run.began.waiting & waiting
+        if run.rows >= run.counted:
+            left = {each for each in old if self._knows_of(each, run)}
+        else:
+            left = {each for each in old & free if self._times_taken(each) == run.last.times.get(each)}
+            if run.waits_for_holds:
+                elsewhere = {self._group(each) for each in waiting & self._others}
+                left |= {each for each in old if self._group(each) not in elsewhere}
         if left:
             names = sorted(self._name[each] for each in left)
             self.violate(f"available now: it ended well, and these had waited: {names}")
+
+    def _knows_of(self, message_id: str, run: AvailableNowRun) -> bool:
+        """Whether the run cannot end well before it has served the message, however many others it has served.
+
+        Its last long poll brought it; or an attempt that is dead had it by `old_at`, and held it still when the last
+        micro-batch began, which was too early to be the last one.
+        """
+        if message_id not in self._received:
+            return False
+        who, at = self._received[message_id]
+        if who == run.query and at >= run.last.at:
+            return True
+        return run.waits_for_holds and who != "" and message_id in run.last.held and at <= run.old_at
+
+    def _times_taken(self, message_id: str) -> int:
+        """Return a number that rises whenever the message is received, or somebody else may have locked its group."""
+        return self._times[message_id] + self._times_elsewhere[self._group(message_id)]
 
     def _group(self, message_id: str) -> str:
         return self._name[message_id].rstrip("0123456789")
@@ -130,6 +175,12 @@ class Laws:
     def over(self, epoch: int) -> None:
         """The tasks of `epoch` are over: what a leftover catches from now on, nobody can know of."""
         self._over = max(self._over, epoch)
+        self._judged.setdefault((self._query(), epoch), self._world.store.under(f"epochs/{epoch:020d}/spare-"))
+
+    def _query(self) -> str:
+        """Return the name of the query that runs."""
+        found = _QUERY.match(self._world.actor())
+        return found[0] if found else ""
 
     def _late(self) -> set[str]:
         shown = {row.message_id for rows in self._shown.values() for row in rows}
@@ -148,6 +199,9 @@ class Laws:
         if event.kind == "received":
             self._receives[event.message_id] = event.receive_count
             self._times[event.message_id] += 1
+            if not ours:
+                self._times_elsewhere[self._group(event.message_id)] += 1
+            self._received[event.message_id] = (self._world.actor() if ours else "", event.at)
             task = _TASK.match(self._world.actor())
             if ours and task:
                 self._epoch[event.message_id] = int(task[1])
@@ -164,13 +218,16 @@ class Laws:
             self._gone.add(event.message_id)
 
     def _refused(self, receipt_handle: str) -> None:
-        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works.
+        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works, or has it
+        in a spare that was there when the epoch was judged.
 
         What tasks of an earlier query put late, on the same journal, is nobody's.
         """
+        query = self._query()
+        judged = {name for (who, _), names in self._judged.items() if who == query for name in names}
         epochs: defaultdict[tuple[int, int], list[Receipt]] = defaultdict(list)
         for name in self._world.store.under("epochs/"):
-            if "/spare-" not in name:
+            if "/spare-" not in name or name in judged:
                 segment = decode(self._world.store.objects[name], name)
                 epochs[segment.origin.epoch, segment.origin.plan] += segment.receipts
         ours = {(offset.epoch, offset.plan) for offset in self.checkpoints[-1].offsets}

@@ -165,6 +165,18 @@ MUTATIONS = (
         "        if True:\n",
     ),
     Mutation(
+        "end AvailableNow with old messages in hand",
+        "source.available_now",
+        "        return not ages or (not any(ages) and self._served >= self._waited)\n",
+        "        return not ages or self._served >= self._waited\n",
+    ),
+    Mutation(
+        "end AvailableNow before what dead attempts held is free",
+        "source.available_now",
+        "        if epoch.opened_at >= self._old_lapse_at and self._served >= self._waited:\n",
+        "        if self._served >= self._waited:\n",
+    ),
+    Mutation(
         "poll without waiting",
         "source.driver",
         "receive=0, wait_time_s=wait_time_s)",
@@ -175,6 +187,13 @@ MUTATIONS = (
         "source.message",
         "        return self.receive_count, self.received_at\n",
         "        return -self.receive_count, -self.received_at\n",
+    ),
+    Mutation(
+        "settle without the newer handle of a spare",
+        "source.verdict",
+        "            if message_id not in newest or receipt.age > newest[message_id].age:\n",
+        "            is_spare = partition is None and not is_carried\n"
+        "            if message_id not in newest or (receipt.age > newest[message_id].age and not is_spare):\n",
     ),
     Mutation(
         "serve again what the epoch has served",

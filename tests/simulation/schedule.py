@@ -330,11 +330,7 @@ class Schedule:
                         pass
                     modes = {self._mode(batch) for batch in range(first, len(query.offsets))}
                     if process not in self._with_rivals and (not is_first or modes <= {"all"}):
-                        rows = sum(
-                            len(rows) for batch in range(first, len(query.offsets)) for rows in query.rows(batch)
-                        )
-                        last, waits = query.offered or began, not with_leftovers
-                        self.laws.ended_well(began, last, rows, counted, waits_for_holds=waits)
+                        self.laws.ended_well(query.told(began, first, counted, waits_for_holds=not with_leftovers))
                     return
                 for _ in range(1 if is_wrapped else triggers):
                     query.trigger()

@@ -10,7 +10,7 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from tests.simulation.climate import PAUSES_S
 from tests.simulation.hub import Thread
-from tests.simulation.laws import Offered
+from tests.simulation.laws import AvailableNowRun, Offered
 from tests.simulation.spark import Query
 from tests.simulation.world import Checkpoint, Row
 
@@ -41,12 +41,28 @@ class SimulatedQuery(Query):
     def __init__(self, schedule: Schedule, checkpoint: Checkpoint, **arguments: Any) -> None:
         super().__init__(schedule.world, checkpoint=checkpoint, **arguments)
         self._schedule = schedule
+        self.over_at: dict[int, float] = {}
+        """When each batch of this run was over."""
         self.offered: Offered | None = None
         """What the queue had to give when the last micro-batch with tasks began."""
 
     def rows(self, batch: int) -> list[list[Row]]:
         """Return what a batch has put into the sink, by partition."""
         return list(self.checkpoint.sink.get(batch, {}).values())
+
+    def told(self, began: Offered, first: int, counted: int, *, waits_for_holds: bool) -> AvailableNowRun:
+        """Return what this run has done since it began, with the batch `first`."""
+        rows = {batch: [row for rows in self.rows(batch) for row in rows] for batch in range(first, len(self.offsets))}
+        served_old = [batch for batch in rows if any(row.message_id in began.waiting for row in rows[batch])]
+        return AvailableNowRun(
+            query=self._schedule.hub.current_name,
+            began=began,
+            last=self.offered or began,
+            old_at=max([began.at, *(self.over_at[batch] for batch in served_old)]),
+            rows=sum(map(len, rows.values())),
+            counted=counted,
+            waits_for_holds=waits_for_holds,
+        )
 
     def log(self, end: Offset) -> None:
         last = self.offsets[-1].epoch if self.offsets else 0
@@ -110,4 +126,5 @@ class SimulatedQuery(Query):
 
     def run(self, batch: int) -> None:
         super().run(batch)
+        self.over_at[batch] = self.world.clock.now()
         self._schedule.laws.committed(self.checkpoint, batch)
