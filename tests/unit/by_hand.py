@@ -81,10 +81,11 @@ class World(simulated.World):
             for heartbeat in list(HandHeartbeat.live):
                 heartbeat.beat()
 
-    def die(self) -> None:
-        """All of our processes are gone, and their heartbeats with them."""
+    def die(self, *, down_s: float = 0.0) -> None:
+        """All of our processes are gone, and their heartbeats with them, for so many seconds."""
         HandHeartbeat.live.clear()
         self.step("-- killed")
+        self.clock.advance(down_s)
 
     def deleted(self) -> list[str]:
         """Bodies of deleted messages, in the order of their deletion."""

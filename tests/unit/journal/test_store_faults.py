@@ -437,8 +437,7 @@ def test_a_store_that_fails_at_any_single_call_loses_and_doubles_nothing(
         world.on_step = lambda event: None
         if left > 0:
             break
-        world.die()
-        world.clock.advance(elapsed_s)
+        world.die(down_s=elapsed_s)
         Query(world).resume().drain()
         world.audit()
     assert stopped > 3

@@ -37,8 +37,7 @@ def test_an_old_checkpoint_is_noticed_before_anything_is_logged(
     for index in range(3):
         world.send(f"b{index}")
         query.trigger()
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     world.offsets[:], world.checkpoint.committed = offsets, committed
     world.send("c1")
     with pytest.raises(DataLossError, match="the checkpoint is old"):
@@ -57,8 +56,7 @@ def test_a_wrong_location_does_not_spoil_the_checkpoint(make_world: Callable[...
     for index in range(3):
         world.send(f"b{index}")
         query.trigger()
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     world.store = MemoryStore(world.step, world.clock)
     with pytest.raises(DataLossError, match="but the checkpoint refers to journal"):
         Query(world, tells_start=False, is_wrapped=is_wrapped).resume().trigger()
@@ -66,8 +64,7 @@ def test_a_wrong_location_does_not_spoil_the_checkpoint(make_world: Callable[...
     world.store = right
     for _ in range(3):
         Query(world, tells_start=False, is_wrapped=is_wrapped).resume().trigger()
-        world.die()
-        world.clock.advance(LAPSE_S)
+        world.die(down_s=LAPSE_S)
     assert sorted(world.bodies()) == ["a1", "a2", "b0", "b1", "b2"]
 
 
@@ -110,8 +107,7 @@ def test_what_a_query_that_went_another_way_has_left_is_not_announced_again(make
     world.send("y1", "y2")
     Query(world, checkpoint=new).trigger()
     leftover = new.offsets[-1].epoch
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     query = Query(world).resume()
     number = 0
     while old.offsets[-1].epoch < leftover - 2:
@@ -149,8 +145,7 @@ def test_an_epoch_that_sparks_log_has_lost_is_noticed_before_another_is_logged(
     world.die()
     for _ in range(3):
         Query(world, tells_start=False).resume().trigger()
-        world.die()
-        world.clock.advance(LAPSE_S)
+        world.die(down_s=LAPSE_S)
     assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
 
 
@@ -182,8 +177,7 @@ def test_what_stands_at_the_number_before_is_settled_only_if_it_came_before(make
     world.die()
     Query(world, reads=reads).resume().trigger()
     assert not {"y1", "y2"} & set(world.deleted())
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
 
@@ -197,8 +191,7 @@ def test_a_new_query_numbers_its_epochs_beyond_all_that_stands_in_the_journal(ma
         checkpoint = Checkpoint()
         Query(world, checkpoint=checkpoint, tells_start=not is_wrapped, is_wrapped=is_wrapped).resume().trigger()
         numbers.append(checkpoint.offsets[-1].epoch)
-        world.die()
-        world.clock.advance(LAPSE_S)
+        world.die(down_s=LAPSE_S)
     assert numbers == sorted(set(numbers))
 
 
@@ -232,8 +225,7 @@ def test_available_now_ends_though_nothing_is_read_of_what_is_carried(make_world
     while query.trigger():
         triggers += 1
         assert triggers < 20
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
 
@@ -274,8 +266,7 @@ def test_available_nows_last_poll_hands_on_nothing_that_the_last_epoch_has_serve
     do_at(world, "before ReceiveMessage", lambda: world.clock.advance(LAPSE_S))
     while query.trigger():
         pass
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     assert world.bodies()[:4] == ["o1", "e3", "e4", "f1"]
     assert len(set(world.bodies())) == len(world.bodies())
@@ -310,8 +301,7 @@ def test_an_epoch_that_was_announced_blindly_and_lost_is_announced_again_too(mak
     for bodies in (("a1", "a2"), ("b1", "b2")):
         world.send(*bodies)
         Query(world, tells_start=False, is_wrapped=True).resume().trigger()
-        world.die()
-        world.clock.advance(LAPSE_S)
+        world.die(down_s=LAPSE_S)
     lost = world.offsets.pop()
     world.committed.discard(1)
     assert lost.is_blind
@@ -353,8 +343,7 @@ def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first
     for body, checkpoint in zip(("x1", "y1", "z1"), older, strict=True):
         world.send(body)
         Query(world, checkpoint=checkpoint).trigger()
-        world.die()
-        world.clock.advance(LAPSE_S)
+        world.die(down_s=LAPSE_S)
     world.send("w1")
     query = Query(world, checkpoint=Checkpoint())
     world.fault = lambda action: "refused" if action == "ReceiveMessage" else ""
@@ -363,8 +352,7 @@ def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first
     query.trigger()
     query.trigger()
     assert query.offsets[0].epoch > max(checkpoint.offsets[-1].epoch for checkpoint in older)
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     with pytest.raises(DataLossError):
         Query(world, checkpoint=older[2]).resume().trigger()
 
@@ -376,8 +364,7 @@ def test_available_now_does_not_end_while_copies_that_it_holds_lock_what_is_old(
     world = make_world(numPartitions="2", waitTimeSeconds="1", maxMessagesPerTrigger="100")
     world.send(*(f"a{index}" for index in range(1, 13)))
     Query(world).trigger()
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     query = Query(world, available_now=True).resume()
     world.clock.advance(2)
     world.send("n1")
@@ -400,13 +387,11 @@ def test_available_now_does_not_end_with_copies_that_its_probe_could_not_delete(
     world = make_world(numPartitions="1", waitTimeSeconds="1", visibilityTimeoutSeconds="120")
     world.send("a1")
     Query(world).trigger()
-    world.die()
-    world.clock.advance(121)
+    world.die(down_s=121)
     world.receive_share = lambda: 0.0  # the next run's task is given nothing
     Query(world).resume().trigger()  # commits a1 with a handle that has expired
     world.receive_share = lambda: 1.0
-    world.die()
-    world.clock.advance(121)
+    world.die(down_s=121)
     world.send("a2")
     query = Query(world, available_now=True).resume()
     calls: list[str] = []
@@ -419,7 +404,6 @@ def test_available_now_does_not_end_with_copies_that_its_probe_could_not_delete(
     with pytest.raises(TransientQueueError, match="could not be deleted"):
         play_out(query)
     world.fault = lambda action: ""
-    world.die()
-    world.clock.advance(121)
+    world.die(down_s=121)
     play_out(Query(world, available_now=True).resume())
     assert world.bodies() == ["a1", "a2"]

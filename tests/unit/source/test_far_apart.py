@@ -20,8 +20,7 @@ def once(world: World, *, tells_start: bool = True) -> list[str]:
     """Run the query with Trigger.Once, and return what that run put into the sink."""
     before = set(world.bodies())
     Query(world, tells_start=tells_start).resume().trigger()
-    world.die()
-    world.clock.advance(FAR_APART_S)
+    world.die(down_s=FAR_APART_S)
     return [body for body in world.bodies() if body not in before]
 
 
@@ -109,8 +108,7 @@ def test_ids_of_messages_that_are_gone_leave_the_ledger(make_world: Callable[...
         with pytest.raises(JournalUnavailableError):
             query.driver.commit(world.offsets[-2])
         world.store.lies_about = lambda name: ""
-        world.die()
-        world.clock.advance(FAR_APART_S)
+        world.die(down_s=FAR_APART_S)
         Query(world).resume()
         world.die()
         assert len(world.journal().ledger().unconfirmed) <= 4

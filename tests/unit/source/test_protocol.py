@@ -337,8 +337,7 @@ def test_replay_after_a_crash_gives_each_message_once_in_order(world: World, poi
     crash_at(world, point)
     with pytest.raises(Crash):
         query.drain()
-    world.die()
-    world.clock.advance(elapsed_s)
+    world.die(down_s=elapsed_s)
     Query(world).resume().drain()
     world.audit()
 
@@ -359,8 +358,7 @@ def crash_everywhere(
         try:
             play(world)
         except Crash as crash:
-            world.die()
-            world.clock.advance(elapsed_s)
+            world.die(down_s=elapsed_s)
             try:
                 resume(world)
                 world.audit()
@@ -410,8 +408,7 @@ def test_new_query_on_an_old_journal_begins_with_what_was_not_committed(world: W
     world.send(*(f"{'ab'[index % 2]}{index}" for index in range(12)))
     query = Query(world)
     assert query.trigger()
-    world.die()
-    world.clock.advance(elapsed_s)
+    world.die(down_s=elapsed_s)
     world.offsets.clear()
     world.committed.clear()
     world.sink.clear()
@@ -432,8 +429,7 @@ def test_crash_during_commit_then_a_replayed_batch_that_is_not_read_doubles_noth
     crash_at(world, "before DeleteMessageBatch")
     with pytest.raises(Crash):
         query.trigger()
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     query = Query(world, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
     query.drain()
     world.audit()
@@ -664,8 +660,7 @@ def test_without_fail_on_data_loss_the_query_goes_on(
     assert query.trigger()
     if in_the_middle:
         world.committed.remove(1)
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     spoil(world)
     with caplog.at_level(logging.WARNING):
         Query(world).resume().drain()
@@ -803,8 +798,7 @@ def test_what_follows_expired_messages_of_a_half_sealed_epoch_waits(make_world: 
     crash_at(world, "after put epochs/")
     with pytest.raises(Crash):
         query.trigger()
-    world.die()
-    world.clock.advance(LAPSE_S)
+    world.die(down_s=LAPSE_S)
     for message in world.receive_elsewhere():
         world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": message["ReceiptHandle"]})
     world.send(*(f"{group}2" for group in "abcdefghij"))
@@ -933,8 +927,7 @@ def test_what_an_earlier_driver_sealed_is_held_at_once_by_the_next(world: World)
     crash_at(world, "-- batch 0 is in the sink")
     with pytest.raises(Crash):
         query.trigger()
-    world.die()
-    world.clock.advance(VISIBILITY_S - 2)
+    world.die(down_s=VISIBILITY_S - 2)
     query = Query(world)
     query.plans(0)
     for heartbeat in HandHeartbeat.live:
@@ -1051,8 +1044,7 @@ def test_a_replay_renews_what_is_about_to_lapse_with_its_plan(world: World) -> N
     crash_at(world, "-- batch 0 is in the sink")
     with pytest.raises(Crash):
         query.trigger()
-    world.die()
-    world.clock.advance(VISIBILITY_S - 2)
+    world.die(down_s=VISIBILITY_S - 2)
     query = Query(world)
     query.plans(0)
     world.clock.advance(4)
@@ -1072,8 +1064,7 @@ def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(ma
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
     assert query.trigger()
-    world.die()
-    world.clock.advance(VISIBILITY_S - 5)
+    world.die(down_s=VISIBILITY_S - 5)
     query = Query(world).resume()
     query.log(query.latest_offset(world.offsets[1]))
     query.driver.commit(world.offsets[1])
@@ -1191,8 +1182,7 @@ def test_spark_4_0_restart_is_exact(world: World, point: str, elapsed_s: float) 
         crash_at(world, point)
         with pytest.raises(Crash):
             query.drain()
-    world.die()
-    world.clock.advance(elapsed_s)
+    world.die(down_s=elapsed_s)
     Query(world, tells_start=False).resume().drain()
     world.audit()
 
