@@ -149,8 +149,8 @@ class Laws:
     def _knows_of(self, message_id: str, run: AvailableNowRun) -> bool:
         """Whether the run cannot end well before it has served the message, however many others it has served.
 
-        Its last long poll brought it; or an attempt that is dead had it by `old_at`, and held it still when the last
-        micro-batch began, which was too early to be the last one.
+        A long poll of its own brought it after the last micro-batch; or an attempt that is dead had it by `old_at`, and
+        held it still when the last micro-batch began, which was too early to be the last one.
         """
         if message_id not in self._received:
             return False
