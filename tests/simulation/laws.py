@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sqs_fifo_spark.local.events import Event
 from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.segment import decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
@@ -79,6 +80,9 @@ class Laws:
         """How often somebody else received anything of a group."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
+        self._taken_over: set[str] = set()
+        """What a driver that nothing harms has to hold from its start."""
+        self._taken_over_at = 0.0
         self._over = 0
         self._judged: dict[tuple[str, int], list[str]] = {}
         """The spares of an epoch that stood in the journal when a query asked for what follows it."""
@@ -145,8 +149,8 @@ class Laws:
     def _knows_of(self, message_id: str, run: AvailableNowRun) -> bool:
         """Whether the run cannot end well before it has served the message, however many others it has served.
 
-        Its last long poll brought it; or an attempt that is dead had it by `old_at`, and held it still when the last
-        micro-batch began, which was too early to be the last one.
+        A long poll of its own brought it after the last micro-batch; or an attempt that is dead had it by `old_at`, and
+        held it still when the last micro-batch began, which was too early to be the last one.
         """
         if message_id not in self._received:
             return False
@@ -165,6 +169,28 @@ class Laws:
     def stalls(self, until: float) -> None:
         """The journal stalls for who looks for what tasks have sealed: what it has not found, nobody renews."""
         self._stalled_until = max(self._stalled_until, until)
+
+    def takes_over(self, checkpoint: Checkpoint) -> None:
+        """Leases: of the batch that runs again, a driver that nothing harms holds what is held still when it starts."""
+        is_committed = len(checkpoint.offsets) - 1 in checkpoint.committed
+        self._world.free()  # what has lapsed is no longer held
+        self._taken_over = set() if is_committed else self._receives.keys() & self._sealed(checkpoint.offsets[-1])
+        self._taken_over_at = self._world.clock.now()
+
+    def has_taken_over(self) -> None:
+        """That driver is over."""
+        self._taken_over = set()
+
+    def _sealed(self, offset: Offset) -> set[str]:
+        """Return what stands in the segments of an epoch."""
+        names = self._world.store.under(f"epochs/{offset.epoch:020d}/")
+        segments = [decode(self._world.store.objects[name], name) for name in names if "/spare-" not in name]
+        return {
+            receipt.message_id
+            for segment in segments
+            if segment.origin.plan == offset.plan
+            for receipt in segment.receipts
+        }
 
     def idle(self) -> None:
         """Progress: a query that finds nothing to do holds nothing."""
@@ -211,6 +237,8 @@ class Laws:
         elif event.kind == "deleted" and ours:
             if event.message_id not in self._delivered:
                 self.violate(f"delete after commit: {name} is deleted, and in no committed batch")
+        elif event.kind == "lapsed" and event.message_id in self._taken_over and event.at > self._taken_over_at:
+            self.violate(f"leases: our hold on {name} lapsed, which a new driver had taken over")
         elif event.kind == "lapsed" and self.is_calm and event.message_id in self._ours - self._late():
             if self._world.clock.now() > self._stalled_until + VISIBILITY_S or self._is_overdue(event.message_id):
                 self.violate(f"leases: our hold on {name} lapsed while the query lived")

@@ -189,6 +189,12 @@ MUTATIONS = (
         "        return -self.receive_count, -self.received_at\n",
     ),
     Mutation(
+        "renew what a replay takes over as if it had just been received",
+        "source.epoch",
+        "        return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)\n",
+        "        return max(self.opened_at, a_heartbeat_ago)\n",
+    ),
+    Mutation(
         "settle without the newer handle of a spare",
         "source.verdict",
         "            if message_id not in newest or receipt.age > newest[message_id].age:\n",

@@ -49,6 +49,7 @@ class Schedule:
         modes = ["all"] * 8 + ["some"] + ["none"] * (not self._wraps)
         self._modes = [rng.choice(modes) for _ in range(200)]
         self._cuts = random.Random(f"{seed}/cuts")
+        self._replays = random.Random(f"{seed}/replays")
         self._has_lost_batch = False
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
@@ -61,6 +62,8 @@ class Schedule:
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
         self._query: Thread | None = None
+        self.is_sink_slow = False
+        """Whether each micro-batch takes longer than a hold that nobody renews."""
 
     def _make_world(self, rng: random.Random) -> World:
         attributes = {}
@@ -456,6 +459,35 @@ class Schedule:
         if self.laws.violations:
             return
         # What leftovers of tasks wrote, and the ledger of the last epoch, go with the next commit.
+        self._send()
+        self.start_query(until_drained=True)
+        self._run_query()
+        if not self.laws.violations:
+            self.laws.audit()
+        if not self.laws.violations and self._replays.random() < 0.15:
+            self._replay_in_time()
+
+    def _replay_in_time(self) -> None:
+        """The query is killed while its sink writes, and started again before what it holds lapses.
+
+        It comes last, with dice of its own, so that a seed plays the same up to here.
+        """
+        self.laws.is_calm = False
+        self.is_sink_slow = True
+        for _ in range(self._replays.randint(1, 4)):
+            self._send()
+        self.start_query(triggers=1)
+        self._let_pass(self._replays.choice((1, 5, 12, 22)))
+        for process in self.hub.alive():
+            self.hub.kill(process)
+        self.hub.advance(self._replays.choice((0, 5, 12, 22)))
+        self.laws.takes_over(self.checkpoint)
+        self.start_query(triggers=1)
+        self._run_query()
+        self.laws.has_taken_over()
+        self.is_sink_slow = False
+        if self.laws.violations:
+            return
         self._send()
         self.start_query(until_drained=True)
         self._run_query()

@@ -32,10 +32,21 @@ REMEMBERED_WRITE_S = 7 * 86_400
 """How long a batch write is remembered, from its beginning."""
 MOST_LISTS = 20
 """How often a thread may list what was sent until it has rows to send, or fails."""
+SHORTEST_TRY_S = 15
+"""For how long a row is tried at least: 30 s, if the look was as old as it may be, less what is too short for another
+pause, of 5 s of its own and one that all share, of 7.5 s."""
 _Span = tuple[Process | None, float, float]
 """Whose, or everybody's; from when; until when."""
 _ROWS_SENT = re.compile(r"([\d,]+) rows of (?:the partition|partition \d+) were sent")
 _REFUSED_ROW = re.compile(r"row ([\d,]+) of partition")
+_NO_CALL_FAILED = (
+    "what was sent took longer than",
+    "the record of what was sent took so long",
+    "which makes the journal at",
+    "does not find the driver's journal",
+    "the store says that it is there",
+)
+"""What errors about the journal say that need no call of it to fail."""
 
 
 class _Book:
@@ -76,11 +87,14 @@ class SinkLaws:
         """The number of the history's last event."""
         self._newest = -1
         """The newest micro-batch whose write was committed."""
+        self._tidies: dict[str, bool] = {}
+        """Whether the last put of a thread, by the thread's name, says only what its task had made durable before."""
         world.on_call = self._called
         world.on_bytes = self._sent
         world.on_accepted = self._accepted
         world.on_answer = self._answered
         world.on_refusal = self._refused
+        world.store.on_put_begins = self._put_begins
         world.store.on_put = self._put
         world.store.on_list = self._listed
 
@@ -212,7 +226,7 @@ class SinkLaws:
         book.doubled_at.setdefault(key, self._hub.now())
         owners = [each for each in book.accepted[key] if each is not attempt]
         if not any(
-            not each.process.is_alive
+            (not each.process.is_alive and each.sent is None)
             or each.error is not None
             or self._stood_still(each.process, book.accepted_at[key, id(each)])
             or self._seconds(self._connects, each.process, book.accepted_at[key, id(each)]) > LONGEST_CALL_S
@@ -254,11 +268,11 @@ class SinkLaws:
     def is_in_task(self) -> bool:
         return self._current() is not None
 
-    def panicked(self, call: str, name: str) -> None:
+    def panicked(self, call: str) -> None:
         """The native code of the task that runs panics, which ends the task, unless the call only tidies up."""
         attempt = self._current()
         assert attempt is not None
-        is_tidying = call == "drop" or (call == "put" and self.is_tidying(name))
+        is_tidying = call == "drop" or (call == "put" and self.is_tidying())
         if call == "drop" or (is_tidying and not _has_equal_rows(attempt)):
             return
         attempt.panicked = True  # it may end so
@@ -278,6 +292,12 @@ class SinkLaws:
         if attempt is not None and attempt.doomed_at is None:
             attempt.doomed_at = self._hub.now()
 
+    def _put_begins(self, data: bytes) -> None:
+        """Judge it before its first try: if only the answer of that is lost, the next would seem to say nothing new."""
+        attempt = self._current()
+        is_known = attempt is not None and len(data) > 0 and attempt.recorded.issuperset(_digests(data))
+        self._tidies[self._hub.current_name] = is_known
+
     def _put(self, name: str, data: bytes) -> None:
         self._now += 1
         attempt = self._current()
@@ -290,10 +310,9 @@ class SinkLaws:
             if attempt is not None:
                 attempt.recorded.update(_digests(data))
 
-    def is_tidying(self, name: str) -> bool:
-        """Return whether the put under way says only what its task has made durable before."""
-        attempt, data = self._current(), self._world.store.putting.get(name, b"")
-        return attempt is not None and len(data) > 0 and attempt.recorded.issuperset(_digests(data))
+    def is_tidying(self) -> bool:
+        """Return whether the put under way, of the thread that runs, only tidies up."""
+        return self._tidies[self._hub.current_name]
 
     def _listed(self, prefix: str) -> None:
         self._now += 1
@@ -358,17 +377,26 @@ class SinkLaws:
             if is_early:
                 self.violate(f"bounded: forgotten too early: {text}")
         elif isinstance(error, (TransientQueueError, JournalUnavailableError)):
-            self._audit_passing(attempt, text)
+            self._audit_passing(attempt, error, text)
         if self.is_calm:
             self.violate(f"spoken errors: nothing happened, and {name} ended with {type(error).__name__}: {error}")
 
-    def _audit_passing(self, attempt: SinkAttempt, text: str) -> None:
-        """What may pass is tried by each attempt, and what only tidies up fails none."""
+    def _audit_passing(
+        self, attempt: SinkAttempt, error: TransientQueueError | JournalUnavailableError, text: str
+    ) -> None:
+        """What may pass is tried by each attempt, and for long enough; what only tidies up fails none."""
         name = attempt.process.name
         if not attempt.asked and not self._stood_still(attempt.process, attempt.launched_at):
             self.violate(f"progress: {name} fails without a call: {text}")
         if text.startswith("cannot drop 'sent/") or any(text.startswith(f"{each} ") for each in attempt.tidying):
             self.violate(f"cost: {name} fails, and could only not tidy up: {text}")
+        is_explained = attempt.doomed_at is not None or any(each in text for each in _NO_CALL_FAILED)
+        if isinstance(error, JournalUnavailableError) and not is_explained and not _has_equal_rows(attempt):
+            self.violate(f"cost: {name} fails, and nothing that it needed has failed: {text}")
+        tried_s = self._hub.now() - min(attempt.tried_at.values(), default=0.0)
+        is_early = tried_s < SHORTEST_TRY_S and not self._stood_still(attempt.process, attempt.launched_at)
+        if isinstance(error, TransientQueueError) and is_early and "was not made in time" not in text:
+            self.violate(f"progress: {name} tries for {tried_s:.0f} s: {text}")
 
     def _audit_cost(self, attempt: SinkAttempt, book: _Book) -> None:
         """Nothing is sent again, in no more calls than the longest group needs, for each ten groups."""

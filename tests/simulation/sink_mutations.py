@@ -105,6 +105,12 @@ SINK_MUTATIONS = (
         "            if False:\n",
     ),
     Mutation(
+        "do not try again what may pass",
+        "sink.queue",
+        "budget_s=deadline - self._clock.monotonic())\n",
+        "budget_s=0.0)\n",
+    ),
+    Mutation(
         "blame the first row for what SQS refuses",
         "sink.queue",
         "fault or RefusedRowError(row.row,",
@@ -290,6 +296,13 @@ SINK_MUTATIONS = (
         "sink.record",
         "        except BaseException as error:  # the rows are recorded",
         "        except ZeroDivisionError as error:  # the rows are recorded",
+    ),
+    Mutation(
+        "fail a task that cannot tidy up, in other words",
+        "sink.record",
+        "            _log.warning(\n                \"%d objects below",
+        "            raise JournalUnavailableError(f\"{len(parts)} objects could not be made one\") from error\n"
+        "            _log.warning(\n                \"%d objects below",
     ),
     Mutation(
         "fail a task whose tidying panics",

@@ -143,10 +143,10 @@ class SinkSchedule:
         self._slows("slow store")
         if name.startswith("check/"):
             return ""
-        self._panics(0.5, "put", name)
+        self._panics(0.5, "put")
         lie = next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind, 0.4)), "")
         if lie in ("refuse", "raise"):
-            if self.laws.is_tidying(name):
+            if self.laws.is_tidying():
                 self.laws.could_not_tidy(name)
             else:
                 self.laws.doom()
@@ -162,10 +162,10 @@ class SinkSchedule:
             self.laws.doom()
         return fails
 
-    def _panics(self, factor: float, call: str, name: str = "") -> None:
+    def _panics(self, factor: float, call: str) -> None:
         """Maybe let the store's native code panic, in a task."""
         if self.laws.is_in_task() and self._happens("panic", factor):
-            self.laws.panicked(call, name)
+            self.laws.panicked(call)
             self.world.note("the store panics")
             raise Panic
 

@@ -40,12 +40,12 @@ class SinkStore(MemoryStore):
     def __init__(self, step: Callable[[str], None], clock: ManualClock) -> None:
         super().__init__(step, clock)
         self.on_put: Callable[[str, bytes], None] = lambda name, data: None
+        self.on_put_begins: Callable[[bytes], None] = lambda data: None
+        """Told of each put before its first try: the store may try it again."""
         self.on_list: Callable[[str], None] = lambda prefix: None
         """Told of each list when it begins: what is there by then, and stays, is shown."""
         self.is_in_pieces: Callable[[], bool] = lambda: False
         """Whether a list reads one half of the names now, and the other a moment later, as large directories do."""
-        self.putting: dict[str, bytes] = {}
-        """What the puts under way are to make durable, by name."""
         self.objects = _Objects(lambda name, data: self.on_put(name, data))
 
     def list(self, prefix: str) -> list[str]:
@@ -59,7 +59,7 @@ class SinkStore(MemoryStore):
         return sorted(halves[0] + halves[1])
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        self.putting[name] = data
+        self.on_put_begins(data)
         return super().put_if_absent(name, data)
 
 

@@ -12,7 +12,7 @@ from tests.simulation.climate import PAUSES_S
 from tests.simulation.hub import Thread
 from tests.simulation.laws import AvailableNowRun, Offered
 from tests.simulation.spark import Query
-from tests.simulation.world import Checkpoint, Row
+from tests.simulation.world import LAPSE_S, Checkpoint, Row
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -120,7 +120,9 @@ class SimulatedQuery(Query):
         return has_run
 
     def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
-        if self._schedule.rng.random() < 0.15:
+        if self._schedule.is_sink_slow:
+            self._schedule.hub.sleep(LAPSE_S)
+        elif self._schedule.rng.random() < 0.15:
             self._schedule.hub.sleep(self._schedule.rng.choice(PAUSES_S))
         super().to_sink(batch, rows)
 
