@@ -169,9 +169,9 @@ class Driver:
             carries = bool(self._ledger.carried)
         handed = self._open.unread() if self._open is not None else ()
         if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
-            found = self._poll(journal, limit)
+            found, is_all = self._poll(journal, limit)
             handed = self._without_held(found, verdict)
-            if len(handed) == len(found) and self._available_now.ends_with(found):
+            if is_all and len(handed) == len(found) and self._available_now.ends_with(found):
                 self._release([message.receipt for message in found])
                 self._is_finished = True
                 return self._announce(self._new_offset(journal, number, 0, start), limit)
@@ -427,7 +427,7 @@ class Driver:
         while True:
             asked_at = self._clock.monotonic()
             try:
-                handed = self._poll(journal, max_messages)
+                handed, _ = self._poll(journal, max_messages)
             except TransientQueueError as error:
                 if self._available_now:
                     raise  # it would end as if nothing were left
@@ -436,16 +436,18 @@ class Driver:
             if handed or not self._available_now or self._available_now.may_end_empty(asked_at):
                 return handed
 
-    def _poll(self, journal: Journal, max_messages: int) -> tuple[Message, ...]:
-        """Return what a long poll brings and no epoch has served; polls again if all of it were copies.
+    def _poll(self, journal: Journal, max_messages: int) -> tuple[tuple[Message, ...], bool]:
+        """Return what a long poll brings and no epoch has served, and whether it is all that came but for copies.
 
-        No task can seal anything meanwhile, so all of it is decided, however often it was received before.
+        What is not comes again. Polls again where all that came is for later. No task can seal anything meanwhile, so
+        all of it is decided, however often it was received before.
         """
         wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
+        is_all = True
         while True:
             received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
             if not received:
-                return ()
+                return (), is_all
             receipts = [message.receipt for message in received]
             self._lease.hold(receipts, since=self._clock.monotonic())
             try:
@@ -453,18 +455,19 @@ class Driver:
             except SqsFifoError:
                 self._release(receipts)
                 raise
-            handed = self._without_copies(received)
+            handed, has_released = self._without_copies(received)
+            is_all = is_all and not has_released
             if handed:
-                return handed
+                return handed, is_all
 
-    def _without_copies(self, received: list[Message]) -> tuple[Message, ...]:
-        """Return what no epoch has served; delete copies of what one has.
+    def _without_copies(self, received: list[Message]) -> tuple[tuple[Message, ...], bool]:
+        """Return what no epoch has served, and whether some of that was released; delete copies of what one has.
 
         Of a group of which a copy is left nothing is returned: it would stand where the ledger knows the group to be.
         """
         copies = {each.receipt.message_id for each in received if each.receipt.message_id in self._ledger.unconfirmed}
         if not copies:
-            return tuple(received)
+            return tuple(received), False
         doomed = [each.receipt for each in received if each.receipt.message_id in copies]
         unconfirmed = self._delete(doomed)
         self._ledger = replace(self._ledger, unconfirmed=unconfirmed)
@@ -477,8 +480,9 @@ class Driver:
                 f"{len(copies)} copies of committed messages could not be deleted, and they hide what follows them. "
                 "Start the query again."
             )
-        self._release([each.receipt for each in others if each.receipt.message_group_id in left])
-        return tuple(each for each in others if each.receipt.message_group_id not in left)
+        released = [each.receipt for each in others if each.receipt.message_group_id in left]
+        self._release(released)
+        return tuple(each for each in others if each.receipt.message_group_id not in left), bool(released)
 
     def _without_held(self, found: tuple[Message, ...], verdict: Verdict) -> tuple[Message, ...]:
         """Return what of `found` is of groups of which nothing came again that the last epoch holds; release the rest.

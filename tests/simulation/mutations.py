@@ -137,8 +137,8 @@ MUTATIONS = (
     Mutation(
         "probe without the ledger",
         "source.driver",
-        "        if not copies:\n            return tuple(received)\n",
-        "        return tuple(received)\n",
+        "        if not copies:\n            return tuple(received), False\n",
+        "        return tuple(received), False\n",
     ),
     Mutation(
         "lose what the probe got and nobody read",
@@ -285,8 +285,8 @@ MUTATIONS = (
     Mutation(
         "end AvailableNow without a long poll",
         "source.driver",
-        "            found = self._poll(journal, limit)\n",
-        "            found = ()\n",
+        "            found, is_all = self._poll(journal, limit)\n",
+        "            found, is_all = (), True\n",
     ),
     Mutation(
         "renew with the time that is left already",
