@@ -104,13 +104,21 @@ def _without_query(option: Option, value: str) -> str:
 def url(option: Option, value: str) -> str:
     try:
         parts = urlsplit(_without_password(option, value))
-        host = parts.hostname or ""
-        usable = parts.scheme in ("http", "https") and bool(host) and (parts.port or 1) > 0
-        is_address = ":" in host and bool(ipaddress.ip_address(host))
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         usable = False
     if not usable:
         raise refuse(option, value, "it must be an http:// or https:// URL.")
+    return value
+
+
+def endpoint(option: Option, value: str) -> str:
+    """Return a URL that calls may be made to."""
+    host = urlsplit(url(option, value)).hostname or ""
+    try:
+        is_address = ":" in host and bool(ipaddress.ip_address(host))
+    except ValueError:
+        is_address = False
     if not is_address and not _HOST.fullmatch(host):
         raise refuse(
             option,

@@ -110,7 +110,7 @@ _CONNECTION = (
     Option(
         "endpointUrl",
         "endpoint_url",
-        rules.url,
+        rules.endpoint,
         "AWS's for the region, or `queueUrl`'s own host, if it is not AWS's standard one",
         "Endpoint of SQS.",
     ),
@@ -274,7 +274,7 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink; keys are compared without regard to case. Raises as `parse_source_options`."""
     values = SINK.parse(given, SOURCE)
-    region, endpoint = rules.region_and_endpoint(values["queue_url"])
+    region, endpoint = _region_and_endpoint(values)
     for one, other in (("txn_app_id", "txn_version"), ("txn_version", "txn_app_id")):
         if one in values and other not in values:
             raise OptionError(
@@ -289,8 +289,8 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     return SinkOptions(
         queue_url=values["queue_url"],
         journal_location=values.get("journal_location"),
-        region=values.get("region", region),
-        endpoint_url=values.get("endpoint_url", endpoint),
+        region=region,
+        endpoint_url=endpoint,
         role_arn=values.get("role_arn"),
         role_session_name=values.get("role_session_name", "sqs-fifo-spark"),
         external_id=values.get("external_id"),
@@ -301,15 +301,23 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     )
 
 
+def _region_and_endpoint(values: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the region and the endpoint that are given, else those that follow from the queue's URL."""
+    region, endpoint = rules.region_and_endpoint(values["queue_url"])
+    if endpoint is not None and "endpoint_url" not in values:
+        rules.endpoint(_QUEUE_URL, endpoint)
+    return values.get("region", region), values.get("endpoint_url", endpoint)
+
+
 def _complete(values: dict[str, Any]) -> SourceOptions:
     """Fill in the defaults, which follow from one another and so never conflict, and check the rest."""
-    region, endpoint = rules.region_and_endpoint(values["queue_url"])
+    region, endpoint = _region_and_endpoint(values)
     visibility: int = values.setdefault("visibility_timeout_s", 120)
     options = SourceOptions(
         queue_url=values["queue_url"],
         journal_location=values["journal_location"],
-        region=values.get("region", region),
-        endpoint_url=values.get("endpoint_url", endpoint),
+        region=region,
+        endpoint_url=endpoint,
         role_arn=values.get("role_arn"),
         role_session_name=values.get("role_session_name", "sqs-fifo-spark"),
         external_id=values.get("external_id"),

@@ -70,7 +70,8 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
         raise botocore.exceptions.NoCredentialsError
     if config.role_arn:
         credentials = _assumed_role(session, credentials, config)
-    credentials.get_frozen_credentials = functools.partial(_from_chain, credentials.get_frozen_credentials)
+    if "get_frozen_credentials" not in vars(credentials):
+        credentials.get_frozen_credentials = functools.partial(_from_chain, credentials.get_frozen_credentials)
     session._credentials = credentials
     client = boto3.session.Session(botocore_session=session).client(
         "sqs",

@@ -29,6 +29,8 @@ _PASSING = frozenset(
 )
 """Errors of network file systems, above all, that are over when the call is made again."""
 _MOST_DURABLE = 1_000
+_TICK_S = 2.0
+"""More than a file system's clock takes from one time to the next."""
 
 
 class FileStore:
@@ -46,8 +48,10 @@ class FileStore:
         self._root = root
         self._clock = clock
         self._anchor = anchor
-        # Folders whose names this process has made durable. Only ever added to, and emptied when it is long.
+        # Folders whose names this process has made durable, and what it has seen in them when it made that durable.
+        # Both are emptied when they are long.
         self._durable: set[Path] = set()
+        self._synced: dict[Path, tuple[int, int]] = {}
 
     def anchored(self, anchor: str) -> FileStore:
         return FileStore(self._root, self._clock, anchor=anchor)
@@ -57,8 +61,7 @@ class FileStore:
 
         def read() -> bytes:
             data = path.read_bytes()
-            self._make_durable(path.parent)  # its writer may have died before it did
-            _sync_folder(path.parent)
+            self._sync_once(path.parent)  # its writer may have died before it did
             return data
 
         return self._call("read", name, lambda: self._or_none(read))
@@ -96,7 +99,7 @@ class FileStore:
         )
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove the objects, and folders that are empty then: theirs, and older ones beside them.
+        """Remove the objects, and folders that are empty then: theirs, and older ones beside those that went.
 
         An older one was made anew by a writer that stood still. If it was killed there, no list shows its draft.
         """
@@ -105,12 +108,12 @@ class FileStore:
             path = self._root / name
             self._call("delete", name, functools.partial(path.unlink, missing_ok=True))
             folders.add(path.parent)
-        folders.discard(self._root)
-        for parent in {folder.parent for folder in folders} - {self._root}:
-            newest = max(folder for folder in folders if folder.parent == parent)
-            folders.update(folder for folder in _folders_in(parent) if folder < newest)
-        for folder in folders:
-            self._remove_if_empty(folder)
+        gone = {folder for folder in folders - {self._root} if self._remove_if_empty(folder)}
+        for parent in {folder.parent for folder in gone} - {self._root}:
+            newest = max(folder for folder in gone if folder.parent == parent)
+            for folder in _folders_in(parent):
+                if folder < newest:
+                    self._remove_if_empty(folder)
 
     def _put(self, path: Path, data: bytes) -> bool:
         self._make_folder(path.parent)
@@ -146,6 +149,19 @@ class FileStore:
         self._durable.discard(folder)
         self._make_durable(folder)
 
+    def _sync_once(self, folder: Path) -> None:
+        """Make what stands in the folder durable, unless nothing has changed there since this process did so."""
+        status = folder.stat()
+        seen = status.st_ino, status.st_mtime_ns
+        if self._synced.get(folder) == seen:
+            return
+        self._make_durable(folder)
+        _sync_folder(folder)
+        if len(self._synced) >= _MOST_DURABLE:
+            self._synced.clear()
+        if self._clock.now() - status.st_mtime > _TICK_S:
+            self._synced[folder] = seen  # else another change may have the same time
+
     def _make_durable(self, folder: Path) -> None:
         """Make the names from the root down to `folder` durable, whoever made them."""
         if folder in self._durable:
@@ -167,17 +183,23 @@ class FileStore:
         if self._anchor is not None and not (self._root / self._anchor).exists():
             raise OSError(errno.ENODEV, "no journal stands there; the file system that held it may not be mounted")
 
-    def _remove_if_empty(self, folder: Path) -> None:
-        """Remove a folder without objects, with the drafts of writers that died in it: a living one writes again."""
+    def _remove_if_empty(self, folder: Path) -> bool:
+        """Remove a folder without objects, with the drafts of writers that died in it: a living one writes again.
+
+        Return whether it went.
+        """
+        self._durable.discard(folder)
         try:
             entries = list(os.scandir(folder))
-            if all(entry.name.startswith(".") for entry in entries):
-                for entry in entries:
-                    Path(entry.path).unlink(missing_ok=True)
-                folder.rmdir()
+            if not all(entry.name.startswith(".") for entry in entries):
+                return False
+            for entry in entries:
+                Path(entry.path).unlink(missing_ok=True)
+            folder.rmdir()
         except OSError:
             # Somebody is writing there, or was faster: the folder is empty some other time, or stays.
-            return
+            return False
+        return True
 
     def _call(self, action: str, name: str, call: Callable[[], T]) -> T:
         """Return `call()`, tried again after an error that may pass by itself: a put then writes a draft of its own."""

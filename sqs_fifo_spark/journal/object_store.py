@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,8 @@ RETRY_TIMEOUT = timedelta(seconds=30)
 """How long obstore goes on trying what the store refuses for a while."""
 REQUEST_TIMEOUT = "60 seconds"
 """After this a request without an answer is given up: a segment of 64 MiB takes as long at 1 MB/s."""
+OPEN_EVERY_S = 5.0
+"""How often credentials are asked for at most, where they are refused."""
 _REFUSALS = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
 _REFUSAL = re.compile(r"status code: 40[013]\b")
 """What a GenericError says of a refused list, and of a token that has expired, which S3 calls a bad request."""
@@ -44,6 +47,7 @@ class ObjectStore:
         self._region = region
         self._clock = clock
         self._store = self._open()  # replaced by whoever is refused; a call that is under way keeps its own
+        self._opened_at = -math.inf
 
     def _open(self) -> Any:
         arguments: dict[str, Any] = {"client_options": {"timeout": REQUEST_TIMEOUT}}
@@ -116,13 +120,20 @@ class ObjectStore:
         Also after a refusal, with the credentials that the chain has then: obstore keeps for minutes what it was given.
         """
         self._require_same_process()
+        refused = self._store
         with self._errors(action, name):
             try:
                 return call()
             except (*_REFUSALS, obstore.exceptions.GenericError) as error:
                 if isinstance(error, _REFUSALS) or _REFUSAL.search(str(error)):
-                    self._store = self._open()
+                    self._open_anew(refused)
                 return call()
+
+    def _open_anew(self, refused: Any) -> None:
+        """Take the credentials that the chain has now, unless that was done: a permission may be what is missing."""
+        now = self._clock.monotonic()
+        if self._store is refused and now >= self._opened_at + OPEN_EVERY_S:
+            self._store, self._opened_at = self._open(), now
 
     def _require_same_process(self) -> None:
         global _process

@@ -148,8 +148,7 @@ class Driver:
         if not start.plan:
             self._give_back(journal, self._unsettled)
         elif self._open is None and start.epoch == self._committed_before:
-            # Spark commits an epoch once it has logged another, perhaps of another source. If it was ours, the log has
-            # lost it.
+            # Spark commits an epoch once its log goes on. If it went on with an epoch of ours, the log has lost that.
             lost = self._lost_after(journal, start)
             if lost is not None:
                 _log.warning(
@@ -159,8 +158,9 @@ class Driver:
                     journal.location,
                 )
                 return self._announce(lost, limit)
-            # The sink may have a batch without rows: nothing else may get its id.
-            return self._announce(self._new_offset(journal, number, 0, start), limit)
+            if self._ledger.is_followed:
+                # The sink may have a batch without rows: nothing else may get its id.
+                return self._announce(self._new_offset(journal, number, 0, start), limit)
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
@@ -235,7 +235,7 @@ class Driver:
                 "when its micro-batch is committed."
             )
         # Spark plans from an epoch only when it has committed it; a crash may have kept it from saying so.
-        self.commit(start)
+        self.commit(start, is_followed=True)
         self._give_back(journal, self._unsettled_between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
         if self._next is not None and self._next.offset == end:
@@ -278,10 +278,11 @@ class Driver:
         if not is_blind or not start.plan or start.epoch != self._ledger.epoch:
             return
         lost = self._lost_after(journal, start)
-        if lost is not None:
+        if lost is not None or self._ledger.is_followed:
+            what = f"epoch {lost.epoch}" if lost is not None else f"the epoch that followed epoch {start.epoch}"
             report_data_loss(
-                f"the checkpoint does not know of epoch {lost.epoch}, which is in the journal at '{journal.location}', "
-                "and another one was announced before Spark said where the query was",
+                f"the checkpoint does not know of {what}, which the journal at '{journal.location}' knows of, and "
+                "another one was announced before Spark said where the query was",
                 "Start the query with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
@@ -297,9 +298,10 @@ class Driver:
                 return replace(lost, after=start.plan if number == start.epoch + 1 else 0)
         return None
 
-    def commit(self, end: Offset) -> None:
+    def commit(self, end: Offset, *, is_followed: bool = False) -> None:
         """Settle the epoch `end`, which Spark has committed: delete its messages, record the ledger, drop segments.
 
+        `is_followed` says that Spark has logged another epoch; that one was announced and is not planned says so, too.
         Returns when SQS has confirmed the deletes or they stand in the ledger. Doing it again changes nothing.
         """
         journal = self._journal(end)
@@ -307,7 +309,7 @@ class Driver:
             return
         self._require_ours(journal)
         self._settle_before(journal, end)
-        self._settle(journal, end)
+        self._settle(journal, end, is_followed=is_followed or self._next is not None)
 
     def _settle_before(self, journal: Journal, given: Offset) -> None:
         """Settle what stands in the journal of epochs before `given`, which Spark has been given.
@@ -347,7 +349,7 @@ class Driver:
     def _unsettled_between(self, low: int, high: int) -> list[int]:
         return sorted(number for number in self._unsettled if low < number < high)
 
-    def _settle(self, journal: Journal, end: Offset) -> None:
+    def _settle(self, journal: Journal, end: Offset, *, is_followed: bool = True) -> None:
         verdict = self._close(journal, end)
         # A newer driver may have settled the epoch, and leftovers may have put in its place what it never served.
         journal.require_claim(self._claim)
@@ -356,7 +358,7 @@ class Driver:
         again = [receipt for receipt in again if receipt.message_id not in verdict.served_before]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.served_before.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
-        ledger = Ledger(end.epoch, unconfirmed, carried)
+        ledger = Ledger(end.epoch, unconfirmed, carried, is_followed)
         journal.commit(ledger)
         journal.require_claim(self._claim)
         self._ledger = ledger

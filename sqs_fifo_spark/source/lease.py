@@ -263,7 +263,8 @@ class Heartbeat:
 
     def _renew(self) -> None:
         with self._renewing:
-            self._lease.renew()
+            if not self._stopped.is_set():
+                self._lease.renew()
 
     def _pause_s(self) -> float:
         due = self._lease.next_renewal()

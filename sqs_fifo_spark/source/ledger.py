@@ -45,6 +45,8 @@ class Ledger:
     epoch: int
     unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
     carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    is_followed: bool = False
+    """Whether Spark had logged an epoch of this source after it; with several sources it may be another's alone."""
 
 
 def encode_ledger(ledger: Ledger, writer: str) -> bytes:
@@ -62,6 +64,7 @@ def encode_ledger(ledger: Ledger, writer: str) -> bytes:
                 for message_id, entry in ledger.unconfirmed.items()
             },
             "carried": ledger.carried,
+            "followed": ledger.is_followed,
         }
     )
 
@@ -79,7 +82,7 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried)
+    return Ledger(epoch, unconfirmed, carried, content.get("followed") is True)
 
 
 def _time(value: Any) -> float:

@@ -167,9 +167,8 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
 
 def _origin(metadata: Mapping[bytes, bytes]) -> Origin:
     """Return the origin in a segment's metadata. Raises KeyError or ValueError if there is none."""
-    journal, epoch, partitions, partition, writer, plan, after = (
-        metadata[name.encode()].decode() for name in _METADATA
-    )
+    journal, epoch, partitions, partition, writer, plan = (metadata[name.encode()].decode() for name in _METADATA[:-1])
+    after = metadata.get(b"after", b"").decode()  # older segments do not say it
     origin = Origin(journal, int(epoch), int(partitions), int(partition), writer, int(plan), after)
     if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions and origin.plan >= 0):
         raise ValueError(metadata)

@@ -17,7 +17,7 @@ from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
 RELEASE_BUDGET_S = 10.0
-"""How long a release goes on; what is left of it is free when its visibility timeout is over."""
+"""How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
 LONGEST_RETENTION_S = 14 * 86_400
 """SQS keeps a message for at most 14 days."""
 
@@ -73,8 +73,12 @@ def release(
     deadline = clock.monotonic() + RELEASE_BUDGET_S
 
     def call(entries: list[Receipt]) -> list[Outcome]:
+        nonlocal deadline
         if clock.monotonic() > deadline:
             return [Outcome.FAILED] * len(entries)
-        return queue.extend(entries, 0, budget_s=1.0)
+        outcomes = queue.extend(entries, 0, budget_s=1.0)
+        if Outcome.FAILED not in outcomes:
+            deadline = clock.monotonic() + RELEASE_BUDGET_S
+        return outcomes
 
     call_in_batches(call, held, mapper)

@@ -98,8 +98,8 @@ MUTATIONS = (
     Mutation(
         "forget the ledger",
         "source.driver",
-        "Ledger(end.epoch, unconfirmed, carried)\n",
-        "Ledger(end.epoch, {}, carried)\n",
+        "Ledger(end.epoch, unconfirmed, carried, is_followed)\n",
+        "Ledger(end.epoch, {}, carried, is_followed)\n",
     ),
     Mutation(
         "forget what is carried",
@@ -131,7 +131,7 @@ MUTATIONS = (
     Mutation(
         "advance without commit",
         "source.driver",
-        "        self._settle_before(journal, end)\n        self._settle(journal, end)\n",
+        "        self._settle(journal, end, is_followed=is_followed or self._next is not None)\n",
         "        self._ledger = replace(self._ledger, epoch=end.epoch)\n",
     ),
     Mutation(

@@ -441,3 +441,12 @@ def test_a_value_that_does_not_print_is_not_shown(option: str, value: str) -> No
     with pytest.raises(OptionError) as told:
         parse_source_options(given)
     assert str(told.value) == f"option '{option}' holds line breaks or other characters that do not print."
+
+
+def test_the_host_of_a_queue_url_is_free_where_an_endpoint_is_given() -> None:
+    """No call is made to it: a container's name, say, behind a port of this machine."""
+    url = "http://sqs_local:9324/000000000000/bids.fifo"
+    given = {"queueUrl": url, "endpointUrl": "http://127.0.0.1:9324", "journalLocation": "/journal"}
+    assert parse_source_options(given).endpoint_url == "http://127.0.0.1:9324"
+    with pytest.raises(OptionError, match=r"option 'queueUrl' is .+ the AWS SDK takes no host"):
+        parse_source_options({"queueUrl": url, "journalLocation": "/journal"})

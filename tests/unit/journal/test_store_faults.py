@@ -26,7 +26,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.journal.object_store import ObjectStore
+from sqs_fifo_spark.journal.object_store import OPEN_EVERY_S, ObjectStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
@@ -128,7 +128,53 @@ def test_what_was_got_is_durable_though_its_writer_died_before_it_was(
     assert synced == [tmp_path / "journal", tmp_path / "journal/epochs", tmp_path / "journal/epochs/1"]
     synced.clear()
     assert store.get("epochs/1/x") == b"linked, and no more"
-    assert synced == [tmp_path / "journal/epochs/1"]
+    assert synced == [tmp_path / "journal/epochs/1"], "so soon, another file's time may be the same"
+
+
+def test_what_is_durable_is_not_made_so_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay reads thousands of objects of one folder; another object there makes it begin anew."""
+    synced: list[Path] = []
+    monkeypatch.setattr("sqs_fifo_spark.journal.file_store._sync_folder", synced.append)
+    folder = tmp_path / "sent/1"
+    folder.mkdir(parents=True)
+    (folder / "x").write_bytes(b"1")
+    long_ago = folder.stat().st_mtime - 60
+    os.utime(folder, (long_ago, long_ago))
+    store = FileStore(tmp_path)
+    for _ in range(3):
+        assert store.get("sent/1/x") == b"1"
+    assert synced.count(folder) == 1
+    (folder / "y").write_bytes(b"2")
+    assert store.get("sent/1/y") == b"2"
+    assert synced.count(folder) == 2
+
+
+def test_a_folder_that_was_removed_and_made_anew_is_not_taken_for_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name in the folder above it is another one, of somebody who may have died."""
+    store = FileStore(tmp_path)
+    store.put_if_absent("sent/1/x", b"1")
+    store.delete(["sent/1/x"])
+    (tmp_path / "sent/1").mkdir()
+    (tmp_path / "sent/1/y").write_bytes(b"2")
+    synced: list[Path] = []
+    monkeypatch.setattr("sqs_fifo_spark.journal.file_store._sync_folder", synced.append)
+    assert store.get("sent/1/y") == b"2"
+    assert tmp_path / "sent" in synced
+
+
+def test_a_delete_that_empties_no_folder_looks_into_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink's task merges its objects while others write to older folders, which may have nothing but drafts yet."""
+    store = FileStore(tmp_path)
+    for name in ("sent/2/x", "sent/2/y"):
+        store.put_if_absent(name, b"1")
+    (tmp_path / "sent/1").mkdir()
+    (tmp_path / "sent/1/.draft").touch()
+    store.delete(["sent/2/x"])
+    assert (tmp_path / "sent/1/.draft").exists()
+    store.delete(["sent/2/y"])
+    assert not (tmp_path / "sent/1").exists()
 
 
 def test_what_cannot_be_made_durable_is_not_got(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -682,7 +728,8 @@ def test_keys_that_are_refused_are_read_anew_within_the_call(
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     write("old")
-    store = ObjectStore(f"s3://faulty/{next(_numbers)}")
+    clock = ManualClock()
+    store = ObjectStore(f"s3://faulty/{next(_numbers)}", clock=clock)
     use(store)
     calls: dict[str, Callable[[], object]] = {
         "put": lambda: store.put_if_absent("a/x", b"1"),
@@ -696,6 +743,7 @@ def test_keys_that_are_refused_are_read_anew_within_the_call(
     assert "SECRET" not in line(store, calls[first])
     write("new")
     s3.seen.clear()
+    clock.advance(OPEN_EVERY_S)
     calls[first]()
     assert sum("refused" in each for each in s3.seen) <= 1
     use(store)

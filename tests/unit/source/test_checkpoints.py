@@ -407,3 +407,51 @@ def test_available_now_does_not_end_with_copies_that_its_probe_could_not_delete(
     world.die(down_s=121)
     play_out(Query(world, available_now=True).resume())
     assert world.bodies() == ["a1", "a2"]
+
+
+@pytest.mark.parametrize("tells_start", [True, False])
+def test_a_run_of_one_micro_batch_serves_what_waits_though_another_source_went_on_alone(
+    make_world: Callable[..., World], tells_start: bool
+) -> None:
+    """Trigger.Once with two sources: ours was idle, so Spark committed our last epoch, and has lost none."""
+    world = make_world(numPartitions="1", waitTimeSeconds="1")
+    for bodies in (["a1"], [], [], ["a2"], [], [], ["a3"]):
+        world.send(*bodies)
+        before, batch = len(world.bodies()), len(world.offsets)
+        query = Query(world, tells_start=tells_start)
+        if batch:
+            query.resume()
+        start = query.start_of(batch)
+        end = query.latest_offset(start)
+        query.log(end)
+        if batch:
+            query.driver.commit(query.offsets[batch - 1])
+        if end == start:
+            query.to_sink(batch, {})
+            world.committed.add(batch)
+        else:
+            query.run(batch)
+        assert world.bodies()[before:] == bodies
+        world.die(down_s=LAPSE_S)
+
+
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_a_lost_entry_without_rows_is_noticed_under_the_wrapper(
+    make_world: Callable[..., World], is_wrapped: bool
+) -> None:
+    """Another epoch was announced by then, and the sink may have its batch id; without the wrapper all goes on."""
+    world = make_world(numPartitions="1", waitTimeSeconds="1")
+    world.send("a1", "a2")
+    play_out(Query(world))
+    world.die(down_s=LAPSE_S)
+    assert world.offsets.pop().partitions == 0
+    world.committed.discard(len(world.offsets))
+    world.send("b1")
+    if is_wrapped:
+        with pytest.raises(DataLossError, match="the checkpoint does not know of the epoch that followed epoch 1,"):
+            Query(world, tells_start=False, is_wrapped=True).resume()
+        world.die()
+    for _ in range(3):
+        Query(world, tells_start=False).resume().trigger()
+        world.die(down_s=LAPSE_S)
+    assert sorted(world.bodies()) == ["a1", "a2", "b1"]

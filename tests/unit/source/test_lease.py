@@ -456,6 +456,7 @@ def test_a_release_ends_though_sqs_does_not_answer(queue: ModelQueue, lease: Lea
     """What it does not reach is free when its visibility timeout is over."""
     held = queue.take("a") * 5_000
     queue.before = lambda: clock.advance(10)  # connect and read, until the client gives up
+    queue.answer = lambda receipt, outcome: Outcome.FAILED
     began = clock.monotonic()
     release(held, queue=cast(Queue, queue), lease=lease, clock=clock)
     assert clock.monotonic() - began <= RELEASE_BUDGET_S + 10

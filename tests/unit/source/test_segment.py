@@ -13,7 +13,7 @@ import pytest
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.source.message import Message, from_arrow, from_sqs, to_arrow
-from sqs_fifo_spark.source.segment import HEADER_LENGTH, Head, Origin, Segment, decode, decode_head, encode
+from sqs_fifo_spark.source.segment import _METADATA, HEADER_LENGTH, Head, Origin, Segment, decode, decode_head, encode
 
 NAME = "epochs/00000000000000000007/0003-000000"
 ORIGIN = Origin(journal="j", epoch=7, partitions=4, partition=3, writer="w")
@@ -224,3 +224,12 @@ def test_bodies_and_handles_stay_out_of_reprs() -> None:
     shown = repr(segment(message(1, body="secret body")))
     assert "secret body" not in shown
     assert "handle-1" not in shown
+
+
+def test_a_segment_that_does_not_say_what_its_epoch_follows_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before it was written there: what stands unsettled in a journal survives an upgrade."""
+    whole = segment(message(1))
+    with monkeypatch.context() as before:
+        before.setattr("sqs_fifo_spark.source.segment._METADATA", _METADATA[:-1])
+        data = encode(replace(whole, origin=replace(ORIGIN, after="41/3")))
+    assert decode(data, NAME).origin == ORIGIN
