@@ -103,6 +103,12 @@ class Schedule:
         )
 
     def _step(self, event: str) -> None:
+        is_discovery = "discovery" in self.hub.current_name and event.startswith("before get epochs/")
+        if is_discovery and self._happens("stalled discovery", 5):
+            pause_s = self.rng.choice(PAUSES_S)
+            self.world.note(f"the journal stalls for {pause_s} s")
+            self.laws.stalls(self.hub.now() + pause_s)
+            self.hub.sleep(pause_s)
         rivals = next((count for name, count in NAMES.items() if event.startswith(name)), None)
         if rivals is not None and "query" in self.hub.current_name and self._happens("still at a name", 5):
             process, pause_s = self.hub.current_process, self.rng.choice(PAUSES_S)
@@ -137,11 +143,6 @@ class Schedule:
         return next((kind for kind in ("refuse", "raise", "deny", "conflict") if self._happens(kind)), "")
 
     def _fails(self, call: str) -> bool:
-        if "discovery" in self.hub.current_name and self._happens("stalled discovery", 5):
-            pause_s = self.rng.choice(PAUSES_S)
-            self.world.note(f"the journal stalls for {pause_s} s")
-            self.laws.stalls(self.hub.now() + pause_s)
-            self.hub.sleep(pause_s)
         return self._happens("fails", 0.2) or self._slows("slow store")
 
     def _poll(self, seconds: float) -> None:
