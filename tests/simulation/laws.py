@@ -99,6 +99,11 @@ class Laws:
     def sent(self, row: Row) -> None:
         self._name[row.message_id] = row.body
 
+    def launched(self, plan: PartitionPlan) -> None:
+        """A task begins: what its plan hands over is received in its epoch, though the driver did it."""
+        for message in plan.handed:
+            self._epochs[message.receipt.message_id].add(plan.epoch)
+
     def served(self, plan: PartitionPlan, rows: list[Row]) -> None:
         """One content: all reads of a partition of a plan give the same rows in the same order."""
         first = self._shown.setdefault((plan.epoch, plan.plan, plan.partition), rows)
@@ -315,7 +320,8 @@ class Laws:
         """A violation, unless SQS let go of `earlier` while the epoch of both was receiving.
 
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
-        out what follows; within one epoch no task can know of what another one has.
+        out what follows; within one epoch no task can know of what another one has, nor a driver that runs an epoch
+        again of what the one before it had handed over.
         """
         both = self._epochs[earlier.message_id] & self._epochs[later.message_id]
         if earlier.message_id not in self._gone or not both:

@@ -397,6 +397,7 @@ class Schedule:
 
         self._recent.append(plan)
         self._plans[process] = plan
+        self.laws.launched(plan)
         attempt.thread = self.hub.spawn(process, run)
         return attempt
 
