@@ -235,7 +235,7 @@ class Driver:
                 "when its micro-batch is committed."
             )
         # Spark plans from an epoch only when it has committed it; a crash may have kept it from saying so.
-        self.commit(start, is_followed=True)
+        self._commit(start, is_followed=True)
         self._give_back(journal, self._unsettled_between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
         if self._next is not None and self._next.offset == end:
@@ -298,18 +298,21 @@ class Driver:
                 return replace(lost, after=start.plan if number == start.epoch + 1 else 0)
         return None
 
-    def commit(self, end: Offset, *, is_followed: bool = False) -> None:
+    def commit(self, end: Offset) -> None:
         """Settle the epoch `end`, which Spark has committed: delete its messages, record the ledger, drop segments.
 
-        `is_followed` says that Spark has logged another epoch; that one was announced and is not planned says so, too.
+        Spark has logged the epoch after it by then, if one was announced.
         Returns when SQS has confirmed the deletes or they stand in the ledger. Doing it again changes nothing.
         """
+        self._commit(end, is_followed=self._next is not None)
+
+    def _commit(self, end: Offset, *, is_followed: bool) -> None:
         journal = self._journal(end)
         if end.epoch <= self._ledger.epoch:
             return
         self._require_ours(journal)
         self._settle_before(journal, end)
-        self._settle(journal, end, is_followed=is_followed or self._next is not None)
+        self._settle(journal, end, is_followed=is_followed)
 
     def _settle_before(self, journal: Journal, given: Offset) -> None:
         """Settle what stands in the journal of epochs before `given`, which Spark has been given.

@@ -131,7 +131,7 @@ MUTATIONS = (
     Mutation(
         "advance without commit",
         "source.driver",
-        "        self._settle(journal, end, is_followed=is_followed or self._next is not None)\n",
+        "        self._settle(journal, end, is_followed=is_followed)\n",
         "        self._ledger = replace(self._ledger, epoch=end.epoch)\n",
     ),
     Mutation(
