@@ -125,10 +125,11 @@ class Application:
     def failures(self) -> list[list[str]]:
         """Return what the queries that failed have said, each with its causes."""
         try:
-            lines = (self._home / "failures.txt").read_text().splitlines()
+            text = (self._home / "failures.txt").read_text()
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in lines]
+        whole, _, _ = text.rpartition("\n")  # the last line may be on its way
+        return [json.loads(line) for line in whole.splitlines()]
 
     def speculative_copies(self) -> int:
         """Return how many speculative copies Spark has launched, as far as its event logs came to the disk."""
