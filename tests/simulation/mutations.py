@@ -268,7 +268,7 @@ MUTATIONS = (
         "source.driver",
         "        self._give_back(journal, self._unsettled_between(start.epoch, end.epoch))\n",
         "        for number in self._unsettled_between(start.epoch, end.epoch):\n"
-        "            self._settle(journal, journal.offset_of(number, self._unsettled[number]))\n",
+        "            self._settle(journal, journal.offset_of(self._unsettled[number], lambda origin: True))\n",
     ),
     Mutation(
         "take the journal's word for where Spark is",
