@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +16,7 @@ from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.segment import decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
-_TASK = re.compile(r"task (\d+)/")
+_TASK = re.compile(r"task \d+/\d+ #\d+")
 _QUERY = re.compile(r"query \d+")
 
 
@@ -37,6 +38,8 @@ class AvailableNowRun(NamedTuple):
     began: Offered
     last: Offered
     """What there was when its last micro-batch with tasks began."""
+    polled: Offered
+    """What there was when its last long poll began, or the same if it made none since."""
     old_at: float
     """When a micro-batch was over last that served anything of what had waited; or when the run began."""
     rows: int
@@ -61,8 +64,8 @@ class Laws:
         """What was sent, by message id."""
         self._delivered: set[str] = set()
         """What stands in a batch that Spark has committed."""
-        self._gone: set[str] = set()
-        """What expired, was moved to a dead-letter queue, or was deleted by somebody else."""
+        self._gone: dict[str, float] = {}
+        """What expired, was moved to a dead-letter queue, or was deleted by somebody else; and when."""
         self._ours: set[str] = set()
         """What our side received last."""
         self._others: set[str] = set()
@@ -72,12 +75,19 @@ class Laws:
         self._receives: dict[str, int] = {}
         """How often it was received, while somebody holds it."""
         self._epoch: dict[str, int] = {}
-        self._epochs: defaultdict[str, set[int]] = defaultdict(set)  # all in which tasks received it
         """The epoch whose task received it last."""
+        self._plans: dict[str, PartitionPlan] = {}
+        """What each task is to read, by the name of its process."""
+        self._epochs: defaultdict[str, set[int]] = defaultdict(set)
+        """In which epochs tasks received it, or a probe handed it over."""
+        self._receives_by_task: defaultdict[str, list[tuple[PartitionPlan, float]]] = defaultdict(list)
+        """Which tasks received it, and when."""
         self._times: Counter[str] = Counter()
         """How often it was received in all."""
         self._times_elsewhere: Counter[str] = Counter()
         """How often somebody else received anything of a group."""
+        self._polled: dict[str, Offered] = {}
+        """What there was when the last long poll of each query began."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._taken_over: set[str] = set()
@@ -89,6 +99,7 @@ class Laws:
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
+        world.on_poll = self._polls
 
     def violate(self, law: str) -> None:
         self.violations.append(law)
@@ -99,8 +110,9 @@ class Laws:
     def sent(self, row: Row) -> None:
         self._name[row.message_id] = row.body
 
-    def launched(self, plan: PartitionPlan) -> None:
+    def launched(self, task: str, plan: PartitionPlan) -> None:
         """A task begins: what its plan hands over is received in its epoch, though the driver did it."""
+        self._plans[task] = plan
         for message in plan.handed:
             self._epochs[message.receipt.message_id].add(plan.epoch)
 
@@ -113,7 +125,7 @@ class Laws:
 
     def waiting(self) -> set[str]:
         """Return the ids of what is in the queue, and in no committed batch."""
-        return self._name.keys() - self._gone - self._delivered
+        return self._name.keys() - self._gone.keys() - self._delivered
 
     def are_known(self, messages: Iterable[str]) -> bool:
         """Whether any of the messages was received before."""
@@ -129,13 +141,20 @@ class Laws:
         times = {message_id: self._times_taken(message_id) for message_id in waiting & free}
         return Offered(self._world.clock.now(), frozenset(waiting), times, frozenset(self._receives))
 
+    def _polls(self) -> None:
+        self._polled[self._query()] = self.offers()
+
+    def polled(self, began: Offered) -> Offered:
+        """Return what there was when the last long poll of the query that runs began, or when its run did."""
+        return self._polled.get(self._query(), began)
+
     def ended_well(self, run: AvailableNowRun) -> None:
         """AvailableNow serves what waited when it began and SQS gave it.
 
-        None of it is left that was free since the last micro-batch with tasks began: a long poll after it brought
-        nothing. With `waits_for_holds` it also waits until what dead attempts held is free again, but not for groups of
-        which somebody else has something. What is excused: there was always more, and as many messages were served as
-        had waited, and nothing that `_knows_of` is left.
+        None of it is left that was free since its last long poll began, or the last micro-batch with tasks if none came
+        after that. With `waits_for_holds` it also waits until what dead attempts held is free again, but not for groups
+        of which somebody else has something. What is excused: there was always more, and as many messages were served
+        as had waited, and nothing that `_knows_of` is left.
         """
         free = self._world.free()
         waiting = self.waiting()
@@ -143,7 +162,7 @@ class Laws:
         if run.rows >= run.counted:
             left = {each for each in old if self._knows_of(each, run)}
         else:
-            left = {each for each in old & free if self._times_taken(each) == run.last.times.get(each)}
+            left = {each for each in old & free if self._times_taken(each) == run.polled.times.get(each)}
             if run.waits_for_holds:
                 elsewhere = {self._group(each) for each in waiting & self._others}
                 left |= {each for each in old if self._group(each) not in elsewhere}
@@ -235,8 +254,10 @@ class Laws:
             self._received[event.message_id] = (self._world.actor() if ours else "", event.at)
             task = _TASK.match(self._world.actor())
             if ours and task:
-                self._epoch[event.message_id] = int(task[1])
-                self._epochs[event.message_id].add(int(task[1]))
+                plan = self._plans[task[0]]
+                self._epoch[event.message_id] = plan.epoch
+                self._epochs[event.message_id].add(plan.epoch)
+                self._receives_by_task[event.message_id].append((plan, event.at))
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
@@ -248,7 +269,7 @@ class Laws:
             if self._world.clock.now() > self._stalled_until + VISIBILITY_S or self._is_overdue(event.message_id):
                 self.violate(f"leases: our hold on {name} lapsed while the query lived")
         elif event.kind in ("expired", "moved_to_dlq", "deleted"):
-            self._gone.add(event.message_id)
+            self._gone.setdefault(event.message_id, event.at)
 
     def _refused(self, receipt_handle: str) -> None:
         """Settle with the newest handle: an older one is refused while the same epoch sealed one that works, or has it
@@ -317,14 +338,18 @@ class Laws:
                         self._disorder(earlier, later, f"{earlier.body} and {later.body} in two partitions, {batch=}")
 
     def _disorder(self, earlier: Row, later: Row, what: str) -> None:
-        """A violation, unless SQS let go of `earlier` while the epoch of both was receiving.
+        """A violation, unless SQS had let go of `earlier` when a task received `later`, in the same epoch.
 
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
-        out what follows; within one epoch no task can know of what another one has, nor a driver that runs an epoch
-        again of what the one before it had handed over.
+        out what follows; within one epoch no task can know of what another one has. But no task serves what it has
+        received of a group about which its plan has decided: so what a probe has handed over excuses only a task of a
+        later driver, which runs the epoch again and cannot know of that.
         """
-        both = self._epochs[earlier.message_id] & self._epochs[later.message_id]
-        if earlier.message_id not in self._gone or not both:
+        gone_at, epochs = self._gone.get(earlier.message_id, math.inf), self._epochs[earlier.message_id]
+        if not any(
+            gone_at <= at and plan.epoch in epochs and earlier.group not in plan.decided_groups
+            for plan, at in self._receives_by_task[later.message_id]
+        ):
             self.violate(f"order: {what}")
 
     def _audit_journal(self) -> None:

@@ -50,7 +50,8 @@ class Schedule:
         self._modes = [rng.choice(modes) for _ in range(200)]
         self._cuts = random.Random(f"{seed}/cuts")
         self._replays = random.Random(f"{seed}/replays")
-        self._has_lost_batch = False
+        self._lost_batch: tuple[Checkpoint, int] | None = None
+        """The last batch that an offset log has lost."""
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
         self._elsewhere: list[dict[str, Any]] = []
@@ -285,7 +286,7 @@ class Schedule:
             or self._cuts.random() < 0.5
         ):
             return
-        self._has_lost_batch = True
+        self._lost_batch = checkpoint, batch
         self.world.note(f"the offset log loses batch {batch}, which is {checkpoint.offsets.pop().epoch}")
 
     # Processes of ours
@@ -397,7 +398,7 @@ class Schedule:
 
         self._recent.append(plan)
         self._plans[process] = plan
-        self.laws.launched(plan)
+        self.laws.launched(process.name, plan)
         attempt.thread = self.hub.spawn(process, run)
         return attempt
 
@@ -499,13 +500,16 @@ class Schedule:
     def _run_far_apart(self) -> None:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
-        Messages that somebody has received before may take one run more, and so may a batch that Spark's log has lost:
-        it runs again, under the same batch id.
+        Messages that somebody has received before may take one run more. And the first run has nothing new where it has
+        to repeat a batch that Spark's log has lost, under the same batch id.
         """
         self.laws.is_calm = False
         for process in self.hub.alive():
             self.hub.kill(process)
-        misses = -int(self._has_lost_batch)
+        misses = 0
+        if self._lost_batch is not None:
+            checkpoint, batch = self._lost_batch
+            misses -= checkpoint is self.checkpoint and batch not in checkpoint.committed
         for _ in range(self.rng.randint(3, 12)):
             self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
             served = self._served()

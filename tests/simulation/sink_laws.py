@@ -82,7 +82,8 @@ class SinkLaws:
         self._books: defaultdict[str, _Book] = defaultdict(_Book)
         self._attempts: dict[Process, SinkAttempt] = {}
         self._pauses: list[_Span] = []
-        self._connects: list[_Span] = []
+        self._connects: defaultdict[Key, list[_Span]] = defaultdict(list)
+        """When calls with the row took their time to find and reach SQS."""
         self._now = 0
         """The number of the history's last event."""
         self._newest = -1
@@ -112,8 +113,11 @@ class SinkLaws:
         self._pauses.append((process, self._hub.now(), self._hub.now() + seconds))
 
     def connecting(self, seconds: float) -> None:
-        """A thread of the process that runs takes this long to find and reach SQS."""
-        self._connects.append((self._hub.current_process, self._hub.now(), self._hub.now() + seconds))
+        """The call of the thread that runs takes this long to find and reach SQS."""
+        attempt = self._current()
+        assert attempt is not None
+        for key in attempt.calling[self._hub.current_name]:
+            self._connects[key].append((attempt.process, self._hub.now(), self._hub.now() + seconds))
 
     def _stood_still(self, process: Process, since: float) -> float:
         """Return for how long the process has stood still since then, in seconds."""
@@ -140,6 +144,7 @@ class SinkLaws:
         attempt.entries += len(entries)
         attempt.idle_lists.clear()
         attempt.calls_began_at[self._hub.current_name] = now
+        attempt.calling[self._hub.current_name] = keys
         if len(set(groups)) < len(groups):
             self.violate(f"order: two rows of a group in one call: {keys}")
         size = sum(map(_bytes, entries))
@@ -214,7 +219,10 @@ class SinkLaws:
         book.accepted_at.setdefault((key, id(attempt)), self._hub.now())
 
     def _audit_copy(self, attempt: SinkAttempt, key: Key, book: _Book) -> None:
-        """A second message is excused if somebody died with the first, and it stands behind that."""
+        """A second message is excused if somebody died with the first, or was held up, and it stands behind that.
+
+        Held up is a process that stands still, or one whose own next call with the row hangs while it connects.
+        """
         thread = self._hub.current_name
         self._world.note(f"{key} is doubled")
         if self._hub.now() < book.messages[key] + REMEMBERED_S:
@@ -229,7 +237,7 @@ class SinkLaws:
             (not each.process.is_alive and each.sent is None)
             or each.error is not None
             or self._stood_still(each.process, book.accepted_at[key, id(each)])
-            or self._seconds(self._connects, each.process, book.accepted_at[key, id(each)]) > LONGEST_CALL_S
+            or self._seconds(self._connects[key], each.process, book.accepted_at[key, id(each)]) > LONGEST_CALL_S
             for each in owners
         ):
             self.violate(f"once: {key} is doubled, and nobody who had sent it died, failed, stood still or hung")

@@ -88,6 +88,8 @@ class SinkAttempt:
         """What it was told is sent."""
         self.calls_began_at: dict[str, float] = {}
         """When the call of each thread began."""
+        self.calling: dict[str, list[Key]] = {}
+        """The rows of the last call of each thread."""
         self.calls = 0
         self.entries = 0
         self.answered = 0

@@ -58,6 +58,7 @@ class SimulatedQuery(Query):
             query=self._schedule.hub.current_name,
             began=began,
             last=self.offered or began,
+            polled=max(self._schedule.laws.polled(began), self.offered or began, key=lambda offered: offered.at),
             old_at=max([began.at, *(self.over_at[batch] for batch in served_old)]),
             rows=sum(map(len, rows.values())),
             counted=counted,

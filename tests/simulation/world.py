@@ -185,6 +185,8 @@ class World:
         """How a driver makes its pools of threads."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
         """Told of each handle with which a delete was refused."""
+        self.on_poll: Callable[[], None] = lambda: None
+        """Told when SQS has a long poll of ours, before it looks for messages."""
         self.poll: Callable[[float], None] = self.clock.advance
         """Wait for messages, for so many seconds at most."""
         self.is_ours = False
@@ -220,6 +222,8 @@ class World:
             self.note(f"{action} is {fault}")
             code, status = _REFUSALS[fault]
             raise _client_error(action, code, "", status)
+        if request.get("WaitTimeSeconds"):
+            self.on_poll()
         try:
             answer = self._call_model(action, request)
             if not answer and request.get("WaitTimeSeconds"):
