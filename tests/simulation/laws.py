@@ -78,6 +78,10 @@ class Laws:
         """The epoch whose task received it last."""
         self._plans: dict[str, PartitionPlan] = {}
         """What each task is to read, by the name of its process."""
+        self._makers: dict[int, tuple[PartitionPlan, str]] = {}
+        """Which query has made a plan, by the plan's identity."""
+        self._handed: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+        """The groups of which a query has handed something to tasks of an epoch."""
         self._epochs: defaultdict[str, set[int]] = defaultdict(set)
         """In which epochs tasks received it, or a probe handed it over."""
         self._receives_by_task: defaultdict[str, list[tuple[PartitionPlan, float]]] = defaultdict(list)
@@ -113,6 +117,8 @@ class Laws:
     def launched(self, task: str, plan: PartitionPlan) -> None:
         """A task begins: what its plan hands over is received in its epoch, though the driver did it."""
         self._plans[task] = plan
+        _, maker = self._makers.setdefault(id(plan), (plan, self._query()))  # a copy of a task has the same one
+        self._handed[plan.epoch, maker].update(each.receipt.message_group_id for each in plan.handed)
         for message in plan.handed:
             self._epochs[message.receipt.message_id].add(plan.epoch)
 
@@ -127,9 +133,9 @@ class Laws:
         """Return the ids of what is in the queue, and in no committed batch."""
         return self._name.keys() - self._gone.keys() - self._delivered
 
-    def are_known(self, messages: Iterable[str]) -> bool:
-        """Whether any of the messages was received before."""
-        return any(self._times[each] for each in messages)
+    def known(self, messages: Iterable[str]) -> dict[str, int]:
+        """Return how often each of the messages was received, of those that were."""
+        return {each: self._times[each] for each in messages if self._times[each]}
 
     def begins(self) -> Offered:
         """Return what is there when a run begins."""
@@ -152,20 +158,19 @@ class Laws:
         """AvailableNow serves what waited when it began and SQS gave it.
 
         None of it is left that was free since its last long poll began, or the last micro-batch with tasks if none came
-        after that. With `waits_for_holds` it also waits until what dead attempts held is free again, but not for groups
-        of which somebody else has something. What is excused: there was always more, and as many messages were served
-        as had waited, and nothing that `_knows_of` is left.
+        after that; nor what `_knows_of` names. With `waits_for_holds` it also waits until what dead attempts held is
+        free again, but not for groups of which somebody else has something. What is excused: as many messages were
+        served as had waited, and there was always more.
         """
         free = self._world.free()
         waiting = self.waiting()
         old = run.began.waiting & waiting
-        if run.rows >= run.counted:
-            left = {each for each in old if self._knows_of(each, run)}
-        else:
-            left = {each for each in old & free if self._times_taken(each) == run.polled.times.get(each)}
-            if run.waits_for_holds:
-                elsewhere = {self._group(each) for each in waiting & self._others}
-                left |= {each for each in old if self._group(each) not in elsewhere}
+        left = {each for each in old if self._knows_of(each, run)}
+        if run.rows < run.counted or not self._has_polled_something(run):
+            left |= {each for each in old & free if self._times_taken(each) == run.polled.times.get(each)}
+        if run.rows < run.counted and run.waits_for_holds:
+            elsewhere = {self._group(each) for each in waiting & self._others}
+            left |= {each for each in old if self._group(each) not in elsewhere}
         if left:
             names = sorted(self._name[each] for each in left)
             self.violate(f"available now: it ended well, and these had waited: {names}")
@@ -183,6 +188,10 @@ class Laws:
             return True
         return run.waits_for_holds and who != "" and message_id in run.last.held and at <= run.old_at
 
+    def _has_polled_something(self, run: AvailableNowRun) -> bool:
+        """Whether the run's last long poll brought anything."""
+        return any(who == run.query and at >= run.polled.at for who, at in self._received.values())
+
     def _times_taken(self, message_id: str) -> int:
         """Return a number that rises whenever the message is received, or somebody else may have locked its group."""
         return self._times[message_id] + self._times_elsewhere[self._group(message_id)]
@@ -198,14 +207,14 @@ class Laws:
         """Leases: of the batch that runs again, a driver that nothing harms holds what is held still when it starts."""
         is_committed = len(checkpoint.offsets) - 1 in checkpoint.committed
         self._world.free()  # what has lapsed is no longer held
-        self._taken_over = set() if is_committed else self._receives.keys() & self._sealed(checkpoint.offsets[-1])
+        self._taken_over = set() if is_committed else self._receives.keys() & self.sealed(checkpoint.offsets[-1])
         self._taken_over_at = self._world.clock.now()
 
     def has_taken_over(self) -> None:
         """That driver is over."""
         self._taken_over = set()
 
-    def _sealed(self, offset: Offset) -> set[str]:
+    def sealed(self, offset: Offset) -> set[str]:
         """Return what stands in the segments of an epoch."""
         names = self._world.store.under(f"epochs/{offset.epoch:020d}/")
         segments = [decode(self._world.store.objects[name], name) for name in names if "/spare-" not in name]
@@ -221,6 +230,12 @@ class Laws:
         held = sorted(self._name[each] for each in (self._ours & self._receives.keys()) - self._late())
         if self.is_calm and held:
             self.violate(f"progress: the query does nothing, and holds {held}")
+
+    def idle_over(self, offered: Offered) -> None:
+        """Progress: what was free all the time while a query looked for work is not passed over."""
+        left = [each for each in self._world.free() if self._times_taken(each) == offered.times.get(each)]
+        if left:
+            self.violate(f"progress: the query does nothing, and passes over {sorted(self._name[x] for x in left)}")
 
     def over(self, epoch: int) -> None:
         """The tasks of `epoch` are over: what a leftover catches from now on, nobody can know of."""
@@ -312,6 +327,8 @@ class Laws:
                 self.violate(f"exactly once: twice or more in sink {number}: {doubled}")
             everywhere.update(counts)
             self._audit_order(number, checkpoint)
+        for old, new in itertools.pairwise(self.checkpoints):
+            self._audit_new_query(old, new)
         lost = sorted(self._name[each] for each in self._name.keys() - everywhere.keys() if each not in self._gone)
         if lost:
             self.violate(f"no loss: {lost}")
@@ -319,38 +336,58 @@ class Laws:
         if foreign:
             self.violate(f"exactly once: in a sink, and never sent: {foreign}")
 
+    def _audit_new_query(self, old: Checkpoint, new: Checkpoint) -> None:
+        """A new query repeats no more than the last micro-batch with rows of the old one."""
+        ids = {batch: {row.message_id for part in parts.values() for row in part} for batch, parts in old.sink.items()}
+        last = max((batch for batch in ids if ids[batch]), default=-1)
+        settled = {each for batch in ids if batch != last for each in ids[batch]}
+        again = settled & {row.message_id for rows in new.rows() for row in rows}
+        if again:
+            names = sorted(self._name.get(each, each) for each in again)
+            self.violate(f"exactly once: a new query repeats what the old one had settled: {names}")
+
     def _audit_order(self, number: int, checkpoint: Checkpoint) -> None:
-        last: dict[str, Row] = {}
+        last: dict[str, tuple[Row, int]] = {}
         for batch in sorted(checkpoint.sink):
             places: defaultdict[str, dict[Row, int]] = defaultdict(dict)
             for partition in sorted(checkpoint.sink[batch]):
                 for row in checkpoint.sink[batch][partition]:
-                    before = last.get(row.group)
-                    is_same_partition = places[row.group].get(before, partition) == partition if before else True
-                    if before and row.sequence < before.sequence and is_same_partition:
-                        self._disorder(row, before, f"{row.body} comes after {before.body} in sink {number}, {batch=}")
-                    last[row.group] = max(before or row, row, key=lambda row: row.sequence)
+                    before, served_in = last.get(row.group, (row, batch))
+                    is_in_partition = places[row.group].get(before) == partition
+                    if row.sequence < before.sequence and (is_in_partition or served_in < batch):
+                        epoch = None if is_in_partition else checkpoint.offsets[served_in].epoch
+                        what = f"{row.body} comes after {before.body} in sink {number}, {batch=}"
+                        self._disorder(row, before, epoch, what)
+                    if row.sequence >= before.sequence:
+                        last[row.group] = row, batch
                     places[row.group][row] = partition
             for found in places.values():
                 rows = sorted(found, key=lambda row: row.sequence)
                 for earlier, later in itertools.pairwise(rows):
                     if found[earlier] != found[later]:
-                        self._disorder(earlier, later, f"{earlier.body} and {later.body} in two partitions, {batch=}")
+                        what = f"{earlier.body} and {later.body} in two partitions, {batch=}"
+                        self._disorder(earlier, later, checkpoint.offsets[batch].epoch, what)
 
-    def _disorder(self, earlier: Row, later: Row, what: str) -> None:
-        """A violation, unless SQS had let go of `earlier` when a task received `later`, in the same epoch.
+    def _disorder(self, earlier: Row, later: Row, epoch: int | None, what: str) -> None:
+        """A violation, unless SQS had let go of `earlier` when a task received `later`, both in `epoch`, its epoch.
 
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
         out what follows; within one epoch no task can know of what another one has. But no task serves what it has
         received of a group about which its plan has decided: so what a probe has handed over excuses only a task of a
-        later driver, which runs the epoch again and cannot know of that.
+        later driver, which runs the epoch again and cannot know of that. Nothing excuses disorder in one partition of a
+        micro-batch, for which `epoch` is None.
         """
-        gone_at, epochs = self._gone.get(earlier.message_id, math.inf), self._epochs[earlier.message_id]
-        if not any(
-            gone_at <= at and plan.epoch in epochs and earlier.group not in plan.decided_groups
+        gone_at = self._gone.get(earlier.message_id, math.inf)
+        if epoch not in self._epochs[earlier.message_id] or not any(
+            gone_at <= at and plan.epoch == epoch and earlier.group not in self._decided_groups(plan)
             for plan, at in self._receives_by_task[later.message_id]
         ):
             self.violate(f"order: {what}")
+
+    def _decided_groups(self, plan: PartitionPlan) -> frozenset[str]:
+        """Return the groups about which the maker of a plan has decided: by the plan, and by what it handed over."""
+        _, maker = self._makers[id(plan)]
+        return plan.decided_groups | self._handed[plan.epoch, maker]
 
     def _audit_journal(self) -> None:
         """The journal holds only what is not settled. An id of a copy that was deleted since may be left."""

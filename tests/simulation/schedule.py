@@ -51,7 +51,7 @@ class Schedule:
         self._cuts = random.Random(f"{seed}/cuts")
         self._replays = random.Random(f"{seed}/replays")
         self._lost_batch: tuple[Checkpoint, int] | None = None
-        """The last batch that an offset log has lost."""
+        """The last batch that an offset log has lost, and that has no rows for the sink but those that it has."""
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
         self._elsewhere: list[dict[str, Any]] = []
@@ -286,8 +286,10 @@ class Schedule:
             or self._cuts.random() < 0.5
         ):
             return
-        self._lost_batch = checkpoint, batch
-        self.world.note(f"the offset log loses batch {batch}, which is {checkpoint.offsets.pop().epoch}")
+        lost = checkpoint.offsets.pop()
+        if batch in checkpoint.sink or not self.laws.sealed(lost):
+            self._lost_batch = checkpoint, batch
+        self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
 
     # Processes of ours
 
@@ -333,8 +335,10 @@ class Schedule:
                 if available_now:
                     while query.trigger():
                         pass
-                    modes = {self._mode(batch) for batch in range(first, len(query.offsets))}
-                    if process not in self._with_rivals and (not is_first or modes <= {"all"}):
+                    # Where nothing of its last micro-batch was read, it ends.
+                    tasked = [batch for batch in range(first, len(query.offsets)) if query.offsets[batch].partitions]
+                    is_unread = is_first and bool(tasked) and self._mode(tasked[-1]) == "none"
+                    if process not in self._with_rivals and not is_unread:
                         self.laws.ended_well(query.told(began, first, counted, waits_for_holds=not with_leftovers))
                     return
                 for _ in range(1 if is_wrapped else triggers):
@@ -351,9 +355,13 @@ class Schedule:
     def _drain(self, query: Query) -> None:
         most = LONGEST_DRAIN + len(self._deduplication_ids)  # in the worst case it takes one at a time
         for _ in range(most):
-            if not query.trigger() and self.world.depth() == (0, 0):
+            offered = self.laws.offers()
+            if query.trigger():
+                continue
+            if self.world.depth() == (0, 0):
                 self._audit_idleness(query)
                 return
+            self.laws.idle_over(offered)
         self.laws.violate(f"progress: {self.world.depth()} are left after {most} micro-batches")
 
     def _audit_idleness(self, query: Query) -> None:
@@ -416,7 +424,8 @@ class Schedule:
     def _judge(self, process: Process, error: Exception, expected: Errors, *, never: Errors) -> None:
         if not isinstance(error, expected):
             self.world.note("".join(traceback.format_exception(error)))
-        if not isinstance(error, expected) or isinstance(error, never) or self.laws.is_calm:
+        is_quiet = self.laws.is_calm or (self.climate is CLEAR and process not in self._with_rivals)
+        if not isinstance(error, expected) or isinstance(error, never) or is_quiet:
             self.laws.violate(f"spoken errors: {process.name} ended with {type(error).__name__}: {error}")
 
     # The whole
@@ -500,8 +509,8 @@ class Schedule:
     def _run_far_apart(self) -> None:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
-        Messages that somebody has received before may take one run more. And the first run has nothing new where it has
-        to repeat a batch that Spark's log has lost, under the same batch id.
+        A run that meets messages which somebody has received before may leave them to the next one. And the first run
+        has nothing new where it has to repeat a batch that Spark's log has lost, under the same batch id.
         """
         self.laws.is_calm = False
         for process in self.hub.alive():
@@ -514,7 +523,7 @@ class Schedule:
             self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
             served = self._served()
             waiting = self.world.present() - served
-            was_known = self.laws.are_known(waiting)
+            known = self.laws.known(waiting)
             self.start_query(triggers=1)
             self._run_query()
             if self.laws.violations or not waiting:
@@ -522,7 +531,8 @@ class Schedule:
             if self._query is not None:
                 self.hub.kill(self._query.process)
             misses = 0 if self._served() - served else misses + 1
-            if misses > int(was_known):
+            has_met_known = any(times > known.get(each, times) for each, times in self.laws.known(waiting).items())
+            if misses > int(has_met_known) and waiting & self.world.present():
                 self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")
                 return
 

@@ -59,8 +59,8 @@ class SimulatedQuery(Query):
             began=began,
             last=self.offered or began,
             polled=max(self._schedule.laws.polled(began), self.offered or began, key=lambda offered: offered.at),
-            old_at=max([began.at, *(self.over_at[batch] for batch in served_old)]),
-            rows=sum(map(len, rows.values())),
+            old_at=max([began.at, *(self.over_at[batch] for batch in served_old if batch in self.over_at)]),
+            rows=sum(len(rows[batch]) for batch in rows if batch in self.over_at),
             counted=counted,
             waits_for_holds=waits_for_holds,
         )
