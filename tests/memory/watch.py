@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import re
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
@@ -36,48 +40,31 @@ class Watch:
 
     def _run(self) -> None:
         while True:
-            for role, pid in _python_processes(os.getpid()):
+            for role, pid in _python_processes(psutil.Process()):
                 self._peaks[role][pid] = max(_high_water_mark(pid), self._peaks[role].get(pid, 0))
             if SYSTEM_CLOCK.wait(self._stopped, _EVERY_S):
                 return
 
 
-def _python_processes(root: int) -> list[tuple[str, int]]:
-    """Return role and id of every process below `root` that runs our code for Spark."""
-    children: defaultdict[int, list[int]] = defaultdict(list)
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            children[_parent(int(entry))].append(int(entry))
-    found = []
-    waiting = [(pid, False) for pid in children[root]]
-    while waiting:
-        pid, is_forked_by_daemon = waiting.pop()
-        command = _read(pid, "cmdline").split("\0")
-        is_daemon = "pyspark.daemon" in command
-        if is_daemon and is_forked_by_daemon:
-            found.append((WORKER, pid))
-        elif any("python_streaming_source_runner" in part for part in command):
-            found.append((READER, pid))
-        waiting += [(child, is_daemon) for child in children[pid]]
-    return found
-
-
-def _parent(pid: int) -> int:
-    # "pid (name) state ppid ...", where the name may hold anything.
-    fields = _read(pid, "stat").rpartition(")")[2].split()
-    return int(fields[1]) if fields else 0
+def _python_processes(root: psutil.Process) -> Iterator[tuple[str, int]]:
+    """Yield role and id of every process below `root` that runs our code for Spark."""
+    daemons: set[int] = set()  # a parent comes before its children
+    for process in root.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            command = process.cmdline()
+            if "pyspark.daemon" in command:
+                if process.ppid() in daemons:
+                    yield WORKER, process.pid
+                daemons.add(process.pid)
+            elif any("python_streaming_source_runner" in part for part in command):
+                yield READER, process.pid
 
 
 def _high_water_mark(pid: int) -> int:
-    for line in _read(pid, "status").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return 0
-
-
-def _read(pid: int, name: str) -> str:
-    """Return a file of the process, or nothing if it has ended meanwhile."""
+    """Return VmHWM, which psutil does not have, in bytes; 0 if the process has ended meanwhile."""
     try:
-        return Path(f"/proc/{pid}/{name}").read_text(errors="replace")
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
-        return ""
+        return 0
+    found = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
