@@ -46,7 +46,6 @@ class SourceOptions:
     max_bytes_per_trigger: int
     max_fetch_s: float
     num_partitions: int
-    delete_after: str
     fail_on_data_loss: bool
 
 
@@ -69,16 +68,6 @@ class SinkOptions:
     """Who writes, in the journal: what a stream has of its query. None: Spark says, in a micro-batch."""
     txn_version: int | None
     """What is written: what a stream has of its micro-batch."""
-
-
-def _delete_after(option: Option, value: str) -> str:
-    if value.lower() != "commit":
-        raise rules.refuse(
-            option,
-            value,
-            "it must be 'commit': this version deletes a message only after Spark has committed its micro-batch.",
-        )
-    return "commit"
 
 
 def _deduplication(option: Option, value: str) -> str:
@@ -194,9 +183,6 @@ SOURCE = OptionTable(
             "Most partitions of one micro-batch; a short queue gets fewer.",
             1,
             1000,
-        ),
-        Option(
-            "deleteAfter", "delete_after", _delete_after, "commit", "When a message is deleted: after Spark's `commit`."
         ),
         Option(
             "failOnDataLoss",
@@ -328,7 +314,6 @@ def _complete(values: dict[str, Any]) -> SourceOptions:
         max_bytes_per_trigger=values.get("max_bytes_per_trigger", 64 << 20),
         max_fetch_s=values.get("max_fetch_s", min(5.0, visibility / 4)),
         num_partitions=values.get("num_partitions", 8),
-        delete_after=values.get("delete_after", "commit"),
         fail_on_data_loss=values.get("fail_on_data_loss", True),
     )
     _require_share(

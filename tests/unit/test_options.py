@@ -148,11 +148,6 @@ def test_keys_are_compared_without_regard_to_case() -> None:
             "hdfs://host/journal",
             "it must be an absolute path or begin with one of file://, s3://, s3a://, gs://, az://, abfs://, abfss://.",
         ),
-        (
-            "deleteAfter",
-            "receive",
-            "it must be 'commit': this version deletes a message only after Spark has committed its micro-batch.",
-        ),
     ],
 )
 def test_wrong_value_is_told_with_the_value_and_the_rule(option: str, value: str, rule: str) -> None:
@@ -249,7 +244,6 @@ def test_defaults() -> None:
         "max_bytes_per_trigger": 64 << 20,
         "max_fetch_s": 5.0,
         "num_partitions": 8,
-        "delete_after": "commit",
         "fail_on_data_loss": True,
     }
 
