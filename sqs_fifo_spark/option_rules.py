@@ -1,4 +1,4 @@
-"""What the options of source and sink have in common: a table of options, the rules for values, one way to read them.
+"""What a declared option is, the rules for its value, and one way to read all options of a side.
 
 Nothing here touches the network or the disk.
 """
@@ -9,12 +9,15 @@ import difflib
 import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 
+FIFO_ID = re.compile(r"[!-~]{1,128}")
+FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, without spaces."
+"""What SQS takes as the id of a group or of a deduplication."""
 JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
 
 _AWS_REGION = re.compile(r"(?:^|\.)([a-z]{2}(?:-[a-z]+)+-\d)\.(?:.+\.)?(?:amazonaws\.com|amazonaws\.com\.cn|api\.aws)$")
@@ -26,21 +29,72 @@ _PLAIN_AWS_HOST = re.compile(
 _HOST = re.compile(r"(?=.{1,255}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
+_TXN_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BYTES = re.compile(r"(\d+)\s*(?:([kmg])i?)?b?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+T = TypeVar("T")
+_NONE_GIVEN: Any = object()
 
 
 @dataclass(frozen=True)
 class Option:
-    """One row of the options table: the name users write, the field it fills, and its rules."""
+    """What is declared of an option; the field that it fills has its own name, and its type."""
 
     name: str
-    field: str
-    parse: Callable[[Option, str], Any]
-    default: str
+    rule: Callable[[Option, str], Any]
+    """Turns what a user wrote into the value; OptionError, or NotFifoQueueError, if it is none."""
     meaning: str
-    low: float = 0
-    high: float = 0
+    default: Any
+    default_from: Callable[[Mapping[str, Any]], Any] | None
+    default_text: str | None
+    needs: str | None
+    low: float
+    high: float
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is _NONE_GIVEN and self.default_from is None
+
+    def default_beside(self, values: Mapping[str, Any]) -> Any:
+        """Return the default where the fields declared before have these values."""
+        return self.default_from(values) if self.default_from else self.default
+
+    def shown_default(self) -> str:
+        """Return the default for the README: what a user may write for it, unless it has a text of its own."""
+        if self.default_text is not None:
+            return self.default_text
+        if self.is_required:
+            return "required"
+        if self.default is None:
+            return "none"
+        if self.rule is size:
+            return f"{self.default} ({self.default >> 20}m)"
+        return str(self.default).lower() if self.rule is boolean else str(self.default)
+
+
+def option(
+    name: str,
+    rule: Callable[[Option, str], T],
+    meaning: str,
+    *,
+    default: T = _NONE_GIVEN,
+    default_from: Callable[[Mapping[str, Any]], T] | None = None,
+    default_text: str | None = None,
+    needs: str | None = None,
+    low: float = 0,
+    high: float = 0,
+    repr: bool = True,
+) -> T:
+    """Declare the option `name` as a field of a dataclass; `meaning` is its line in the README.
+
+    Without a default it is required. `default_from` works the default out from the fields declared before;
+    `default_text` is what the README says then, or in place of "none". Without the option called `needs` this one would
+    have no effect. `low` and `high` bound a number.
+    """
+    declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high)
+    made: T = field(repr=repr, metadata={"option": declared})
+    return made
 
 
 def refuse(option: Option, value: str, rule: str) -> OptionError:
@@ -170,32 +224,63 @@ def role_arn(option: Option, value: str) -> str:
     return value
 
 
-def region_and_endpoint(queue_url: str) -> tuple[str | None, str | None]:
-    """Return the region that the URL names, if it does, and the endpoint, unless it follows from the region."""
+def fifo_id(option: Option, value: str) -> str:
+    if not FIFO_ID.fullmatch(value):
+        raise refuse(option, value, FIFO_ID_RULE)
+    return value
+
+
+def deduplication(option: Option, value: str) -> str:
+    if value.lower() not in ("column", "content"):
+        raise refuse(option, value, "it must be column or content.")
+    return value.lower()
+
+
+def txn_app_id(option: Option, value: str) -> str:
+    if not _TXN_APP_ID.fullmatch(value) or value == "batch-writes":
+        raise refuse(
+            option,
+            value,
+            "it must be 1 to 128 letters, digits, '.', '_' and '-', begin with a letter or digit, and not be "
+            "batch-writes: a folder of the journal is called so.",
+        )
+    return value
+
+
+def region_of(queue_url: str) -> str | None:
+    """Return the region that the URL names, if it does."""
+    region = _AWS_REGION.search(urlsplit(queue_url).hostname or "")
+    return region and region[1]
+
+
+def endpoint_of(queue_url: str) -> str | None:
+    """Return the URL's own host as an endpoint, unless the endpoint follows from the region."""
     parts = urlsplit(queue_url)
-    host = parts.hostname or ""
-    region = _AWS_REGION.search(host)
-    endpoint = None if _PLAIN_AWS_HOST.fullmatch(host) else f"{parts.scheme}://{parts.netloc}"
-    return region and region[1], endpoint
+    return None if _PLAIN_AWS_HOST.fullmatch(parts.hostname or "") else f"{parts.scheme}://{parts.netloc}"
 
 
 class OptionTable:
-    """All options of one side, source or sink, in the order in which users read about them."""
+    """All options of one side, source or sink: the required ones first, then as they are declared."""
 
-    def __init__(self, side: str, options: Sequence[Option], *, required: Sequence[str], added_by_spark: Sequence[str]):
-        """`required` are fields without a default; `added_by_spark` are keys that no user wrote, in lower case."""
+    def __init__(self, side: str, declared: type[Any], *, added_by_spark: Sequence[str]):
+        """`declared` is a dataclass whose fields are `option`s; `added_by_spark` are keys that no user wrote."""
+        options = [(each.name, each.metadata["option"]) for each in fields(declared)]
         self.side = side
-        self.options = tuple(options)
-        self.by_field = {option.field: option for option in options}
-        self._by_lower_name = {option.name.lower(): option for option in options}
-        self._required = tuple(required)
-        self._added_by_spark = frozenset(added_by_spark)
+        self.by_field: dict[str, Option] = dict(sorted(options, key=lambda each: not each[1].is_required))
+        self.options = tuple(self.by_field.values())
+        self._declared = declared
+        self._added_by_spark = {key.lower() for key in added_by_spark}
+        self._fields = {option.name.lower(): name for name, option in self.by_field.items()}
 
     def __contains__(self, key: str) -> bool:
-        return key.lower() in self._by_lower_name
+        return key.lower() in self._fields
 
-    def parse(self, given: Mapping[str, str], other: OptionTable | None = None) -> dict[str, Any]:
-        """Return the values given, by field; keys are compared without regard to case.
+    def __getitem__(self, key: str) -> Option:
+        """Return the option that users call so, without regard to case."""
+        return self.by_field[self._fields[key.lower()]]
+
+    def parse(self, given: Mapping[str, str], other: OptionTable) -> Any:
+        """Return the dataclass, complete with defaults; keys are compared without regard to case.
 
         Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says what to
         change. `other` is the other side's table: an option of that side is reported as such.
@@ -204,40 +289,42 @@ class OptionTable:
         for key, written in given.items():
             if key.lower() in self._added_by_spark:
                 continue
-            option = self._by_lower_name.get(key.lower())
-            if option is None:
+            if key not in self:
                 raise OptionError(self._unknown(key, other))
-            if written is None or not str(written).strip():
-                raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")
-            value = str(written).strip()
-            if not value.isprintable():  # no path, URL or header takes it, and it would break the lines of logs
-                # Not shown: it may be a URL with a password or a signature in it.
-                raise OptionError(f"option '{option.name}' holds line breaks or other characters that do not print.")
-            values[option.field] = option.parse(option, value)
-        for required in self._required:
-            if required not in values:
-                option = self.by_field[required]
+            values[self._fields[key.lower()]] = _value(self[key], written)
+        for name, option in self.by_field.items():
+            if option.is_required and name not in values:
                 raise OptionError(f"option '{option.name}' is missing. {option.meaning}")
-        if "role_arn" not in values:
-            for needs_role in ("role_session_name", "external_id"):
-                if needs_role in values:
-                    raise OptionError(
-                        f"option '{self.by_field[needs_role].name}' is given without 'roleArn', so it would have no "
-                        "effect. Give roleArn, or leave it out."
-                    )
-        return values
+            if option.needs and name in values and self._fields[option.needs.lower()] not in values:
+                raise OptionError(
+                    f"option '{option.name}' is given without '{option.needs}', so it would have no effect. Give "
+                    f"{option.needs}, or leave it out."
+                )
+        for name, option in self.by_field.items():
+            if name not in values:
+                values[name] = option.default_beside(values)
+        return self._declared(**values)
 
     def markdown(self) -> str:
         """Return the table for the README."""
         rows = ["| option | default | meaning |", "|---|---|---|"]
-        rows += [f"| `{option.name}` | {option.default} | {option.meaning} |" for option in self.options]
+        rows += [f"| `{option.name}` | {option.shown_default()} | {option.meaning} |" for option in self.options]
         return "\n".join(rows)
 
-    def _unknown(self, key: str, other: OptionTable | None) -> str:
-        if other is not None and key in other:
-            name = other._by_lower_name[key.lower()].name
-            return f"option '{name}' is one of the {other.side}, not of the {self.side}. Leave it out."
-        near = difflib.get_close_matches(key.lower(), self._by_lower_name, n=1, cutoff=0.6)
+    def _unknown(self, key: str, other: OptionTable) -> str:
+        if key in other:
+            return f"option '{other[key].name}' is one of the {other.side}, not of the {self.side}. Leave it out."
+        near = difflib.get_close_matches(key.lower(), self._fields, n=1, cutoff=0.6)
         if near:
-            return f"unknown option {key!r}. Did you mean '{self._by_lower_name[near[0]].name}'?"
+            return f"unknown option {key!r}. Did you mean '{self[near[0]].name}'?"
         return f"unknown option {key!r}. The options are {', '.join(option.name for option in self.options)}."
+
+
+def _value(option: Option, written: str | None) -> Any:
+    value = "" if written is None else str(written).strip()
+    if not value:
+        raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")
+    if not value.isprintable():  # no path, URL or header takes it, and it would break the lines of logs
+        # Not shown: it may be a URL with a password or a signature in it.
+        raise OptionError(f"option '{option.name}' holds line breaks or other characters that do not print.")
+    return option.rule(option, value)

@@ -25,7 +25,7 @@ from sqs_fifo_spark.errors import (
     QueueRequestError,
     TransientQueueError,
 )
-from sqs_fifo_spark.options import SinkOptions, SourceOptions
+from sqs_fifo_spark.options import ConnectionOptions
 from sqs_fifo_spark.retry import retry_transient
 
 MAX_ENTRIES = 10
@@ -52,7 +52,7 @@ class QueueFacts:
 class QueueCalls:
     """One FIFO queue, for one process. Built without any call; all methods may be used by several threads."""
 
-    def __init__(self, options: SourceOptions | SinkOptions, clock: Clock) -> None:
+    def __init__(self, options: ConnectionOptions, clock: Clock) -> None:
         self._url = options.queue_url
         self._clock = clock
         self._config = aws.ClientConfig(

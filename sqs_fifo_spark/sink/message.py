@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sqs_fifo_spark.options import FIFO_ID, FIFO_ID_RULE
+from sqs_fifo_spark.option_rules import FIFO_ID, FIFO_ID_RULE
 
 MAX_ATTRIBUTES = 10
 COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttributes")

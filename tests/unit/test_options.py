@@ -9,7 +9,8 @@ import pytest
 from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SqsFifoError
-from sqs_fifo_spark.options import SOURCE, parse_source_options
+from sqs_fifo_spark.option_rules import Option, OptionTable
+from sqs_fifo_spark.options import SINK, SOURCE, parse_source_options
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 JOURNAL = "/var/lib/journal"
@@ -66,6 +67,12 @@ def test_misspelt_option_suggests_the_nearest(option: str) -> None:
     for wrong in (option[:-1], f"{option}x", f"{option[:3]}{option[4:]}".lower()):
         text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, wrong: "1"})
         assert text == f"unknown option '{wrong}'. Did you mean '{option}'?"
+
+
+def test_an_option_that_is_no_more_is_an_unknown_one() -> None:
+    """A query that still gives it is told so, rather than run with something it does not know."""
+    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, "deleteAfter": "commit"})
+    assert text == f"unknown option 'deleteAfter'. The options are {', '.join(each.name for each in SOURCE.options)}."
 
 
 def test_option_of_another_source_lists_the_known_ones() -> None:
@@ -407,12 +414,42 @@ def test_value_of_an_unknown_option_is_not_shown() -> None:
 # The table
 
 
-def test_table_has_every_option() -> None:
-    """One row for each, with the default that the code uses."""
-    rows = SOURCE.markdown().splitlines()
-    assert [row.split("`")[1] for row in rows[2:]] == [option.name for option in SOURCE.options]
-    fields = {field.name for field in dataclasses.fields(parse())}
-    assert {option.field for option in SOURCE.options} == fields
+@pytest.mark.parametrize("table", [SOURCE, SINK])
+def test_table_has_every_option(table: OptionTable) -> None:
+    """One row for each, and the required ones first."""
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.markdown().splitlines()[2:]]
+    assert [name for name, _, _ in rows] == [f"`{option.name}`" for option in table.options]
+    assert all(default and meaning for _, default, meaning in rows)
+    required = [default == "required" for _, default, _ in rows]
+    assert required == sorted(required, reverse=True)
+
+
+EVERY_OPTION = {option.name: option for table in (SOURCE, SINK) for option in table.options}.values()
+
+
+@pytest.mark.parametrize("option", EVERY_OPTION, ids=lambda option: option.name)
+def test_every_option_is_required_or_has_one_default(option: Option) -> None:
+    """A default that depends on other options has a text of its own; what has a text does not show its value."""
+    assert option.is_required == (option.shown_default() == "required")
+    if option.default_from is not None:
+        assert option.default_text
+    elif option.default_text is not None:
+        assert option.default is None
+
+
+@pytest.mark.parametrize(
+    "option",
+    [each for each in EVERY_OPTION if each.shown_default() not in ("required", "none", each.default_text)],
+    ids=lambda option: option.name,
+)
+def test_a_default_written_as_the_readme_shows_it_is_the_default(option: Option) -> None:
+    """In each of the forms shown, as in `67108864 (64m)`, and so inside its own bounds."""
+    forms = option.shown_default().replace("(", " ").replace(")", " ").split()
+    assert forms
+    for form in forms:
+        value = option.rule(option, form)
+        assert value == option.default
+        assert type(value) is type(option.default)
 
 
 def test_errors_of_options_are_ours() -> None:
