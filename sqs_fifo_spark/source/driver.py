@@ -24,23 +24,24 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
 from sqs_fifo_spark.source.epoch import Epoch, load_carried
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.lease import Heartbeat, Lease, most_renewed, renewal_threads
+from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
+from sqs_fifo_spark.source.queue import Queue, most_renewed
 from sqs_fifo_spark.source.settling import delete_committed, release
 from sqs_fifo_spark.source.startup import open_journal, report_data_loss, require_old_enough, require_same_journal
 from sqs_fifo_spark.source.verdict import Verdict
 
 _log = logging.getLogger(__name__)
 
-Mapper = Callable[..., Iterable[Any]]
-CONCURRENT_CALLS = 8
-"""Deletes, or reads of receipts, that the driver has under way at once."""
+CONCURRENT_READS = 8
+"""Reads of receipts that Spark waits for, and that are under way at once."""
 CONCURRENT_DISCOVERIES = 4
+"""Those of the heartbeat."""
 _GAP = 4
 """How far each claim takes an epoch that does not follow another: a log may have an earlier claim's, and the two after
 it. So no two queries have epochs of the same number, and no log goes back."""
@@ -49,9 +50,8 @@ it. So no two queries have epochs of the same number, and no log goes back."""
 class Driver:
     """One query's source on the driver. Built without any I/O; the first call opens queue and journal.
 
-    `pool` makes a pool of so many threads and returns its map, which calls a function with each item, in order of
-    results. There is one for what Spark waits for, one for renewals and one for what the heartbeat reads of the
-    journal: neither a long commit nor a journal that stalls keeps renewals waiting.
+    The journal is read in two pools, one for what Spark waits for and one for what the heartbeat looks for; `queue` has
+    others, so a journal that stalls keeps no renewal waiting.
     """
 
     def __init__(
@@ -61,20 +61,16 @@ class Driver:
         queue: Queue,
         store: Callable[[], Store],
         clock: Clock,
-        pool: Callable[[str, int], Mapper] = lambda name, threads: map,
+        pool: MakePool = in_calling_thread,
     ) -> None:
         self._options = options
         self._queue = queue
         self._make_store = store
         self._clock = clock
-        self._map = pool("call", CONCURRENT_CALLS)
-        self._discovery_map = pool("discovery", CONCURRENT_DISCOVERIES)
+        self._read_pool = pool("read", CONCURRENT_READS)
+        self._discovery_pool = pool("discovery", CONCURRENT_DISCOVERIES)
         self._lease = Lease(
-            queue,
-            clock,
-            visibility_timeout_s=options.visibility_timeout_s,
-            heartbeat_s=options.heartbeat_s,
-            mapper=pool("renewal", renewal_threads(options.max_messages_per_trigger, options.heartbeat_s)),
+            queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s, discover=self._discover)
         self._journal_or_none: Journal | None = None
@@ -545,12 +541,12 @@ class Driver:
             lease=self._lease,
             clock=self._clock,
             heartbeat_s=self._options.heartbeat_s,
+            read_pool=self._read_pool,
+            discovery_pool=self._discovery_pool,
             max_messages=max_messages,
             expected=expected,
             handed=handed,
             is_replay=offset.epoch in self._unsettled,
-            mapper=self._map,
-            discovery_mapper=self._discovery_map,
         )
 
     # Holding, closing, deleting
@@ -581,13 +577,8 @@ class Driver:
 
     def _delete(self, receipts: Iterable[Receipt]) -> dict[str, Unconfirmed]:
         return delete_committed(
-            receipts,
-            self._ledger.unconfirmed,
-            queue=self._queue,
-            lease=self._lease,
-            clock=self._clock,
-            mapper=self._map,
+            receipts, self._ledger.unconfirmed, queue=self._queue, lease=self._lease, clock=self._clock
         )
 
     def _release(self, receipts: Iterable[Receipt]) -> None:
-        release(receipts, queue=self._queue, lease=self._lease, clock=self._clock, mapper=self._map)
+        release(receipts, queue=self._queue, lease=self._lease)

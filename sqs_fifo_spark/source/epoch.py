@@ -9,9 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.source.journal import Journal
@@ -20,6 +18,7 @@ from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.pool import Pool
 from sqs_fifo_spark.source.segment import Head
 from sqs_fifo_spark.source.verdict import Verdict, judge
 
@@ -32,8 +31,8 @@ _receive_numbers = itertools.count()
 class Epoch:
     """One epoch that is not settled. The heartbeat calls `discover`; all else is the driver's own thread's.
 
-    `is_replay` says that an earlier driver's tasks have sealed some of it, and nobody has renewed that since. `mapper`
-    serves the driver's thread, `discovery_mapper` the heartbeat's: no renewal waits for its reads.
+    `is_replay` says that an earlier driver's tasks have sealed some of it, and nobody has renewed that since. The
+    journal is read in `read_pool` for the driver's thread, in `discovery_pool` for the heartbeat's.
     """
 
     def __init__(
@@ -44,12 +43,12 @@ class Epoch:
         lease: Lease,
         clock: Clock,
         heartbeat_s: float,
+        read_pool: Pool,
+        discovery_pool: Pool,
         max_messages: int,
         expected: int,
         handed: tuple[Message, ...] = (),
         is_replay: bool = False,
-        mapper: Callable[..., Iterable[Any]] = map,
-        discovery_mapper: Callable[..., Iterable[Any]] = map,
     ) -> None:
         self.offset = offset
         self.handed = handed
@@ -62,8 +61,8 @@ class Epoch:
         self._lease = lease
         self._clock = clock
         self._heartbeat_s = heartbeat_s
-        self._map = mapper
-        self._discovery_map = discovery_mapper
+        self._read_pool = read_pool
+        self._discovery_pool = discovery_pool
         self.opened_at = clock.monotonic()
         """When the epoch was announced: its tasks receive after that."""
         self._is_replay = is_replay
@@ -82,7 +81,7 @@ class Epoch:
             if self._is_closed:
                 return
             known = frozenset(self._contents)
-        found = self._load(known, self._discovery_map)
+        found = self._load(known, self._discovery_pool)
         with self._lock:
             if not self._is_closed:
                 self._contents.update(found)
@@ -106,7 +105,7 @@ class Epoch:
         if self.verdict is None:
             with self._lock:
                 self._is_closed = True
-            self._contents.update(self._load(frozenset(self._contents), self._map))
+            self._contents.update(self._load(frozenset(self._contents), self._read_pool))
             self._taken_over = load_carried(self._journal, ledger)
             self.verdict = judge(self.offset, {**self._contents, **self._taken_over}, ledger)
             for head in self._contents.values():
@@ -151,9 +150,9 @@ class Epoch:
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
         return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)
 
-    def _load(self, known: frozenset[str], mapper: Callable[..., Iterable[Head | None]]) -> dict[str, Head]:
+    def _load(self, known: frozenset[str], pool: Pool) -> dict[str, Head]:
         names = [name for name in self._journal.objects().get(self.offset.epoch, ()) if name not in known]
-        heads = zip(names, mapper(self._journal.head, names), strict=True)
+        heads = zip(names, pool.map(self._journal.head, names), strict=True)
         # One that is gone since the list is a leftover's, of an epoch that is settled: nobody asks for it again. What
         # another plan's tasks hold was never Spark's: SQS has it still, or it was served in its turn, and deleted.
         return {

@@ -11,36 +11,19 @@ a message that SQS hands out again is recognised.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
+from sqs_fifo_spark.source.queue import Outcome, Queue
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
 """How far from SQS's 12 hours a renewal keeps, for the difference between two clocks."""
-
-CALL_S = 0.1
-"""What a renewal of ten messages takes, on a slow day."""
-MOST_RENEWAL_THREADS = 32
-
-
-def most_renewed(heartbeat_s: float) -> int:
-    """Return how many messages MOST_RENEWAL_THREADS renew within a heartbeat."""
-    return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / CALL_S)
-
-
-def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
-    """Return how many calls at once renew `max_messages` within a heartbeat, from 4 to MOST_RENEWAL_THREADS."""
-    wanted = math.ceil(max_messages / MAX_ENTRIES * CALL_S / heartbeat_s)
-    return max(4, min(MOST_RENEWAL_THREADS, wanted))
 
 
 @dataclass
@@ -55,20 +38,11 @@ class _Hold:
 class Lease:
     """The messages that one process holds together. All methods may be called from several threads."""
 
-    def __init__(
-        self,
-        queue: Queue,
-        clock: Clock,
-        *,
-        visibility_timeout_s: int,
-        heartbeat_s: float,
-        mapper: Callable[..., Iterable[list[Outcome]]] = map,
-    ) -> None:
+    def __init__(self, queue: Queue, clock: Clock, *, visibility_timeout_s: int, heartbeat_s: float) -> None:
         self._queue = queue
         self._clock = clock
         self._visibility_timeout_s = visibility_timeout_s
         self._heartbeat_s = heartbeat_s
-        self._mapper = mapper
         # `_lock` guards `_holds`, `_lost`, `_lost_groups` and `lost_count`; no call is made while it is held.
         self._lock = threading.Lock()
         self._holds: dict[str, _Hold] = {}
@@ -162,7 +136,7 @@ class Lease:
                         hold.renew_at = self._clock.monotonic() + self._heartbeat_s / 4
             return outcomes
 
-        for receipt, outcome in call_in_batches(call, receipts, self._mapper):
+        for receipt, outcome in self._queue.renew(receipts, call):
             if outcome is Outcome.GONE:
                 self._lose(receipt, "SQS ended it")
             elif outcome is Outcome.FAILED and not self.is_held(receipt):

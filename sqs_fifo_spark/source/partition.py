@@ -100,10 +100,10 @@ def _receive_and_seal(
         try:
             sealed = journal.seal(segment)
         except EpochSettledError:
-            release(segment.receipts[own:], queue=queue, lease=lease, clock=clock)
+            release(segment.receipts[own:], queue=queue, lease=lease)
             raise
         if sealed.origin.writer != origin.writer:
-            _keep_spare(segment, own, journal, queue, lease, clock)
+            _keep_spare(segment, own, journal, queue, lease)
     finally:
         heartbeat.stop()
     return sealed
@@ -223,8 +223,7 @@ class _Copies:
             return answer
         kept = set()
         self._lease.drop(copies)
-        outcomes = self._queue.delete(copies, budget_s=self._budget_s)
-        for receipt, outcome in zip(copies, outcomes, strict=True):
+        for receipt, outcome in self._queue.delete(copies, budget_s=self._budget_s):
             if outcome is Outcome.DONE:
                 self.deleted.add(receipt.message_id)
             elif outcome is Outcome.GONE:
@@ -262,7 +261,7 @@ def _sequence_number(message: Message) -> int:
     return message.receipt.sequence_number
 
 
-def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease: Lease, clock: Clock) -> None:
+def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease: Lease) -> None:
     """Give what this attempt received, from row `first` on, to the next epoch, as another attempt's segment won.
 
     Raises EpochSettledError where it came too late, and then has released it, unless the driver had seen it in time.
@@ -274,7 +273,7 @@ def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease
         journal.put_spare(replace(lost, receipts=receipts, rows=lost.rows.slice(first)))
     except EpochSettledError:
         if not journal.may_carry(lost.origin):
-            release(receipts, queue=queue, lease=lease, clock=clock)
+            release(receipts, queue=queue, lease=lease)
         raise
     except JournalUnavailableError as error:
         _log.warning(

@@ -2,11 +2,13 @@
 
 A batch call takes at most ten entries and answers for each of them. `Failed` entries are never dropped: they
 are tried again while there is time, and each receipt ends in exactly one `Outcome`. Errors are those of `aws.calls`.
+More receipts than ten are split into batches, which the driver's queue calls for at once, in pools of its own.
 """
 
 from __future__ import annotations
 
 import enum
+import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -19,9 +21,18 @@ from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, Transien
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import retry_transient
 from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
+from sqs_fifo_spark.source.pool import MakePool, Pool, in_calling_thread
 
 RECEIVE_TRIES = 3
 """How often a receive is tried at least: the messages of a lost answer are hidden unless it is asked for again."""
+RELEASE_BUDGET_S = 10.0
+"""How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
+
+CONCURRENT_CALLS = 8
+"""Deletes and releases that the driver has under way at once."""
+RENEWAL_S = 0.1
+"""What a renewal of ten messages takes, on a slow day."""
+MOST_RENEWAL_THREADS = 32
 
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
 _NO_HANDLE = "sqs-fifo-spark-permission-check"
@@ -37,12 +48,28 @@ class Outcome(enum.Enum):
     """No answer for this entry within the budget: nothing is known, and it may be tried again."""
 
 
-class Queue(QueueCalls):
-    """The queue as the source sees it."""
+def most_renewed(heartbeat_s: float) -> int:
+    """Return how many messages MOST_RENEWAL_THREADS renew within a heartbeat."""
+    return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / RENEWAL_S)
 
-    def __init__(self, options: SourceOptions, clock: Clock) -> None:
+
+def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
+    """Return how many calls at once renew `max_messages` within a heartbeat, from 4 to MOST_RENEWAL_THREADS."""
+    wanted = math.ceil(max_messages / MAX_ENTRIES * RENEWAL_S / heartbeat_s)
+    return max(4, min(MOST_RENEWAL_THREADS, wanted))
+
+
+class Queue(QueueCalls):
+    """The queue as the source sees it, on the driver with pools of threads, in a task without any.
+
+    Renewals have a pool that makes no other calls: neither a long commit nor a journal that stalls keeps them waiting.
+    """
+
+    def __init__(self, options: SourceOptions, clock: Clock, pool: MakePool = in_calling_thread) -> None:
         super().__init__(options, clock)
         self._visibility_timeout_s = options.visibility_timeout_s
+        self._call_pool = pool("call", CONCURRENT_CALLS)
+        self._renewal_pool = pool("renewal", renewal_threads(options.max_messages_per_trigger, options.heartbeat_s))
 
     def require_permissions(self) -> None:
         """Raise AccessDeniedError unless messages may be deleted and their visibility changed.
@@ -111,13 +138,53 @@ class Queue(QueueCalls):
 
         return retry_transient(call, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
 
-    def delete(self, receipts: Sequence[Receipt], *, budget_s: float = CALL_BUDGET_S) -> list[Outcome]:
-        """Delete up to ten messages; return the outcome of each, in order.
+    def delete(
+        self,
+        receipts: Iterable[Receipt],
+        *,
+        budget_s: float = CALL_BUDGET_S,
+        before_call: Callable[[Sequence[Receipt]], None] = lambda entries: None,
+    ) -> list[tuple[Receipt, Outcome]]:
+        """Delete messages; return each receipt with its outcome, those of one receive in their order.
 
-        GONE says that the handle expired, so that SQS refused: the message will come again.
+        GONE says that the handle expired, so that SQS refused: the message will come again. What is not called for
+        within `budget_s` is FAILED. `before_call` is told the receipts of each call, up to ten, when its turn comes.
         """
-        entries = [{"ReceiptHandle": receipt.receipt_handle} for receipt in receipts]
-        return self._batch("delete_message_batch", entries, budget_s)
+        deadline = self._clock.monotonic() + budget_s
+
+        def call(entries: list[Receipt]) -> list[Outcome]:
+            before_call(entries)
+            left_s = deadline - self._clock.monotonic()
+            if left_s <= 0:
+                return [Outcome.FAILED] * len(entries)
+            handles = [{"ReceiptHandle": receipt.receipt_handle} for receipt in entries]
+            return self._batch("delete_message_batch", handles, left_s)
+
+        return _call_in_batches(call, receipts, self._call_pool)
+
+    def release(self, receipts: Iterable[Receipt]) -> None:
+        """Let others have these messages at once; without an answer they are free when their timeout is over."""
+        deadline = self._clock.monotonic() + RELEASE_BUDGET_S
+
+        def call(entries: list[Receipt]) -> list[Outcome]:
+            nonlocal deadline
+            if self._clock.monotonic() > deadline:
+                return [Outcome.FAILED] * len(entries)
+            outcomes = self.extend(entries, 0, budget_s=1.0)
+            if Outcome.FAILED not in outcomes:
+                deadline = self._clock.monotonic() + RELEASE_BUDGET_S
+            return outcomes
+
+        _call_in_batches(call, receipts, self._call_pool)
+
+    def renew(
+        self, receipts: Iterable[Receipt], call: Callable[[list[Receipt]], list[Outcome]]
+    ) -> list[tuple[Receipt, Outcome]]:
+        """Return each receipt with its outcome of `call`, which is to `extend` the up to ten that it is given.
+
+        `call` is made when a thread is free, and decides then what is still to be renewed, and how long it may take.
+        """
+        return _call_in_batches(call, receipts, self._renewal_pool)
 
     def extend(
         self, receipts: Sequence[Receipt], visibility_timeout_s: int, *, budget_s: float = CALL_BUDGET_S
@@ -180,12 +247,10 @@ def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
     return calls
 
 
-def call_in_batches(
-    call: Callable[[list[Receipt]], list[Outcome]],
-    receipts: Iterable[Receipt],
-    mapper: Callable[..., Iterable[list[Outcome]]] = map,
+def _call_in_batches(
+    call: Callable[[list[Receipt]], list[Outcome]], receipts: Iterable[Receipt], pool: Pool
 ) -> list[tuple[Receipt, Outcome]]:
-    """Return each receipt with its outcome of `call`, made for ten at a time; `mapper` may run them at once."""
+    """Return each receipt with its outcome of `call`, made for ten at a time."""
     entries = split_into_batches(receipts)
-    answers = mapper(call, entries)
+    answers = pool.map(call, entries)
     return [pair for part, outcomes in zip(entries, answers, strict=True) for pair in zip(part, outcomes, strict=True)]

@@ -7,7 +7,6 @@ nothing. Only the reader process beside the driver ever makes a `Driver`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -18,9 +17,10 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.schema import arrow_schema
-from sqs_fifo_spark.source.driver import Driver, Mapper
+from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan, read_partition
+from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import Queue
 
 try:
@@ -50,7 +50,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = schema
         self._driver_or_none: Driver | None = None
-        self._pools: list[ThreadPoolExecutor] = []
+        self._pools = Pools()
 
     def initialOffset(self) -> dict[str, Any]:
         return self._driver.initial_offset().to_json()
@@ -86,8 +86,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._driver_or_none is not None:
             self._driver_or_none.stop()
-        for pool in self._pools:
-            pool.shutdown(cancel_futures=True)
+        self._pools.close()
 
     @property
     def _driver(self) -> Driver:
@@ -96,13 +95,9 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             arrow_schema(self._columns)
             self._driver_or_none = Driver(
                 self._options,
-                queue=Queue(self._options, SYSTEM_CLOCK),
+                queue=Queue(self._options, SYSTEM_CLOCK, self._pools.make),
                 store=lambda: open_store(self._options.journal_location, self._options.region),
                 clock=SYSTEM_CLOCK,
-                pool=self._pool,
+                pool=self._pools.make,
             )
         return self._driver_or_none
-
-    def _pool(self, name: str, threads: int) -> Mapper:
-        self._pools.append(ThreadPoolExecutor(threads, thread_name_prefix=f"sqs-fifo-{name}"))
-        return self._pools[-1].map

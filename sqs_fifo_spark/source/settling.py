@@ -5,19 +5,16 @@ Both stop renewing with the call itself, so that a renewal under way does not re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Unconfirmed
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue, call_in_batches
+from sqs_fifo_spark.source.queue import Outcome, Queue
 
 SETTLE_BUDGET_S = 60.0
 """How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
-RELEASE_BUDGET_S = 10.0
-"""How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
 LONGEST_RETENTION_S = 14 * 86_400
 """SQS keeps a message for at most 14 days."""
 
@@ -29,24 +26,14 @@ def delete_committed(
     queue: Queue,
     lease: Lease,
     clock: Clock,
-    mapper: Callable[..., Iterable[Any]],
 ) -> dict[str, Unconfirmed]:
     """Delete messages that are committed. Return all that is unconfirmed then, with what was `unconfirmed` before.
 
     Runs on the driver, for `SETTLE_BUDGET_S` at most. What SQS has dropped by now is left out.
     """
     now = clock.now()
-    deadline = clock.monotonic() + SETTLE_BUDGET_S
     left = {message_id: entry for message_id, entry in unconfirmed.items() if now < entry.until}
-
-    def call(entries: list[Receipt]) -> list[Outcome]:
-        lease.drop(entries)
-        left_s = deadline - clock.monotonic()
-        if left_s <= 0:
-            return [Outcome.FAILED] * len(entries)
-        return queue.delete(entries, budget_s=left_s)
-
-    for receipt, outcome in call_in_batches(call, receipts, mapper):
+    for receipt, outcome in queue.delete(receipts, budget_s=SETTLE_BUDGET_S, before_call=lease.drop):
         known = left.pop(receipt.message_id, None)
         if outcome is not Outcome.DONE:
             left[receipt.message_id] = Unconfirmed(
@@ -59,26 +46,8 @@ def delete_committed(
     return left
 
 
-def release(
-    receipts: Iterable[Receipt],
-    *,
-    queue: Queue,
-    lease: Lease,
-    clock: Clock,
-    mapper: Callable[..., Iterable[Any]] = map,
-) -> None:
+def release(receipts: Iterable[Receipt], *, queue: Queue, lease: Lease) -> None:
     """Let others have these messages at once; without an answer they are free when their timeout is over."""
     held = list(receipts)
     lease.drop(held)
-    deadline = clock.monotonic() + RELEASE_BUDGET_S
-
-    def call(entries: list[Receipt]) -> list[Outcome]:
-        nonlocal deadline
-        if clock.monotonic() > deadline:
-            return [Outcome.FAILED] * len(entries)
-        outcomes = queue.extend(entries, 0, budget_s=1.0)
-        if Outcome.FAILED not in outcomes:
-            deadline = clock.monotonic() + RELEASE_BUDGET_S
-        return outcomes
-
-    call_in_batches(call, held, mapper)
+    queue.release(held)

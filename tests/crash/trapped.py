@@ -21,9 +21,8 @@ from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
-from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.partition import PartitionPlan
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import Outcome, Queue
 from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 from sqs_fifo_spark.source.segment import Segment
 from tests.crash.traps import Traps
@@ -116,7 +115,7 @@ def _install() -> None:
     """Put the points into this process's copy of the package, once."""
     settling: list[int] = []
     seal, record = Journal.seal, Journal.commit
-    delete: Callable[..., Any] = Queue.delete
+    batch: Callable[..., list[Outcome]] = Queue._batch
     commit = Driver.commit
 
     def trapped_seal(journal: Journal, segment: Segment) -> Segment:
@@ -129,9 +128,9 @@ def _install() -> None:
         _slow.stall("after")
         return sealed
 
-    def trapped_delete(queue: Queue, receipts: Sequence[Receipt], **budget: float) -> Any:
-        outcomes = delete(queue, receipts, **budget)
-        if settling:
+    def trapped_batch(queue: Queue, operation: str, *arguments: Any) -> list[Outcome]:
+        outcomes = batch(queue, operation, *arguments)
+        if settling and operation == "delete_message_batch":
             _traps().reach("deleting")
         return outcomes
 
@@ -150,7 +149,7 @@ def _install() -> None:
     for owner, name, trapped in (
         (Journal, "seal", trapped_seal),
         (Journal, "commit", trapped_record),
-        (Queue, "delete", trapped_delete),
+        (Queue, "_batch", trapped_batch),
         (Driver, "commit", trapped_commit),
     ):
         setattr(owner, name, trapped)

@@ -36,7 +36,7 @@ MUTATIONS = (
     Mutation(
         "serve what lost the race",
         "source.partition",
-        "            _keep_spare(segment, own, journal, queue, lease, clock)\n",
+        "            _keep_spare(segment, own, journal, queue, lease)\n",
         "            sealed = segment\n",
     ),
     Mutation(
@@ -240,8 +240,8 @@ MUTATIONS = (
     Mutation(
         "renew in the pool that reads the journal",
         "source.driver",
-        "            mapper=pool(\"renewal\", ",
-        "            mapper=self._discovery_map or pool(\"renewal\", ",
+        "        self._discovery_pool = pool(\"discovery\", CONCURRENT_DISCOVERIES)\n",
+        "        self._discovery_pool = queue._renewal_pool\n",
     ),
     Mutation(
         "believe a claim by its put alone",

@@ -91,7 +91,7 @@ class Schedule:
         world.store.lies_about = self._lie
         world.store.fails = self._fails
         if rng.random() < 0.3:
-            world.pool = lambda name, threads: HubPool(self.hub, name, min(threads, self._pool_threads)).map
+            world.pool = lambda name, threads: HubPool(self.hub, name, min(threads, self._pool_threads))
         return world
 
     def _is_overdue(self, message_id: str) -> bool:

@@ -40,7 +40,7 @@ class Query:
         self.checkpoint = checkpoint or world.checkpoint
         self.driver = Driver(
             world.options,
-            queue=Queue(world.options, world.clock),
+            queue=Queue(world.options, world.clock, world.pool),
             store=lambda: world.store,
             clock=world.clock,
             pool=world.pool,

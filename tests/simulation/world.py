@@ -17,9 +17,9 @@ from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import put_until_seen
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.driver import Mapper
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 
 VISIBILITY_S = 30
 LAPSE_S = VISIBILITY_S + 1
@@ -181,8 +181,8 @@ class World:
         """How much of what it could have a short poll is given."""
         self.counted = 0
         """How many messages the queue last said that it has."""
-        self.pool: Callable[[str, int], Mapper] = lambda name, threads: map
-        """How a driver makes its pools of threads."""
+        self.pool: MakePool = in_calling_thread
+        """How a driver and its queue make their pools of threads."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
         """Told of each handle with which a delete was refused."""
         self.on_poll: Callable[[], None] = lambda: None

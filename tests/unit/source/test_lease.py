@@ -20,23 +20,28 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.driver import Driver, Mapper
+from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.lease import Heartbeat, Lease, renewal_threads
+from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.partition import PartitionPlan, serve
-from sqs_fifo_spark.source.queue import Outcome, Queue
-from sqs_fifo_spark.source.settling import RELEASE_BUDGET_S, release
+from sqs_fifo_spark.source.pool import Pools
+from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Outcome, Queue, renewal_threads
+from sqs_fifo_spark.source.settling import release
 from tests.helpers import wait_until
 
 VISIBILITY_S = 30
 HEARTBEAT_S = 10.0
 
 
-class ModelQueue:
-    """`Queue.extend` over the strict model; `answer` may say something else than the model did."""
+OPTIONS = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
+
+
+class ModelQueue(Queue):
+    """A queue whose `extend` is made of the strict model; `answer` may say something else than the model did."""
 
     def __init__(self, clock: ManualClock) -> None:
+        super().__init__(OPTIONS, clock)
         self.clock = clock
         self.model = FifoModel(clock, random.Random(0))
         created = self.model.call("CreateQueue", {"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true"}})
@@ -73,12 +78,14 @@ class ModelQueue:
             for each in found
         ]
 
-    def extend(self, receipts: Sequence[Receipt], timeout_s: int, *, budget_s: float = 30.0) -> list[Outcome]:
-        self.calls.append((list(receipts), timeout_s, budget_s))
+    def extend(
+        self, receipts: Sequence[Receipt], visibility_timeout_s: int, *, budget_s: float = 30.0
+    ) -> list[Outcome]:
+        self.calls.append((list(receipts), visibility_timeout_s, budget_s))
         self.before()
         outcomes = []
         for receipt in receipts:
-            entry = {"Id": "0", "ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": timeout_s}
+            entry = {"Id": "0", "ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": visibility_timeout_s}
             if self.answer(receipt, Outcome.DONE) is Outcome.FAILED:
                 outcomes.append(Outcome.FAILED)
                 continue
@@ -91,7 +98,7 @@ class ModelQueue:
         shown = self.model.call("GetQueueAttributes", request)["Attributes"]
         return int(shown["ApproximateNumberOfMessagesNotVisible"])
 
-    def release(self, receipt: Receipt) -> None:
+    def let_go(self, receipt: Receipt) -> None:
         entry = {"ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": 0}
         self.model.call("ChangeMessageVisibility", {"QueueUrl": self.url, **entry})
 
@@ -108,7 +115,7 @@ def queue(clock: ManualClock) -> ModelQueue:
 
 @pytest.fixture
 def lease(queue: ModelQueue, clock: ManualClock) -> Lease:
-    return Lease(cast(Queue, queue), clock, visibility_timeout_s=VISIBILITY_S, heartbeat_s=HEARTBEAT_S)
+    return Lease(queue, clock, visibility_timeout_s=VISIBILITY_S, heartbeat_s=HEARTBEAT_S)
 
 
 def run(lease: Lease, clock: ManualClock, seconds: float) -> None:
@@ -222,7 +229,7 @@ def test_the_others_of_a_batch_are_kept_when_one_is_gone(queue: ModelQueue, leas
     """A single lost hold costs only itself."""
     held = queue.take("a", "b", "c")
     lease.hold(held, since=clock.monotonic())
-    queue.release(held[1])
+    queue.let_go(held[1])
     run(lease, clock, VISIBILITY_S * 2)
     assert [lease.is_held(receipt) for receipt in held] == [True, False, True]
     assert queue.in_flight() == 2
@@ -233,7 +240,7 @@ def test_holds_end_before_sqs_limit_of_twelve_hours(
     queue: ModelQueue, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They are renewed up to it, never past it, and lost by our own reckoning, not by a refusal."""
-    lease = Lease(cast(Queue, queue), clock, visibility_timeout_s=3_600, heartbeat_s=1_200)
+    lease = Lease(queue, clock, visibility_timeout_s=3_600, heartbeat_s=1_200)
     held = queue.take("a")
     entry = {"ReceiptHandle": held[0].receipt_handle, "VisibilityTimeout": 3_600}
     queue.model.call("ChangeMessageVisibility", {"QueueUrl": queue.url, **entry})
@@ -429,7 +436,7 @@ def test_a_panic_of_the_store_ends_no_thread_and_is_met(stub: StubLease, caplog:
 
 def test_stop_waits_for_one_call_and_not_for_all_that_are_due(queue: ModelQueue) -> None:
     """A task has sealed, and SQS does not answer: its rows do not wait until each of its renewals has failed."""
-    lease = Lease(cast(Queue, queue), SYSTEM_CLOCK, visibility_timeout_s=30, heartbeat_s=10)
+    lease = Lease(queue, SYSTEM_CLOCK, visibility_timeout_s=30, heartbeat_s=10)
     for receive in range(20):
         held = [replace(each, received_at=SYSTEM_CLOCK.now()) for each in queue.take(str(receive), receive=receive)]
         lease.hold(held, since=SYSTEM_CLOCK.monotonic() - 10)
@@ -458,7 +465,7 @@ def test_a_release_ends_though_sqs_does_not_answer(queue: ModelQueue, lease: Lea
     queue.before = lambda: clock.advance(10)  # connect and read, until the client gives up
     queue.answer = lambda receipt, outcome: Outcome.FAILED
     began = clock.monotonic()
-    release(held, queue=cast(Queue, queue), lease=lease, clock=clock)
+    release(held, queue=queue, lease=lease)
     assert clock.monotonic() - began <= RELEASE_BUDGET_S + 10
 
 
@@ -478,7 +485,7 @@ def test_heartbeat_sleeps_until_a_renewal_is_due(queue: ModelQueue) -> None:
             return event.wait()
 
     now = SYSTEM_CLOCK.monotonic()
-    lease = Lease(cast(Queue, queue), SYSTEM_CLOCK, visibility_timeout_s=300, heartbeat_s=100)
+    lease = Lease(queue, SYSTEM_CLOCK, visibility_timeout_s=300, heartbeat_s=100)
     lease.hold(queue.take("a"), since=now - 40)
     heartbeat = Heartbeat(lease, RecordingClock(), every_s=100)
     heartbeat.start()
@@ -500,35 +507,29 @@ def test_renewals_keep_up_with_a_full_micro_batch(messages: int, heartbeat_s: fl
 
 
 def test_reads_of_the_journal_that_stall_keep_no_renewal_waiting() -> None:
-    """Eight of them at once, from the heartbeat and for Spark: the driver's renewals have threads of their own."""
-    options = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
+    """Nor does a commit: eight calls of each at once, and the driver's renewals have threads of their own."""
     go_on, renewed = threading.Event(), threading.Event()
 
-    class Renewing:
-        def extend(self, receipts: Sequence[Receipt], timeout_s: int, *, budget_s: float) -> list[Outcome]:
+    class Renewing(Queue):
+        def extend(
+            self, receipts: Sequence[Receipt], visibility_timeout_s: int, *, budget_s: float = 30.0
+        ) -> list[Outcome]:
             renewed.set()
             return [Outcome.DONE] * len(receipts)
 
-    pools: list[ThreadPoolExecutor] = []
-
-    def pool(name: str, threads: int) -> Mapper:
-        pools.append(ThreadPoolExecutor(threads))
-        return pools[-1].map
-
-    driver = Driver(
-        options, queue=cast(Queue, Renewing()), store=lambda: cast(Store, None), clock=SYSTEM_CLOCK, pool=pool
-    )
+    pools = Pools()
+    queue = Renewing(OPTIONS, SYSTEM_CLOCK, pools.make)
+    driver = Driver(OPTIONS, queue=queue, store=lambda: cast(Store, None), clock=SYSTEM_CLOCK, pool=pools.make)
     held = Receipt("id", "handle", "a", 1, 1, 0, SYSTEM_CLOCK.now(), 0)
-    driver._lease.hold([held], since=SYSTEM_CLOCK.monotonic() - options.heartbeat_s)
+    driver._lease.hold([held], since=SYSTEM_CLOCK.monotonic() - OPTIONS.heartbeat_s)
     try:
-        for mapper in (driver._discovery_map, driver._map):
-            mapper(lambda _: go_on.wait(60), range(8))
+        for pool in (driver._discovery_pool, driver._read_pool, queue._call_pool):
+            pool.map(lambda _: go_on.wait(60), range(8))
         threading.Thread(target=driver._lease.renew, daemon=True).start()
         assert renewed.wait(5)
     finally:
         go_on.set()
-        for each in pools:
-            each.shutdown()
+        pools.close()
 
 
 @pytest.mark.parametrize("error", [QueueRequestError("SQS refused it"), RuntimeError("not foreseen")])

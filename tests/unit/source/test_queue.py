@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import boto3
@@ -13,6 +13,7 @@ import botocore.session
 import pytest
 
 from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.clock import ManualClock, SystemClock
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import (
@@ -26,7 +27,7 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
-from sqs_fifo_spark.source.message import Message
+from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue, split_into_batches
 
 NAMES = [field.name for field in ARROW_SCHEMA]
@@ -77,6 +78,12 @@ class Rig:
                 MessageDeduplicationId=str(self.sent),
                 **request,
             )
+
+    def delete(self, receipts: list[Receipt], *, budget_s: float = CALL_BUDGET_S) -> list[Outcome]:
+        """Delete up to ten messages and return the outcomes, which stand in the order of the receipts."""
+        pairs = self.queue.delete(receipts, budget_s=budget_s)
+        assert [receipt for receipt, _ in pairs] == receipts
+        return [outcome for _, outcome in pairs]
 
     def receive_all(self) -> list[Message]:
         """Receive until two answers in a row are empty."""
@@ -200,7 +207,7 @@ def test_throttling_errors_and_resets_are_retried_within_the_budget(rig: Rig, fa
     rig.server.faults = faults
     received = rig.receive_all()
     assert [message.row[1] for message in received] == [f"a{index}" for index in range(10)]
-    assert rig.queue.delete([message.receipt for message in received]) == [Outcome.DONE] * 10
+    assert rig.delete([message.receipt for message in received]) == [Outcome.DONE] * 10
     assert rig.depth() == (0, 0)
 
 
@@ -220,8 +227,8 @@ def test_no_budget_is_one_try(rig: Rig) -> None:
     rig.send("a1")
     receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
     rig.server.faults = Faults(throttle=1.0)
-    assert rig.queue.delete(receipts, budget_s=0) == [Outcome.FAILED]
-    assert len(rig.server.requests.recent("DeleteMessageBatch")) == 1
+    assert rig.queue.extend(receipts, 60, budget_s=0) == [Outcome.FAILED]
+    assert len(rig.server.requests.recent("ChangeMessageVisibilityBatch")) == 1
 
 
 def test_a_receive_without_an_answer_is_asked_for_again_though_no_time_is_left(rig: Rig) -> None:
@@ -274,7 +281,7 @@ def test_partial_failures_are_retried_until_each_entry_is_done(rig: Rig) -> None
     receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
     rig.server.faults = Faults(seed=5, fail_entry=0.5)
     assert rig.queue.extend(receipts, 60) == [Outcome.DONE] * 10
-    assert rig.queue.delete(receipts) == [Outcome.DONE] * 10
+    assert rig.delete(receipts) == [Outcome.DONE] * 10
     sizes = [record.entries for record in rig.server.requests.recent("DeleteMessageBatch")]
     assert sizes[0] == 10
     assert sizes == sorted(sizes, reverse=True)
@@ -288,7 +295,7 @@ def test_entries_without_an_answer_are_failed_when_the_budget_is_over(rig: Rig, 
     rig.send("a1", "a2")
     receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
     rig.server.faults = faults
-    assert rig.queue.delete(receipts, budget_s=2) == [Outcome.FAILED] * 2
+    assert rig.delete(receipts, budget_s=2) == [Outcome.FAILED] * 2
     assert rig.queue.extend(receipts, 30, budget_s=2) == [Outcome.FAILED] * 2
 
 
@@ -299,7 +306,7 @@ def test_expired_handles_are_gone_and_the_others_done(rig: Rig) -> None:
     assert rig.queue.extend([second], 1_000) == [Outcome.DONE]
     rig.server_clock.advance(130)
     assert rig.queue.extend([first, second], 60) == [Outcome.GONE, Outcome.DONE]
-    assert rig.queue.delete([first, second]) == [Outcome.GONE, Outcome.DONE]
+    assert rig.delete([first, second]) == [Outcome.GONE, Outcome.DONE]
     assert rig.depth() == (1, 0)
 
 
@@ -315,8 +322,8 @@ def test_deleting_twice_is_done_twice(rig: Rig) -> None:
     """Deleting what is deleted succeeds, so a commit can be repeated."""
     rig.send("a1")
     receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
-    assert rig.queue.delete(receipts) == [Outcome.DONE]
-    assert rig.queue.delete(receipts) == [Outcome.DONE]
+    assert rig.delete(receipts) == [Outcome.DONE]
+    assert rig.delete(receipts) == [Outcome.DONE]
 
 
 def test_a_message_may_stand_twice_in_one_call(rig: Rig) -> None:
@@ -326,8 +333,8 @@ def test_a_message_may_stand_twice_in_one_call(rig: Rig) -> None:
     rig.server_clock.advance(130)
     (new,) = (message.receipt for message in rig.queue.receive(10, receive=1))
     assert old.message_id == new.message_id
-    assert rig.queue.delete([old, new]) == [Outcome.GONE, Outcome.DONE]
-    assert rig.queue.delete([new, new]) == [Outcome.DONE, Outcome.DONE]
+    assert rig.delete([old, new]) == [Outcome.GONE, Outcome.DONE]
+    assert rig.delete([new, new]) == [Outcome.DONE, Outcome.DONE]
 
 
 def test_lost_answers_of_deletes_and_extends_are_made_good(rig: Rig) -> None:
@@ -336,7 +343,7 @@ def test_lost_answers_of_deletes_and_extends_are_made_good(rig: Rig) -> None:
     receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
     rig.server.faults = Faults(seed=7, drop_answer=0.7)
     assert rig.queue.extend(receipts, 60) == [Outcome.DONE] * 10
-    assert rig.queue.delete(receipts) == [Outcome.DONE] * 10
+    assert rig.delete(receipts) == [Outcome.DONE] * 10
 
 
 def test_entries_of_one_receive_go_together(rig: Rig) -> None:
@@ -349,6 +356,36 @@ def test_entries_of_one_receive_go_together(rig: Rig) -> None:
     whole = Counter(receipt.receive for receipt in receipts)
     for call in calls:
         assert all(whole[receive] == count for receive, count in Counter(r.receive for r in call).items())
+
+
+def test_any_number_of_messages_is_deleted(rig: Rig) -> None:
+    """In calls for ten at most; each is told before its turn, so that what is not called for yet is still renewed."""
+    rig.send(*(f"{group}1" for group in "abcdefghijklmnopqrstuvwxy"))
+    receipts = [message.receipt for message in rig.receive_all()]
+    told: list[int] = []
+
+    def note(entries: Sequence[Receipt]) -> None:
+        told.append(len(entries))
+        assert len(rig.server.requests.recent("DeleteMessageBatch")) == len(told) - 1
+
+    assert set(rig.queue.delete(receipts, before_call=note)) == {(receipt, Outcome.DONE) for receipt in receipts}
+    assert (len(told), sum(told), max(told)) == (3, 25, 10)
+    assert rig.depth() == (0, 0)
+
+
+def test_what_is_not_called_for_in_time_is_failed(rig: Rig) -> None:
+    """The budget is one for all batches: those behind it cost no call, and are told all the same."""
+    rig.send(*(f"{group}1" for group in "abcdefghijkl"))
+    receipts = [message.receipt for message in rig.receive_all()]
+    told: list[int] = []
+
+    def stand_still(entries: Sequence[Receipt]) -> None:
+        told.append(len(entries))
+        rig.clock.sleep(6)
+
+    outcomes = rig.queue.delete(receipts, budget_s=10, before_call=stand_still)
+    assert [outcome for _, outcome in outcomes] == [Outcome.DONE] * 10 + [Outcome.FAILED] * 2
+    assert told == [10, 2]
 
 
 # What the queue says of itself
