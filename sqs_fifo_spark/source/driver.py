@@ -109,25 +109,30 @@ class Driver:
             self._queue, self._clock, visibility_timeout_s=self._options.visibility_timeout_s
         )
 
-    def latest_offset(self, start: Offset | None, max_messages: int | None = None) -> Offset:
+    def latest_offset_without_start(self) -> Offset:
+        """Do `latest_offset` for Spark before 4.2, which does not say where it is: it has taken what it was told last.
+
+        If it was told nothing yet, its log may have epochs that the journal does not know as committed; then the answer
+        is an epoch after all of them, announced blindly, and the same until Spark has said where it is.
+        """
+        told = self._next.offset if self._next else self._position
+        if told is None:
+            return self._announce_blindly(self._journal(None))
+        if self._next is not None and told.is_blind:
+            return told
+        return self.latest_offset(told)
+
+    def latest_offset(self, start: Offset, max_messages: int | None = None) -> Offset:
         """Return the offset of the next epoch if there is work, else `start`.
 
-        `start` is None before Spark 4.2, which does not say where it is: it has taken what it was told last. If it was
-        told nothing yet, its log may have epochs that the journal does not know as committed; then the answer is an
-        epoch after all of them. With nothing to do this blocks for one long poll. After `prepare_available_now`,
-        `AvailableNow` says which epoch is the last one, closed by an epoch without partitions, so that it is committed;
-        and with nothing to do this blocks until nothing can lapse any more that dead attempts held, one visibility
-        timeout at most.
+        With nothing to do this blocks for one long poll. After `prepare_available_now`, `AvailableNow` says which epoch
+        is the last one, closed by an epoch without partitions, so that it is committed; and with nothing to do this
+        blocks until nothing can lapse any more that dead attempts held, one visibility timeout at most.
 
         Raises FencedError when another query owns the journal, what the heartbeat met, and, after
         `prepare_available_now`, TransientQueueError.
         """
-        if start is None and self._next is not None and self._next.offset.is_blind:
-            return self._next.offset  # Spark asks more than once before it says where it is
-        start = start or (self._next.offset if self._next else self._position)
         journal = self._journal(start)
-        if start is None:
-            return self._announce_blindly(journal)
         if self._next is not None:
             if self._next.offset != start:
                 return self._next.offset

@@ -57,9 +57,10 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the next epoch's offset, or `start`. Spark before 4.2 gives no arguments."""
+        if start is None:
+            return self._driver.latest_offset_without_start().to_json()
         max_messages = limit.max_rows if ReadMaxRows is not None and isinstance(limit, ReadMaxRows) else None
-        known = None if start is None else Offset.from_json(start)
-        return self._driver.latest_offset(known, max_messages).to_json()
+        return self._driver.latest_offset(Offset.from_json(start), max_messages).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         plans = self._driver.plan(Offset.from_json(start), Offset.from_json(end))

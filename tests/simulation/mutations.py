@@ -273,8 +273,8 @@ MUTATIONS = (
     Mutation(
         "take the journal's word for where Spark is",
         "source.driver",
-        "            return self._announce_blindly(journal)\n",
-        "            start = self.initial_offset()\n",
+        "            return self._announce_blindly(self._journal(None))\n",
+        "            told = self.initial_offset()\n",
     ),
     Mutation(
         "go on past an epoch that the offset log has lost",

@@ -58,7 +58,7 @@ class Query:
     def resume(self) -> Query:
         """Do what Spark does first: run the last batch again, if it was not committed."""
         if self._is_wrapped:
-            self._fetched = self.driver.latest_offset(None)
+            self._fetched = self.driver.latest_offset_without_start()
         if self.offsets and not self._tells_start:
             assert self.driver.plan(self.offsets[-1], self.offsets[-1]) == []
         if self.offsets and len(self.offsets) - 1 not in self.checkpoint.committed:
@@ -81,11 +81,11 @@ class Query:
     def latest_offset(self, start: Offset) -> Offset:
         if self._fetched is not None:
             if self._fetched not in self.offsets:  # it asks once more, and must be told the same
-                assert self.driver.latest_offset(None) == self._fetched
+                assert self.driver.latest_offset_without_start() == self._fetched
             return self._fetched
         if self._tells_start:
             return self.driver.latest_offset(start, self.world.options.max_messages_per_trigger)
-        return self.driver.latest_offset(None)
+        return self.driver.latest_offset_without_start()
 
     def log(self, end: Offset) -> None:
         """Write the next batch's end to the offset log, which takes each batch once."""
