@@ -354,18 +354,29 @@ class Driver:
         return sorted(number for number in self._unsettled if low < number < high)
 
     def _settle(self, journal: Journal, end: Offset, *, is_followed: bool = True) -> None:
+        """Settle the epoch `end`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe."""
+        # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.
         verdict = self._close(journal, end)
-        # A newer driver may have settled the epoch, and leftovers may have put in its place what it never served.
+        # 2. Look at the claim: a newer driver may have settled the epoch, and leftovers may have put in its place what
+        #    it never served. A crash after it leaves all as it was.
         journal.require_claim(self._claim)
-        # Deletes that got no answer last time are tried again with the handle that may still work.
+        # 3. Delete what it served. A crash within or after it leaves the epoch whole in the journal, and not committed:
+        #    the next driver settles it, and SQS confirms the delete of what is gone.
+        #    Deletes that got no answer last time are tried again with the handle that may still work.
         again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
         again = [receipt for receipt in again if receipt.message_id not in verdict.served_before]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.served_before.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
         ledger = Ledger(end.epoch, unconfirmed, carried, is_followed)
+        # 4. Put the ledger. A crash after it leaves the epoch committed, with objects that the next driver drops when
+        #    it opens the journal.
         journal.commit(ledger)
+        # 5. Look at the claim: the ledger may stand where a newer driver has dropped its own, and the rest is that
+        #    one's. A crash after it leaves the same as one after 4.
         journal.require_claim(self._claim)
         self._ledger = ledger
+        # 6. Drop the epoch's objects, but for those that the ledger carries. A crash within it leaves some of them, as
+        #    one after 4; a crash after it leaves nothing to do.
         seen = self._open.seen() if self._open is not None else frozenset()
         for epoch, names in journal.objects().items():
             if epoch <= end.epoch:
