@@ -61,6 +61,14 @@ class Sender:
         self.equal = 0
         """How many of those sent it has, as far as can be told, taken for equal to an earlier one."""
 
+    def __repr__(self) -> str:
+        # Without the lock, which whoever asks may hold; each number is read whole.
+        failure = None if self._failure is None else type(self._failure).__name__
+        return (
+            f"<Sender sent={self.sent} known={self.known} equal={self.equal} waiting={self._rows} "
+            f"bytes={self._bytes} groups={len(self._waiting)} is_stopped={self._stopped.is_set()} failure={failure}>"
+        )
+
     def add(self, rows: Iterable[Outgoing]) -> None:
         """Take rows, in order; return when there is room for more. Raises what any row or call has met."""
         with self._changed:

@@ -91,6 +91,13 @@ class Driver:
         self._available_now: AvailableNow | None = None
         self._is_finished = False
 
+    def __repr__(self) -> str:
+        return (
+            f"<Driver epoch={self._position.epoch if self._position else 0} claim={self._claim} open={self._open!r} "
+            f"next={self._next!r} unsettled={len(self._unsettled)} unconfirmed={len(self._ledger.unconfirmed)} "
+            f"carried={sum(map(len, self._ledger.carried.values()))} lease={self._lease!r}>"
+        )
+
     # What Spark calls
 
     def initial_offset(self) -> Offset:

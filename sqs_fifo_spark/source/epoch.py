@@ -72,6 +72,13 @@ class Epoch:
         self._is_closed = False
         self._taken_over: dict[str, Head] = {}
 
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "announced" if self.plans is None else "planned"
+        return (
+            f"<Epoch {self.offset.name} {state} partitions={self.offset.partitions} handed={len(self.handed)} "
+            f"objects={len(self._contents)} is_blind={self.offset.is_blind} is_replay={self._is_replay}>"
+        )
+
     def discover(self) -> None:
         """Hold what tasks have sealed since the last look.
 

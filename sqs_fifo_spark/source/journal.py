@@ -58,6 +58,9 @@ class Journal(JournalIdentity):
         self._claim = ""
         """What tells this driver's claim from others'."""
 
+    def __repr__(self) -> str:
+        return f"<Journal {self.id} at '{self.location}' is_claimed={bool(self._claim)}>"
+
     # Owner
 
     def claim(self) -> int:

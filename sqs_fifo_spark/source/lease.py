@@ -51,6 +51,13 @@ class Lease:
         self.lost_count = 0
         """How many holds were lost so far."""
 
+    def __repr__(self) -> str:
+        # Without the lock, which whoever asks may hold; a length is read whole.
+        return (
+            f"<Lease held={len(self._holds)} lost={self.lost_count} heartbeat_s={self._heartbeat_s:g} "
+            f"visibility_timeout_s={self._visibility_timeout_s}>"
+        )
+
     def hold(self, receipts: Iterable[Receipt], *, since: float) -> None:
         """Renew these receipts from now on. `since` is the monotonic time of their receive or last renewal.
 
