@@ -67,15 +67,20 @@ class _PlannedWrite:
         self._plan: SinkPlan | Draft | SqsFifoError | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Look at queue and journal, for the tasks: Spark pickles a writer on the driver, and only for them to write.
+        self._prepare_for_tasks()
+        return self.__dict__
 
-        What is wrong there the tasks raise, before anything else: an error raised here would lose its class.
+    def _prepare_for_tasks(self) -> None:
+        """Look at queue and journal, for the tasks; this is where the driver does so.
+
+        Spark pickles the writer on the driver, once a write, and only for the tasks to write with it; it builds others
+        that never write. What is wrong with queue or journal the tasks raise, before anything else: an error raised
+        here would lose its class.
         """
         if self._plan is None:
             given = draft(self._options, by_column=self._by_column, clock=SYSTEM_CLOCK)
             queue = SinkQueue(self._options, SYSTEM_CLOCK)
             self._plan = plan_for_tasks(given, queue=queue, open_journal=lambda: _store(self._options))
-        return self.__dict__
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
         assert self._plan is not None
