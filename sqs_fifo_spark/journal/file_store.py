@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chain, wait_fixed
+
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import PAUSES_S, put_until_seen
@@ -203,18 +205,25 @@ class FileStore:
 
     def _call(self, action: str, name: str, call: Callable[[], T]) -> T:
         """Return `call()`, tried again after an error that may pass by itself: a put then writes a draft of its own."""
-        for pause_s in (*PAUSES_S, None):
-            try:
-                return call()
-            except OSError as error:
-                if pause_s is None or error.errno not in _PASSING:
-                    reason = error.strerror or repr(error)
-                    raise JournalUnavailableError(
-                        f"cannot {action} '{name}' in the journal at '{self.location}': {reason}. "
-                        "The location must be writable by driver and executors, have room, and support hard links."
-                    ) from None
-                self._clock.sleep(pause_s)
-        raise AssertionError("the last try returns or raises")
+        retrying = Retrying(
+            retry=retry_if_exception(_may_pass),
+            wait=wait_chain(*map(wait_fixed, PAUSES_S)),
+            stop=stop_after_attempt(1 + len(PAUSES_S)),
+            sleep=self._clock.sleep,
+            reraise=True,
+        )
+        try:
+            return retrying(call)
+        except OSError as error:
+            reason = error.strerror or repr(error)
+            raise JournalUnavailableError(
+                f"cannot {action} '{name}' in the journal at '{self.location}': {reason}. "
+                "The location must be writable by driver and executors, have room, and support hard links."
+            ) from None
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _PASSING
 
 
 def _folders_in(folder: Path) -> list[Path]:
