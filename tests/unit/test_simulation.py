@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import sqs_fifo_spark
+from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from tests.simulation.hub import DeadlockError, Hub, Process, Threading
 from tests.simulation.laws import Laws
@@ -98,6 +99,7 @@ def laws_of(world: World, *batches: list[list[str]]) -> Laws:
         laws.sent(row)
     checkpoint = Checkpoint()
     for number, partitions in enumerate(batches):
+        checkpoint.offsets.append(Offset("j", number + 1, len(partitions)))
         checkpoint.sink[number] = {index: [rows[body] for body in bodies] for index, bodies in enumerate(partitions)}
     laws.checkpoints.append(checkpoint)
     laws.audit_sinks()
@@ -118,6 +120,23 @@ def laws_of(world: World, *batches: list[list[str]]) -> Laws:
 def test_the_sinks_are_judged(world: World, batches: list[list[list[str]]], broken: str | None) -> None:
     """What is lost, doubled, out of order or spread over partitions is named."""
     assert laws_of(world, *batches).violations == ([broken] if broken else [])
+
+
+def test_a_new_query_repeats_only_the_last_micro_batch_with_rows_of_the_old_one(world: World) -> None:
+    """What the old one had settled before is the ledger's to know."""
+    laws = Laws(world, is_calm=False)
+    rows = [world.put(body, body) for body in ("a1", "a2")]
+    for row in rows:
+        laws.sent(row)
+    old = Checkpoint(
+        [Offset("j", 1, 1), Offset("j", 2, 1), Offset("j", 3, 0)], sink={0: {0: rows[:1]}, 1: {0: rows[1:]}, 2: {}}
+    )
+    laws.checkpoints += [old, Checkpoint([Offset("j", 9, 1)], sink={0: {0: rows[1:]}})]
+    laws.audit_sinks()
+    assert not laws.violations
+    laws.checkpoints[1].sink[0][0].insert(0, rows[0])
+    laws.audit_sinks()
+    assert laws.violations == ["exactly once: a new query repeats what the old one had settled: ['a1']"]
 
 
 def test_two_reads_with_other_rows_break_the_law_of_one_content(world: World) -> None:
