@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import boto3
 import pytest
@@ -28,8 +29,15 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def s3_endpoint() -> Iterator[str]:
-    """moto's S3 server, with one bucket."""
+    """moto's S3 server, with one bucket. Its look and its put are made one step, as they are in S3."""
+    from moto.s3.responses import S3Response
     from moto.server import ThreadedMotoServer
+
+    lock, put_object = threading.Lock(), S3Response.put_object
+
+    def put_alone(response: S3Response) -> Any:
+        with lock:
+            return put_object(response)
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -38,7 +46,8 @@ def s3_endpoint() -> Iterator[str]:
     client = boto3.client("s3", endpoint_url=url)
     client.create_bucket(Bucket="journals")
     client.close()
-    yield url
+    with mock.patch.object(S3Response, "put_object", put_alone):
+        yield url
     server.stop()
 
 
