@@ -38,8 +38,10 @@ simulate: $(READY)  ## source and sink under N schedules of crashes and faults, 
 replay: $(READY)  ## the schedule of one SEED, step by step
 	@$(BIN)/python -m tests.simulation --seed $(SEED)
 
+# SHARE=3/8 takes each eighth of them, from number 3 on.
+SHARE ?= 0/1
 mutations: $(READY)  ## bugs planted into source and sink, each hunted by the simulation until it is caught
-	$(BIN)/python -m tests.simulation --mutations
+	$(BIN)/python -m tests.simulation --mutations --share $(SHARE)
 
 # KILLS is for each of the two sinks; KILL_ARGS takes what `python -m tests.crash --help` lists, such as --seed 7.
 kill: java postgres $(READY)  ## kill a query's processes on a real cluster, and audit what reached two sinks

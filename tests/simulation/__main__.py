@@ -5,6 +5,7 @@ python -m tests.simulation --first 500000 --schedules 100000
 python -m tests.simulation --side sink            20,000 of the sink's alone
 python -m tests.simulation --seed 4711            one schedule, with its whole trace
 python -m tests.simulation --mutations            every planted bug until it is caught
+python -m tests.simulation --mutations --share 3/8     every eighth planted bug, from number 3 on
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import argparse
 import os
 import sys
 
-from tests.simulation.mutations import plant
 from tests.simulation.runs import ALL_MUTATIONS, hunt, hunt_all, play, play_many
 
 
@@ -26,13 +26,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="play only this one, and print its trace")
     parser.add_argument("--mutation", choices=[mutation.name for mutation in ALL_MUTATIONS], help="plant this bug")
     parser.add_argument("--mutations", action="store_true", help="plant each bug, and play until it is caught")
+    parser.add_argument("--share", type=_share, default=(0, 1), help="K/N: plant only those that are K modulo N")
     given = parser.parse_args()
     mutation = next((each for each in ALL_MUTATIONS if each.name == given.mutation), None)
     if given.mutations:
-        return hunt_all(given.first, given.schedules, given.jobs)
+        return hunt_all(given.first, given.schedules, given.jobs, given.share)
     if given.seed is not None:
         if mutation is not None:
-            plant(mutation)
+            mutation.plant()
         schedule = play(given.seed)
         violations = schedule.laws.violations
         print(*schedule.world.told(), *(violations or ["no violation"]), sep="\n")
@@ -40,6 +41,13 @@ def main() -> int:
     if mutation is not None:
         return hunt(mutation, given.first, given.schedules)
     return play_many(given.first, given.schedules, given.jobs, given.side)
+
+
+def _share(text: str) -> tuple[int, int]:
+    turn, turns = map(int, text.split("/"))
+    if turns < 1:
+        raise ValueError(text)
+    return turn % turns, turns
 
 
 if __name__ == "__main__":

@@ -1,340 +1,302 @@
-"""Bugs planted on purpose, to show that the simulation would find them.
+"""Bugs planted into the source, to show that the simulation would find them.
 
-Each is a change of one place in the source, made while the module is imported; the place must be there exactly once, so
-that a mutation cannot outlive the code that it breaks.
+Without any of them the same schedules break no law: that is what the simulation plays.
 """
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import importlib.util
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from types import CodeType, ModuleType
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.queue import Outcome
+from sqs_fifo_spark.source.segment import Segment
+from tests.simulation.planting import Mutations, instead_of
+
+MUTATIONS = Mutations()
+planted = MUTATIONS.planted
+
+# A task
 
 
-@dataclass(frozen=True)
-class Mutation:
-    """`original` in the source of `module` becomes `planted`, and so do pairs of `also`: what else would mask it."""
-
-    name: str
-    module: str
-    original: str
-    planted: str
-    also: tuple[tuple[str, str], ...] = ()
+@planted("serve before sealing", "source.journal.Journal.seal")
+def _(seal, journal, segment):
+    return segment
 
 
-MUTATIONS = (
-    Mutation(
-        "serve before sealing",
-        "source.partition",
-        "            sealed = journal.seal(segment)\n",
-        "            sealed = segment\n",
-    ),
-    Mutation(
-        "serve what lost the race",
-        "source.partition",
-        "            _keep_spare(segment, own, journal, queue, lease)\n",
-        "            sealed = segment\n",
-    ),
-    Mutation(
-        "skip empty segments",
-        "source.partition",
-        "        try:\n            sealed = journal.seal(segment)\n",
-        "        if not segment.receipts:\n            return segment\n"
-        "        try:\n            sealed = journal.seal(segment)\n",
-    ),
-    Mutation(
-        "drop what a losing attempt caught",
-        "source.partition",
-        "    if not receipts and not lost.deleted:\n        return\n    try:\n",
-        "    return\n    try:\n",
-    ),
-    Mutation(
-        "delete before commit",
-        "source.partition",
-        "        try:\n            sealed = journal.seal(segment)\n",
-        "        try:\n            sealed = journal.seal(segment)\n"
-        "            queue.delete(sealed.receipts[:10])\n",
-    ),
-    Mutation(
-        "serve redelivered messages at once",
-        "source.partition",
-        "if receipt.receive_count > 1 or",
-        "if receipt.receive_count > 99 or",
-    ),
-    Mutation(
-        "serve what follows a deferred message",
-        "source.partition",
-        "            deferred_groups.add(receipt.message_group_id)\n",
-        "",
-    ),
-    Mutation(
-        "serve what follows carried messages",
-        "source.partition",
-        "    deferred_groups = set(plan.decided_groups)\n",
-        "    deferred_groups = set()\n",
-    ),
-    Mutation(
-        "receive for an epoch that is committed",
-        "source.journal",
-        "        if epoch <= last:\n",
-        "        if epoch < 0:\n",
-    ),
-    Mutation(
-        "serve what a leftover task put",
-        "source.partition",
-        "        journal.require_open(plan.epoch)  # or it may be",
-        "        pass  # or it may be",
-    ),
-    Mutation(
-        "overwrite what is sealed",
-        "source.journal",
-        "        if not self.store.put_if_absent(name, encode(segment)):\n",
-        "        self.store.delete([name])\n        if not self.store.put_if_absent(name, encode(segment)):\n",
-    ),
-    Mutation(
-        "forget the ledger",
-        "source.driver",
-        "Ledger(end.epoch, unconfirmed, carried, is_followed)\n",
-        "Ledger(end.epoch, {}, carried, is_followed)\n",
-    ),
-    Mutation(
-        "forget what is carried",
-        "source.driver",
-        "        carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}\n",
-        "        carried = {}\n",
-    ),
-    Mutation(
-        "drop the segments before the ledger is written",
-        "source.driver",
-        "        journal.commit(ledger)\n",
-        "        journal.drop([name for name in journal.objects().get(end.epoch, ()) if name not in carried])\n"
-        "        journal.commit(ledger)\n",
-    ),
-    Mutation(
-        "write the ledger before the deletes",
-        "source.driver",
-        "        unconfirmed = self._delete([*verdict.served.values()",
-        "        journal.commit(Ledger(end.epoch, {}, {}))\n"
-        "        unconfirmed = self._delete([*verdict.served.values()",
-    ),
-    Mutation(
-        "wrong number of partitions at a replay",
-        "source.driver",
-        "            epoch = self._epoch(journal, end, limit, expected=limit)\n",
-        "            end = replace(end, partitions=max(1, end.partitions - 1))\n"
-        "            epoch = self._epoch(journal, end, limit, expected=limit)\n",
-    ),
-    Mutation(
-        "advance without commit",
-        "source.driver",
-        "        self._settle(journal, end, is_followed=is_followed)\n",
-        "        self._ledger = replace(self._ledger, epoch=end.epoch)\n",
-    ),
-    Mutation(
-        "probe without the ledger",
-        "source.driver",
-        "        if not copies:\n            return tuple(received), False\n",
-        "        return tuple(received), False\n",
-    ),
-    Mutation(
-        "lose what the probe got and nobody read",
-        "source.driver",
-        "        handed = self._open.unread() if self._open is not None else ()\n",
-        "        handed = ()\n",
-    ),
-    Mutation(
-        "no heartbeat on the driver",
-        "source.driver",
-        "            self._heartbeat.start()\n",
-        "",
-    ),
-    Mutation(
-        "work on without the claim",
-        "source.journal",
-        "        if self.store.get(_claim_name(number + 1)) is None:\n",
-        "        if True:\n            return\n        if self.store.get(_claim_name(number + 1)) is None:\n",
-    ),
-    Mutation(
-        "end AvailableNow while something is hidden",
-        "source.available_now",
-        "        if asked_at >= self._any_lapse_at:\n",
-        "        if True:\n",
-    ),
-    Mutation(
-        "end AvailableNow with old messages in hand",
-        "source.available_now",
-        "        return not ages or (not any(ages) and self._served >= self._waited)\n",
-        "        return not ages or self._served >= self._waited\n",
-    ),
-    Mutation(
-        "end AvailableNow before what dead attempts held is free",
-        "source.available_now",
-        "        if epoch.opened_at >= self._old_lapse_at and self._served >= self._waited:\n",
-        "        if self._served >= self._waited:\n",
-    ),
-    Mutation(
-        "poll without waiting",
-        "source.driver",
-        "receive=0, wait_time_s=wait_time_s)",
-        "receive=0)",
-    ),
-    Mutation(
-        "settle with the old handle",
-        "source.message",
-        "        return self.receive_count, self.received_at\n",
-        "        return -self.receive_count, -self.received_at\n",
-    ),
-    Mutation(
-        "renew what a replay takes over as if it had just been received",
-        "source.epoch",
-        "        return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)\n",
-        "        return max(self.opened_at, a_heartbeat_ago)\n",
-    ),
-    Mutation(
-        "settle without the newer handle of a spare",
-        "source.verdict",
-        "            if message_id not in newest or receipt.age > newest[message_id].age:\n",
-        "            is_spare = partition is None and not is_carried\n"
-        "            if message_id not in newest or (receipt.age > newest[message_id].age and not is_spare):\n",
-    ),
-    Mutation(
-        "serve again what the epoch has served",
-        "source.verdict",
-        "        if message_id in served or message_id in gone:\n",
-        "        if message_id in gone:\n",
-    ),
-    Mutation(
-        "hand a group to any partition",
-        "source.planning",
-        "    return zlib.crc32(receipt.message_group_id.encode()) % count\n",
-        "    return zlib.crc32(receipt.message_id.encode()) % count\n",
-    ),
-    Mutation(
-        "ignore Failed",
-        "source.queue",
-        "                    again.append(int(failed[\"Id\"]))\n",
-        "                    outcomes[int(failed[\"Id\"])] = Outcome.DONE\n",
-    ),
-    Mutation(
-        "take a refused delete for a success",
-        "source.queue",
-        "                    outcomes[int(failed[\"Id\"])] = Outcome.GONE\n",
-        "                    outcomes[int(failed[\"Id\"])] = Outcome.DONE\n",
-    ),
-    Mutation(
-        "leave copies of committed messages to the commit",
-        "source.partition",
-        "        kept = copies.delete_from(answer)\n",
-        "        kept = answer\n",
-    ),
-    Mutation(
-        "take what was carried for a proof that a message is gone",
-        "source.verdict",
-        "        if receipt.message_id not in carried:\n",
-        "        if True:\n",
-    ),
-    Mutation(
-        "renew in the pool that reads the journal",
-        "source.driver",
-        "        self._discovery_pool = pool(\"discovery\", CONCURRENT_DISCOVERIES)\n",
-        "        self._discovery_pool = queue._renewal_pool\n",
-    ),
-    Mutation(
-        "believe a claim by its put alone",
-        "source.journal",
-        "            if is_own and max(map(_number, claims), default=0) == number:\n",
-        "            if is_own:\n",
-    ),
-    Mutation(
-        "believe a conflict",
-        "journal.store",
-        "        if is_there():\n",
-        "        if True:\n",
-    ),
-    Mutation(
-        "let all plans of an epoch share number and name",
-        "source.driver",
-        "        return Offset(journal.id, number, partitions, self._claim, after=start.plan)\n",
-        "        return Offset(journal.id, number, partitions, 1, after=start.plan)\n",
-        (("        return max(self._ledger.epoch, self._highest) + _GAP * (self._claim - 1) + 1\n",
-          "        return self._ledger.epoch + 1\n"),),
-    ),
-    Mutation(
-        "settle as served what Spark was never given",
-        "source.driver",
-        "        self._give_back(journal, self._unsettled_between(start.epoch, end.epoch))\n",
-        "        for number in self._unsettled_between(start.epoch, end.epoch):\n"
-        "            self._settle(journal, journal.offset_of(self._unsettled[number], lambda origin: True))\n",
-    ),
-    Mutation(
-        "take the journal's word for where Spark is",
-        "source.driver",
-        "            return self._announce_blindly(self._journal(None))\n",
-        "            told = self.initial_offset()\n",
-    ),
-    Mutation(
-        "go on past an epoch that the offset log has lost",
-        "source.driver",
-        "        elif self._open is None and start.epoch == self._committed_before:\n",
-        "        elif self._open is None and start.epoch < 0:\n",
-    ),
-    Mutation(
-        "end AvailableNow without a long poll",
-        "source.driver",
-        "            found, is_all = self._poll(journal, limit)\n",
-        "            found, is_all = (), True\n",
-    ),
-    Mutation(
-        "renew with the time that is left already",
-        "source.lease",
-        "                        hold.renew_at = asked_at + min(self._heartbeat_s, timeout_s / 3)\n",
-        "                        hold.renew_at = asked_at + 2 * timeout_s\n",
-    ),
-)  # fmt: skip
+@planted("serve what lost the race", "source.journal.Journal.seal")
+def _(seal, journal, segment):
+    seal(journal, segment)
+    return segment
 
 
-def plant(mutation: Mutation) -> None:
-    """Let the module be imported with the bug in it. It must not have been imported yet."""
-    name = f"sqs_fifo_spark.{mutation.module}"
-    if name in sys.modules:
-        raise RuntimeError(f"'{name}' is imported already, so '{mutation.name}' cannot be planted")
-    sys.meta_path.insert(0, _Finder(name, mutation))
+@planted("skip empty segments", "source.journal.Journal.seal")
+def _(seal, journal, segment):
+    return seal(journal, segment) if segment.receipts else segment
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, name: str, mutation: Mutation) -> None:
-        self._name = name
-        self._mutation = mutation
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        found = importlib.machinery.PathFinder.find_spec(fullname, path)
-        assert found is not None
-        assert found.origin is not None
-        return importlib.util.spec_from_loader(fullname, _Loader(fullname, found.origin, self._mutation))
+@planted("drop what a losing attempt caught", "source.partition._keep_spare")
+def _(keep_spare, *given):
+    pass
 
 
-class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, fullname: str, path: str, mutation: Mutation) -> None:
-        super().__init__(fullname, path)
-        self._mutation = mutation
-
-    def get_code(self, fullname: str) -> CodeType:
-        return compile(planted_source(self.get_data(self.path).decode(), self._mutation), self.path, "exec")
+@planted("delete before commit", "source.partition._receive_and_seal")
+def _(receive_and_seal, plan, queue, *given):
+    sealed = receive_and_seal(plan, queue, *given)
+    queue.delete(sealed.receipts[:10])
+    return sealed
 
 
-def planted_source(source: str, mutation: Mutation) -> str:
-    """Return `source` with the bug. Raises ValueError unless its place is there exactly once."""
-    for original, planted in ((mutation.original, mutation.planted), *mutation.also):
-        found = source.count(original)
-        if found != 1:
-            raise ValueError(f"the place of '{mutation.name}' is {found} times in '{mutation.module}', not once")
-        source = source.replace(original, planted)
-    return source
+@planted("serve redelivered messages at once", "source.partition._segment")
+def _(make_segment, origin, plan, *given):
+    segment = make_segment(origin, plan, *given)
+    return _deferring(segment, lambda each: each.message_group_id in plan.decided_groups)
+
+
+@planted("serve what follows a deferred message", "source.partition._segment")
+def _(make_segment, origin, plan, *given):
+    segment = make_segment(origin, plan, *given)
+    return _deferring(segment, lambda each: each.receive_count > 1 or each.message_group_id in plan.decided_groups)
+
+
+@planted("serve what follows carried messages", "source.partition._segment")
+def _(make_segment, origin, plan, *given):
+    return make_segment(origin, replace(plan, decided_groups=frozenset()), *given)
+
+
+def _deferring(segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
+    """Return `segment` with none deferred but those of which `is_it` holds, too."""
+    receipts = [replace(receipt, deferred=receipt.deferred and is_it(receipt)) for receipt in segment.receipts]
+    return replace(segment, receipts=tuple(receipts))
+
+
+@planted("receive for an epoch that is committed", "source.journal.Journal.require_open")
+def _(require_open, journal, epoch):
+    pass
+
+
+@planted("serve what a leftover task put", "source.partition.serve")
+def _(serve, plan, queue, journal, *given):
+    sealed = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan))
+    return serve(plan, queue, journal, *given) if sealed is None else sealed.served()
+
+
+@planted("overwrite what is sealed", "source.journal.Journal.seal")
+def _(seal, journal, segment):
+    origin = segment.origin
+    journal.store.delete([journal.segment_name(origin.epoch, origin.partition, origin.plan)])
+    return seal(journal, segment)
+
+
+@planted("leave copies of committed messages to the commit", "source.partition._Copies.delete_from")
+def _(delete_from, copies, answer):
+    return answer
+
+
+# The journal
+
+
+@planted("work on without the claim", "source.journal.Journal.require_claim")
+def _(require_claim, journal, number):
+    pass
+
+
+MUTATIONS.rewritten(
+    "believe a claim by its put alone",
+    "source.journal.Journal.claim",
+    "if is_own and max(map(_number, claims), default=0) == number:",
+    "if is_own:",
+)
+
+
+@planted("believe a conflict", "journal.store.put_until_seen")
+def _(put_until_seen, create, is_there, **given):
+    return put_until_seen(create, lambda: True, **given)
+
+
+# A commit
+
+
+@planted("forget the ledger", "source.driver.Ledger")
+def _(make_ledger, epoch, unconfirmed=None, *given):
+    return make_ledger(epoch, {}, *given)
+
+
+@planted("forget what is carried", "source.driver.Ledger")
+def _(make_ledger, epoch, unconfirmed=None, carried=None, *given):
+    return make_ledger(epoch, unconfirmed or {}, {}, *given)
+
+
+@planted("drop the segments before the ledger is written", "source.journal.Journal.commit")
+def _(commit, journal, ledger):
+    journal.drop([name for name in journal.objects().get(ledger.epoch, ()) if name not in ledger.carried])
+    commit(journal, ledger)
+
+
+@planted("write the ledger before the deletes", "source.driver.Driver._settle")
+def _(settle, driver, journal, end, **given):
+    driver._close(journal, end)
+    journal.require_claim(driver._claim)
+    journal.commit(Ledger(end.epoch))
+    settle(driver, journal, end, **given)
+
+
+@planted("advance without commit", "source.driver.Driver._settle")
+def _(settle, driver, journal, end, **given):
+    driver._ledger = replace(driver._ledger, epoch=end.epoch)
+
+
+@planted("settle with the old handle", "source.message.Receipt.age")
+def _(age, receipt):
+    return -receipt.receive_count, -receipt.received_at
+
+
+@planted("ignore Failed", "source.queue.Queue._call")
+def _(call, *given, **named):
+    answer = call(*given, **named)
+    failed = [each for each in answer.get("Failed", ()) if not each["SenderFault"]]
+    refused = [each for each in answer.get("Failed", ()) if each["SenderFault"]]
+    return {**answer, "Successful": [*answer.get("Successful", ()), *failed], "Failed": refused}
+
+
+@planted("take a refused delete for a success", "source.queue.Queue._batch")
+def _(batch, *given):
+    return [Outcome.DONE if outcome is Outcome.GONE else outcome for outcome in batch(*given)]
+
+
+@planted("settle as served what Spark was never given", "source.driver.Driver._give_back")
+def _(give_back, driver, journal, epochs):
+    for number in sorted(epochs):
+        end = journal.offset_of(driver._unsettled.pop(number), lambda origin: True)
+        if end is not None:
+            driver._settle(journal, end)
+
+
+# The verdict on an epoch
+
+
+@planted("settle without the newer handle of a spare", "source.verdict.judge")
+def _(judge, offset, contents, ledger):
+    others = {name: head for name, head in contents.items() if "/spare-" not in name or name in ledger.carried}
+    return replace(judge(offset, contents, ledger), served=judge(offset, others, ledger).served)
+
+
+@planted("serve again what the epoch has served", "source.verdict.judge")
+def _(judge, offset, contents, ledger):
+    deferred = {
+        name: replace(head, receipts=tuple(receipt for receipt in head.receipts if receipt.deferred))
+        for name, head in contents.items()
+    }
+    return replace(judge(offset, contents, ledger), carried=judge(offset, deferred, ledger).carried)
+
+
+@planted("take what was carried for a proof that a message is gone", "source.verdict._gone")
+def _(gone, contents, received, ledger):
+    return gone(contents, received, replace(ledger, carried={}))
+
+
+# What comes next
+
+
+@planted("wrong number of partitions at a replay", "source.driver.Driver.plan")
+def _(plan, driver, start, end):
+    is_first = driver._open is None and driver._next is None
+    if is_first and start != end:
+        end = replace(end, partitions=max(1, end.partitions - 1))
+    return plan(driver, start, end)
+
+
+@planted("probe without the ledger", "source.driver.Driver._without_copies")
+def _(without_copies, driver, received):
+    return tuple(received), False
+
+
+@planted("lose what the probe got and nobody read", "source.epoch.Epoch.unread")
+def _(unread, epoch):
+    return ()
+
+
+@planted("poll without waiting", "source.queue.Queue.receive")
+def _(receive, queue, most, *, wait_time_s=0, **given):
+    return receive(queue, most, **given)
+
+
+@planted("hand a group to any partition", "source.planning._partition_of")
+def _(partition_of, receipt, count):
+    return zlib.crc32(receipt.message_id.encode()) % count
+
+
+@planted("let all plans of an epoch share number and name")
+def _():
+    instead_of("source.driver.Driver._new_offset", lambda make, *given: replace(make(*given), plan=1))
+    instead_of("source.driver.Driver._number_after_a_gap", lambda number, driver: driver._ledger.epoch + 1)
+
+
+@planted("take the journal's word for where Spark is", "source.driver.Driver._announce_blindly")
+def _(announce_blindly, driver, journal):
+    driver._number_after_a_gap = lambda: driver._ledger.epoch + 1
+    return announce_blindly(driver, journal)
+
+
+@planted("go on past an epoch that the offset log has lost", "source.driver.Driver._lost_after")
+def _(lost_after, driver, journal, start):
+    pass
+
+
+# The lease
+
+
+@planted("no heartbeat on the driver", "source.lease.Heartbeat.start")
+def _(start, heartbeat):
+    if heartbeat._discover is None:
+        start(heartbeat)
+
+
+@planted("renew what a replay takes over as if it had just been received", "source.epoch.Epoch._held_since")
+def _(held_since, epoch):
+    return max(epoch.opened_at, held_since(epoch))
+
+
+@planted("renew in the pool that reads the journal", "source.driver.Driver.__init__")
+def _(make, driver, *given, **named):
+    make(driver, *given, **named)
+    assert hasattr(driver._lease, "_mapper")
+    driver._lease._mapper = driver._discovery_map
+
+
+@planted("renew with the time that is left already", "source.lease.Lease.renew")
+def _(renew, lease):
+    before = {handle: hold.expires_at for handle, hold in lease._holds.items()}
+    renew(lease)
+    for handle, hold in lease._holds.items():
+        if hold.expires_at > before.get(handle, math.inf):
+            hold.renew_at = hold.expires_at + lease._visibility_timeout_s
+
+
+# AvailableNow
+
+
+@planted("end AvailableNow while something is hidden", "source.available_now.AvailableNow.may_end_empty")
+def _(may_end_empty, available_now, asked_at):
+    return True
+
+
+@planted("end AvailableNow with old messages in hand", "source.available_now.AvailableNow.ends_with")
+def _(ends_with, available_now, found):
+    return not found or available_now._served >= available_now._waited
+
+
+@planted("end AvailableNow before what dead attempts held is free", "source.available_now.AvailableNow.may_end_with")
+def _(may_end_with, available_now, epoch, verdict):
+    available_now._old_lapse_at = -math.inf
+    return may_end_with(available_now, epoch, verdict)
+
+
+@planted("end AvailableNow without a long poll", "source.driver.Driver._poll")
+def _(poll, driver, journal, most):
+    closed = driver._open.verdict if driver._open is not None else None
+    has_served = closed is not None and closed.served  # else it is the probe
+    return ((), True) if has_served else poll(driver, journal, most)

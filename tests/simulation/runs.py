@@ -12,14 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from tests.simulation.mutations import MUTATIONS, Mutation, plant
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.planting import Mutation
+from tests.simulation.schedule import Schedule
 from tests.simulation.sink_mutations import SINK_MUTATIONS
-
-if TYPE_CHECKING:
-    from tests.simulation.schedule import Schedule
-    from tests.simulation.sink_schedule import SinkSchedule
+from tests.simulation.sink_schedule import SinkSchedule
 
 ALL_MUTATIONS = (*MUTATIONS, *SINK_MUTATIONS)
 CHUNK = 50
@@ -29,20 +27,9 @@ SHOWN = 250
 
 def play(seed: int) -> Schedule | SinkSchedule:
     """Return the schedule of `seed`, played. Its laws tell what was violated, its world what happened."""
-    schedule = _make(seed)
+    schedule = SinkSchedule(seed) if seed % 2 else Schedule(seed)
     schedule.play()
     return schedule
-
-
-def _make(seed: int) -> Schedule | SinkSchedule:
-    # Imported late: a bug may have to be planted first.
-    if seed % 2:
-        from tests.simulation.sink_schedule import SinkSchedule
-
-        return SinkSchedule(seed)
-    from tests.simulation.schedule import Schedule
-
-    return Schedule(seed)
 
 
 def _play_chunk(first: int, count: int, step: int) -> tuple[int, int, list[str], list[str]]:
@@ -103,7 +90,7 @@ def _in_order(first: int, last: int, jobs: int, step: int) -> Iterator[tuple[int
 
 def hunt(mutation: Mutation, first: int, count: int) -> int:
     """Play `count` schedules, of the kind that can meet it, until the bug is caught; return 0 if it was, else 1."""
-    plant(mutation)
+    mutation.plant()
     logging.disable(logging.CRITICAL)
     first += (first % 2) != (mutation in SINK_MUTATIONS)
     for played, seed in enumerate(range(first, first + 2 * count, 2), start=1):
@@ -115,8 +102,11 @@ def hunt(mutation: Mutation, first: int, count: int) -> int:
     return 1
 
 
-def hunt_all(first: int, count: int, jobs: int) -> int:
-    """Hunt every planted bug, each in a process of its own, for what is imported stays imported."""
+def hunt_all(first: int, count: int, jobs: int, share: tuple[int, int] = (0, 1)) -> int:
+    """Hunt planted bugs, each in a process of its own: of `share` (k, n) each n-th one, from number k on."""
+    turn, turns = share
+    mutations = ALL_MUTATIONS[turn::turns]
+    print(f"share {turn}/{turns}: {len(mutations)} of {len(ALL_MUTATIONS)} planted bugs", flush=True)
 
     def run(mutation: Mutation) -> int:
         command = [sys.executable, "-m", "tests.simulation", "--mutation", mutation.name]
@@ -126,6 +116,6 @@ def hunt_all(first: int, count: int, jobs: int) -> int:
         return done.returncode
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        missed = sum(code != 0 for code in pool.map(run, ALL_MUTATIONS))
-    print(f"{len(ALL_MUTATIONS) - missed} of {len(ALL_MUTATIONS)} planted bugs caught")
+        missed = sum(code != 0 for code in pool.map(run, mutations))
+    print(f"{len(mutations) - missed} of {len(mutations)} planted bugs caught")
     return 1 if missed else 0

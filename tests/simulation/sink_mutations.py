@@ -2,336 +2,352 @@
 
 from __future__ import annotations
 
-from tests.simulation.mutations import Mutation
+import math
+import sys
+import uuid
+from contextlib import suppress
+from dataclasses import replace
 
-SINK_MUTATIONS = (
-    Mutation(
-        "two rows of a group in one call",
-        "sink.sender",
-        "                rows.append(self._waiting[self._ready.popleft()].popleft())\n",
-        "                group = self._ready.popleft()\n"
-        "                rows.append(self._waiting[group].popleft())\n"
-        "                if self._waiting[group]:\n"
-        "                    rows.append(self._waiting[group].popleft())\n",
-    ),
-    Mutation(
-        "let a group go on before its row is confirmed",
-        "sink.sender",
-        "                    confirm = functools.partial(self._confirm, deadline + CONFIRM_BUDGET_S)\n",
-        "                    def confirm(confirmed: list[Confirmed]) -> None:\n"
-        "                        self.sent += len(confirmed)\n"
-        "                        self._record.add((each.row.digest for each in confirmed), by=deadline + 75)\n"
-        "                    self._release(missing)\n",
-    ),
-    Mutation(
-        "let a group go on before its row is recorded",
-        "sink.sender",
-        "        self._record.add((row.digest for row in rows), by=deadline)\n",
-        "        self._release(rows)\n        self._record.add((row.digest for row in rows), by=deadline)\n"
-        "        return\n",
-    ),
-    Mutation(
-        "record rows before they are sent",
-        "sink.sender",
-        "                if missing:\n",
-        "                if missing:\n"
-        "                    self._record.add((row.digest for row in missing), by=deadline)\n",
-    ),
-    Mutation(
-        "end with calls under way",
-        "sink.sender",
-        "        self._wait_until(lambda: not self._waiting)\n",
-        "        self._wait_until(lambda: not any(self._waiting.values()))\n",
-    ),
-    Mutation(
-        "end without waiting for the threads",
-        "sink.sender",
-        "            thread.join()\n",
-        "            pass\n",
-    ),
-    Mutation(
-        "one row in a call",
-        "sink.sender",
-        "len(rows) < MAX_ENTRIES and",
-        "len(rows) < 1 and",
-    ),
-    Mutation(
-        "calls of any size",
-        "sink.sender",
-        "                if size > MAX_CALL_BYTES:\n",
-        "                if False:\n",
-    ),
-    Mutation(
-        "try a row for ten minutes",
-        "sink.sender",
-        "SEND_BUDGET_S = 100.0\n",
-        "SEND_BUDGET_S = 600.0\n",
-    ),
-    Mutation(
-        "count the time to try from the call, not from the look",
-        "sink.sender",
-        "                deadline = self._record.refresh() + SEND_BUDGET_S\n",
-        "                self._record.refresh()\n"
-        "                deadline = self._queue._clock.monotonic() + SEND_BUDGET_S\n",
-    ),
-    Mutation(
-        "let the record take any time",
-        "sink.record",
-        "        if self._clock.monotonic() > by:\n",
-        "        if False:\n",
-    ),
-    Mutation(
-        "drop entries that failed",
-        "sink.queue",
-        "answer.get(\"Successful\") or () if entry.get(\"Id\") in tried}\n",
-        "[{\"Id\": key} for key in tried]}\n",
-    ),
-    Mutation(
-        "take for sent what is not in Failed",
-        "sink.queue",
-        "answer.get(\"Successful\") or () if entry.get(\"Id\") in tried}\n",
-        "[{\"Id\": key} for key in tried.keys() - {each[\"Id\"] for each in answer[\"Failed\"]}]}\n",
-    ),
-    Mutation(
-        "try again after the task has failed",
-        "sink.queue",
-        "            if stopped.is_set():\n",
-        "            if False:\n",
-    ),
-    Mutation(
-        "try again however long the process stood still",
-        "sink.queue",
-        "            if self._clock.monotonic() > deadline:\n",
-        "            if False:\n",
-    ),
-    Mutation(
-        "do not try again what may pass",
-        "sink.queue",
-        "budget_s=deadline - self._clock.monotonic())\n",
-        "budget_s=0.0)\n",
-    ),
-    Mutation(
-        "blame the first row for what SQS refuses",
-        "sink.queue",
-        "fault or RefusedRowError(row.row,",
-        "fault or RefusedRowError(tried[\"0\"].row,",
-    ),
-    Mutation(
-        "skip rows that SQS refuses",
-        "sink.queue",
-        "                    fault = fault or RefusedRowError(row.row, f\"SQS refuses it ({code})\")\n",
-        "                    pending.remove(row)\n"
-        "                    confirm([Confirmed(row, None, None)])\n"
-        "                    continue\n",
-    ),
-    Mutation(
-        "start without the record",
-        "sink.record",
-        "            are_there = [self._read(name) for",
-        "            are_there = [True for",
-    ),
-    Mutation(
-        "count the time to try from no look",
-        "sink.record",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
-        "                    return self._looked_at\n",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
-        "                    return self._clock.monotonic()\n",
-    ),
-    Mutation(
-        "look at the record only once",
-        "sink.record",
-        "                if self._looked_at is not None and self._age(self._looked_at) <= oldest_s:\n"
-        "                    return self._looked_at\n",
-        "                if self._looked_at is not None:\n"
-        "                    return self._looked_at\n",
-    ),
-    Mutation(
-        "read only one's own record",
-        "sink.record",
-        "        is_of_others = run_and_partition.startswith(f\"{self._run}-\") and run_and_partition != self._place\n",
-        "        is_of_others = run_and_partition != self._place\n",
-    ),
-    Mutation(
-        "go on though the record was not written",
-        "sink.record",
-        "        if put.error is not None:\n",
-        "        if False:\n",
-    ),
-    Mutation(
-        "do not wait for a put that others make",
-        "sink.record",
-        "            while self._is_putting and not put.is_done:\n                self._changed.wait()\n"
-        "            is_ours = not put.is_done\n",
-        "            is_ours = not self._is_putting\n",
-    ),
-    Mutation(
-        "leave the parts of a record",
-        "sink.record",
-        "            self._store.delete([name for name, _ in parts if name != whole])\n",
-        "",
-    ),
-    Mutation(
-        "drop the parts of a record before the whole is put",
-        "sink.record",
-        "            whole = self._put(b\"\".join(",
-        "            self._store.delete([name for name, _ in parts])\n"
-        "            whole = self._put(b\"\".join(",
-    ),
-    Mutation(
-        "ask what is forgotten before the record is read",
-        "sink.record",
-        "        for _ in range(2):\n"
-        "            are_there =",
-        "        self._require_remembered()\n"
-        "        self._require_remembered = lambda: None\n"
-        "        for _ in range(2):\n"
-        "            are_there =",
-    ),
-    Mutation(
-        "forget before the mark is put",
-        "sink.record",
-        "    # First the mark, so that nobody",
-        "    store.delete([name for name in _objects(store, f\"sent/{query}\") if _number(name) <= over])\n"
-        "    # First the mark, so that nobody",
-    ),
-    Mutation(
-        "forget the micro-batch of now",
-        "sink.record",
-        "    _forget(store, query, batch - KEPT_BATCHES,",
-        "    _forget(store, query, batch,",
-    ),
-    Mutation(
-        "forget micro-batches without a mark",
-        "sink.record",
-        "        if int(self._batch.partition(\"-\")[0]) > over:\n",
-        "        if self._query is not None or int(self._batch.partition(\"-\")[0]) > over:\n",
-    ),
-    Mutation(
-        "forget batch writes without a mark",
-        "sink.record",
-        "        if int(self._batch.partition(\"-\")[0]) > over:\n",
-        "        if self._query is None or int(self._batch.partition(\"-\")[0]) > over:\n",
-    ),
-    Mutation(
-        "never forget",
-        "sink.record",
-        "if _number(name) <= over])\n",
-        "if False])\n",
-    ),
-    Mutation(
-        "forget all batch writes at once",
-        "sink.record",
-        "int(now * 1000) - KEPT_MS - 1",
-        "int(now * 1000) + KEPT_MS",
-    ),
-    Mutation(
-        "record rows by their number",
-        "sink.message",
-        "_digest(\"id\" if form.by_column else \"body\", group, key)",
-        "_digest(\"id\", group, str(row))",
-    ),
-    Mutation(
-        "record rows without their group",
-        "sink.message",
-        "    return hashlib.sha256(f\"{kind}\\n{group}\\n{key}\".encode()).digest()\n",
-        "    return hashlib.sha256(key.encode()).digest()\n",
-    ),
-    Mutation(
-        "skip rows that cannot be sent",
-        "sink.message",
-        "    text = _body(row, body)\n",
-        "    text = _body(row, body or \"-\")\n",
-    ),
-    Mutation(
-        "number the rows from 1 in each part",
-        "sink.write",
-        "                next_row += len(rows)\n",
-        "                next_row = 1 + len(rows)\n",
-    ),
-    Mutation(
-        "return before the rows are sent",
-        "sink.write",
-        "            sender.finish()\n",
-        "            pass\n",
-    ),
-    Mutation(
-        "do not say how many rows were sent",
-        "sink.write",
-        "        sent = f\"{sender.sent:,} rows",
-        "        sent = f\"0 rows",
-    ),
-    Mutation(
-        "tell the caller only of ordinary errors",
-        "sink.sender",
-        "        except BaseException as error:",
-        "        except Exception as error:",
-    ),
-    Mutation(
-        "tell who waits for a put only of ordinary errors",
-        "sink.record",
-        "            except BaseException as error:",
-        "            except Exception as error:",
-    ),
-    Mutation(
-        "let tasks raise what the driver met",
-        "sink.write",
-        "        if not _may_pass(error):\n            return error\n",
-        "        return error\n",
-    ),
-    Mutation(
-        "make each attempt a run of its own",
-        "sink.write",
-        "        run=given.run,\n",
-        "        run=uuid.uuid4().hex,\n",
-    ),
-    Mutation(
-        "fail a write that cannot tidy up",
-        "sink.write",
-        "    except BaseException as error:  # all rows are sent",
-        "    except ZeroDivisionError as error:  # all rows are sent",
-    ),
-    Mutation(
-        "fail a task that cannot tidy up",
-        "sink.record",
-        "        except BaseException as error:  # the rows are recorded",
-        "        except ZeroDivisionError as error:  # the rows are recorded",
-    ),
-    Mutation(
-        "fail a task that cannot tidy up, in other words",
-        "sink.record",
-        "            _log.warning(\n                \"%d objects below",
-        "            raise JournalUnavailableError(f\"{len(parts)} objects could not be made one\") from error\n"
-        "            _log.warning(\n                \"%d objects below",
-    ),
-    Mutation(
-        "fail a task whose tidying panics",
-        "sink.record",
-        "        except BaseException as error:  # the rows are recorded",
-        "        except Exception as error:  # the rows are recorded",
-    ),
-    Mutation(
-        "look again until a look is quick",
-        "sink.record",
-        "            for _ in range(_MOST_LISTS):\n",
-        "            while (is_second := False) is False:\n",
-    ),
-    Mutation(
-        "list what was sent only once",
-        "sink.record",
-        "        for _ in range(2):\n",
-        "        for _ in range(1):\n",
-    ),
-    Mutation(
-        "count only equal rows of one group",
-        "sink.sender",
-        "        is_equal = message_id in self._told or message_id in self._told_before\n",
-        "        is_equal = False\n",
-    ),
-    Mutation(
-        "send however long it took to connect",
-        "sink.queue",
-        "self._call_once(deadline + CONNECT_TIMEOUT_S, entries)",
-        "self._call_once(deadline + 1_000, entries)",
-    ),
-)  # fmt: skip
+from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.sink import message
+from sqs_fifo_spark.sink import record as records
+from sqs_fifo_spark.sink.message import RefusedRowError
+from sqs_fifo_spark.sink.sender import Sender
+from tests.simulation.planting import Mutations, but, instead_of, put
+
+SINK_MUTATIONS = Mutations()
+planted = SINK_MUTATIONS.planted
+
+# Groups and calls
+
+
+@planted("two rows of a group in one call", "sink.sender.Sender._take")
+def _(take, sender):
+    rows = take(sender)
+    waiting = [sender._waiting[row.group] for row in rows]
+    return [*rows, *(group.popleft() for group in waiting if group)]
+
+
+@planted("let a group go on before its row is confirmed")
+def _():
+    def take_and_release(take, sender):
+        rows = take(sender)
+        release(sender, rows)
+        return rows
+
+    release = Sender._release
+    instead_of("sink.sender.Sender._take", take_and_release)
+    put("sink.sender.Sender._release", lambda sender, rows: None)
+
+
+@planted("let a group go on before its row is recorded", "sink.sender.Sender._confirm")
+def _(confirm, sender, deadline, confirmed):
+    sender.sent += len(confirmed)
+    sender.equal += sum(map(sender._is_equal_locked, confirmed))
+    sender._release([each.row for each in confirmed])
+    sender._record.add([each.row.digest for each in confirmed], by=deadline)
+
+
+@planted("record rows before they are sent", "sink.record.SentRecord.is_sent")
+def _(is_sent, record, digest):
+    is_known = is_sent(record, digest)
+    if not is_known:
+        record.add([digest], by=math.inf)
+    return is_known
+
+
+@planted("end with calls under way", "sink.sender.Sender.finish")
+def _(finish, sender):
+    sender._wait_until(lambda: not any(sender._waiting.values()))
+    sender.stop()
+    sender._record.close()
+
+
+@planted("end without waiting for the threads", "sink.sender.Sender.stop")
+def _(stop, sender):
+    sender._threads = []
+    stop(sender)
+
+
+SINK_MUTATIONS.changed("one row in a call", "sink.sender.MAX_ENTRIES", 1)
+
+
+@planted("calls of any size", "sink.message.outgoing")
+def _(outgoing, *given, **named):
+    return [replace(row, size=0) for row in outgoing(*given, **named)]
+
+
+SINK_MUTATIONS.rewritten(
+    "tell the caller only of ordinary errors",
+    "sink.sender.Sender._run",
+    "except BaseException as error:",
+    "except Exception as error:",
+)
+
+
+@planted("count only equal rows of one group", "sink.sender.Sender._is_equal_locked")
+def _(is_equal, sender, confirmed):
+    return is_equal(sender, replace(confirmed, message_id=None))
+
+
+# The time to try
+
+SINK_MUTATIONS.changed("try a row for ten minutes", "sink.sender.SEND_BUDGET_S", 600.0)
+
+
+@planted("count the time to try from the call, not from the look", "sink.record.SentRecord.refresh")
+def _(refresh, record):
+    refresh(record)
+    return record._clock.monotonic()
+
+
+@planted("count the time to try from no look", "sink.record.SentRecord.refresh")
+def _(refresh, record):
+    asked_at = record._clock.monotonic()
+    looked_at = refresh(record)
+    return looked_at if looked_at >= asked_at else record._clock.monotonic()
+
+
+@planted("let the record take any time", "sink.record.SentRecord.add")
+def _(add, record, digests, *, by):
+    add(record, digests, by=math.inf)
+
+
+SINK_MUTATIONS.rewritten(
+    "try again however long the process stood still",
+    "sink.queue.SinkQueue.send",
+    "if self._clock.monotonic() > deadline:",
+    "if False:",
+)
+SINK_MUTATIONS.changed("send however long it took to connect", "sink.queue.CONNECT_TIMEOUT_S", 1_000.0)
+
+
+# What SQS answers
+
+
+@planted("drop entries that failed", "sink.queue.SinkQueue._call_once")
+def _(call_once, queue, latest, entries):
+    return {**call_once(queue, latest, entries), "Successful": [{"Id": entry["Id"]} for entry in entries]}
+
+
+@planted("take for sent what is not in Failed", "sink.queue.SinkQueue._call_once")
+def _(call_once, queue, latest, entries):
+    answer = call_once(queue, latest, entries)
+    failed = {each["Id"] for each in answer["Failed"]}
+    return {**answer, "Successful": [{"Id": entry["Id"]} for entry in entries if entry["Id"] not in failed]}
+
+
+@planted("skip rows that SQS refuses", "sink.queue.SinkQueue._call_once")
+def _(call_once, queue, latest, entries):
+    answer = call_once(queue, latest, entries)
+    refused = [each for each in answer["Failed"] if each["SenderFault"]]
+    failed = [each for each in answer["Failed"] if not each["SenderFault"]]
+    return {"Successful": [*answer["Successful"], *refused], "Failed": failed}
+
+
+@planted("try again after the task has failed", "sink.queue.SinkQueue.send")
+def _(send, *given, stopped, **named):
+    send(*given, stopped=but(stopped, is_set=lambda: False), **named)
+
+
+@planted("do not try again what may pass", "sink.queue.retry_transient")
+def _(retry_transient, call, *, clock, budget_s):
+    retry_transient(call, clock=clock, budget_s=0.0)
+
+
+@planted("blame the first row for what SQS refuses", "sink.queue.SinkQueue.send")
+def _(send, queue, rows, *given, **named):
+    try:
+        send(queue, rows, *given, **named)
+    except RefusedRowError as refused:
+        raise RefusedRowError(rows[0].row, refused.reason) from None
+
+
+# What the record knows
+
+
+@planted("start without the record", "sink.record.SentRecord._read")
+def _(read, record, name):
+    return True
+
+
+@planted("look at the record only once", "sink.record.SentRecord.refresh")
+def _(refresh, record):
+    return refresh(record) if record._looked_at is None else record._looked_at
+
+
+@planted("look again until a look is quick", "sink.record.SentRecord.refresh")
+def _(refresh, record):
+    while True:
+        with suppress(JournalUnavailableError):
+            return refresh(record)
+
+
+@planted("read only one's own record", "sink.record.SentRecord._read")
+def _(read, record, name):
+    return read(record, name) if f"/{record._place}-" in name else True
+
+
+@planted("list what was sent only once", "sink.record.SentRecord._read_all")
+def _(read_all, record):
+    are_there = [record._read(name) for name in records._objects(record._store, record._folder)]
+    if all(are_there):
+        record._require_remembered()
+    return all(are_there)
+
+
+@planted("ask what is forgotten before the record is read", "sink.record.SentRecord._read_all")
+def _(read_all, record):
+    type(record)._require_remembered(record)
+    record._require_remembered = lambda: None
+    return read_all(record)
+
+
+@planted("go on though the record was not written")
+def _():
+    put("sink.record._Put.error", property(lambda made: None, lambda made, error: None))
+
+
+@planted("tell who waits for a put only of ordinary errors")
+def _():
+    def set_error(made, error):
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        vars(made)["error"] = error
+
+    put("sink.record._Put.error", property(lambda made: vars(made)["error"], set_error))
+
+
+@planted("do not wait for a put that others make", "sink.record.SentRecord.add")
+def _(add, record, digests, *, by):
+    if record._is_putting:
+        record._next.digests.extend(digests)
+    else:
+        add(record, digests, by=by)
+
+
+# Tidying up
+
+
+@planted("leave the parts of a record", "sink.record.SentRecord._merge")
+def _(merge, record, **given):
+    record._store = but(record._store, delete=lambda names: None)
+    merge(record, **given)
+
+
+@planted("drop the parts of a record before the whole is put", "sink.record.SentRecord._merge")
+def _(merge, record, *, at):
+    with suppress(BaseException):
+        record._store.delete([name for name, _ in record._parts if len(record._parts) >= at])
+    merge(record, at=at)
+
+
+@planted("fail a task that cannot tidy up", "sink.record._log.warning")
+def _(warning, *given):
+    raise
+
+
+@planted("fail a task that cannot tidy up, in other words", "sink.record._log.warning")
+def _(warning, text, count, *given):
+    raise JournalUnavailableError(f"{count} objects could not be made one")
+
+
+@planted("fail a task whose tidying panics", "sink.record._log.warning")
+def _(warning, *given):
+    if not isinstance(sys.exc_info()[1], Exception):
+        raise
+
+
+@planted("fail a write that cannot tidy up", "sink.write._log.warning")
+def _(warning, *given):
+    if sys.exc_info()[1] is not None:
+        raise
+
+
+# Forgetting
+
+
+@planted("forget before the mark is put", "sink.record._forget")
+def _(forget, store, query, over, **given):
+    def put_mark(name, data):
+        store.delete([name for name in records._objects(store, f"sent/{query}") if records._number(name) <= over])
+        return store.put_if_absent(name, data)
+
+    forget(but(store, put_if_absent=put_mark), query, over, **given)
+
+
+@planted("forget the micro-batch of now", "sink.record.forget")
+def _(forget, store, query, batch):
+    forget(store, query, batch + records.KEPT_BATCHES)
+
+
+@planted("forget micro-batches without a mark", "sink.record.SentRecord._require_remembered")
+def _(require_remembered, record):
+    if record._query is None:
+        require_remembered(record)
+
+
+@planted("forget batch writes without a mark", "sink.record.SentRecord._require_remembered")
+def _(require_remembered, record):
+    if record._query is not None:
+        require_remembered(record)
+
+
+@planted("never forget", "sink.record._forget")
+def _(forget, store, *given, **named):
+    forget(but(store, delete=lambda names: None), *given, **named)
+
+
+@planted("forget all batch writes at once", "sink.record.forget_batch_writes")
+def _(forget, store, now):
+    forget(store, now + 2 * records.KEPT_MS / 1_000)
+
+
+# Rows
+
+
+@planted("record rows by their number", "sink.message.outgoing")
+def _(outgoing, *given, **named):
+    rows = outgoing(*given, **named)
+    return [replace(row, digest=message._digest("id", row.group, str(row.row))) for row in rows]
+
+
+@planted("record rows without their group", "sink.message._digest")
+def _(digest, kind, group, key):
+    return digest("", "", key)
+
+
+@planted("skip rows that cannot be sent", "sink.message._body")
+def _(check_body, row, body):
+    return check_body(row, body or "-")
+
+
+@planted("number the rows from 1 in each part", "sink.message.outgoing")
+def _(outgoing, columns, form, *, first_row):
+    return outgoing(columns, form, first_row=1)
+
+
+# A write
+
+
+@planted("return before the rows are sent", "sink.sender.Sender.finish")
+def _(finish, sender):
+    pass
+
+
+@planted("do not say how many rows were sent", "sink.sender.Sender._confirm")
+def _(confirm, sender, *given):
+    try:
+        confirm(sender, *given)
+    finally:
+        sender.sent = 0
+
+
+@planted("let tasks raise what the driver met", "sink.write._may_pass")
+def _(may_pass, error):
+    return False
+
+
+@planted("make each attempt a run of its own", "sink.write.prepare")
+def _(prepare, *given, **named):
+    return replace(prepare(*given, **named), run=uuid.uuid4().hex)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import subprocess
@@ -10,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import sqs_fifo_spark
-from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from tests.simulation.hub import DeadlockError, Hub, Process, Threading
 from tests.simulation.laws import Laws
-from tests.simulation.mutations import Mutation, planted_source
+from tests.simulation.planting import Mutation, Mutations, planted
 from tests.simulation.runs import ALL_MUTATIONS, play
 from tests.simulation.world import Checkpoint, Row, World
 
@@ -46,14 +45,25 @@ def test_a_seed_gives_the_same_history_in_every_process(seed: str) -> None:
     assert first.stdout == second.stdout
 
 
+def names_of_the_package() -> dict[tuple[str, str], object]:
+    """Return what names of modules, and of their classes and loggers, stand for; of functions, their code."""
+    found: dict[tuple[str, str], object] = {}
+    for module_name, module in sys.modules.items():
+        if module_name.startswith(("sqs_fifo_spark", "tests.simulation")):
+            owners = [each for each in vars(module).values() if isinstance(each, (type, logging.Logger))]
+            for owner in (module, *owners):
+                for name, value in vars(owner).items():
+                    found[repr(owner), name] = getattr(value, "__code__", value)
+    return found
+
+
 @pytest.mark.parametrize("mutation", ALL_MUTATIONS, ids=lambda mutation: mutation.name)
-def test_each_planted_bug_has_its_place_in_the_source(mutation: Mutation) -> None:
-    """A planted bug changes code that is there, into code that compiles."""
-    path = Path(sqs_fifo_spark.__file__).parent.joinpath(*mutation.module.split(".")).with_suffix(".py")
-    source = path.read_text()
-    planted = planted_source(source, mutation)
-    assert planted != source
-    compile(planted, mutation.name, "exec")
+def test_each_bug_can_be_planted(mutation: Mutation) -> None:
+    """What it changes is there by its name. What is sound without it is played by the schedules above."""
+    before = names_of_the_package()
+    with planted(mutation):
+        assert names_of_the_package() != before
+    assert names_of_the_package() == before
 
 
 @pytest.mark.parametrize(
@@ -77,9 +87,25 @@ def test_a_planted_bug_is_caught_and_its_seed_replays_it(name: str, broken: str)
 
 
 def test_a_planted_bug_that_no_longer_fits_is_told() -> None:
-    """A mutation does not outlive the code that it breaks."""
-    with pytest.raises(ValueError, match="is 0 times in 'driver', not once"):
-        planted_source("", Mutation("a bug", "driver", "not there", ""))
+    """A bug does not outlive the name, or the text, that it changes."""
+    bugs = Mutations()
+    bugs.changed("a constant", "sink.sender.GONE", 1)
+    bugs.planted("a method", "source.journal.Journal.gone")(lambda *_: None)
+    bugs.rewritten("a text", "source.journal.Journal.seal", "not there", "")
+    told = ["has no attribute 'GONE'", "has no attribute 'gone'", "'not there' is 0 times in 'source.journal.Journal"]
+    for bug, error in zip(bugs, told, strict=True):
+        with pytest.raises((AttributeError, ValueError), match=error), planted(bug):
+            pass
+
+
+def test_a_share_of_the_planted_bugs_is_hunted() -> None:
+    """Shares of as many turns are all of them, each once; a run says which share it was."""
+    hunts = simulation("--mutations", "--share", "43/94", "--schedules", "200", "--jobs", "1")
+    assert hunts.returncode == 0, hunts.stdout + hunts.stderr
+    first, caught, last = hunts.stdout.splitlines()
+    assert first == f"share 43/94: 1 of {len(ALL_MUTATIONS)} planted bugs"
+    assert ALL_MUTATIONS[43].name in caught
+    assert last == "1 of 1 planted bugs caught"
 
 
 # The laws
