@@ -9,12 +9,12 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from unittest import mock
 
-from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome
 from sqs_fifo_spark.source.segment import Segment
-from tests.simulation.planting import Mutations, instead_of
+from tests.simulation.planting import Mutations
 
 MUTATIONS = Mutations()
 planted = MUTATIONS.planted
@@ -138,10 +138,10 @@ def _(commit, journal, ledger):
 
 @planted("write the ledger before the deletes", "source.driver.Driver._settle")
 def _(settle, driver, journal, end, **given):
-    driver._close(journal, end)
-    journal.require_claim(driver._claim)
-    journal.commit(Ledger(end.epoch))
-    settle(driver, journal, end, **given)
+    doomed = []
+    with mock.patch.object(driver, "_delete", lambda receipts: doomed.extend(receipts) or {}):
+        settle(driver, journal, end, **given)
+    driver._delete(doomed)
 
 
 @planted("advance without commit", "source.driver.Driver._settle")
@@ -220,7 +220,7 @@ def _(unread, epoch):
 
 
 @planted("poll without waiting", "source.queue.Queue.receive")
-def _(receive, queue, most, *, wait_time_s=0, **given):
+def _(receive, queue, most, /, *, wait_time_s=0, **given):
     return receive(queue, most, **given)
 
 
@@ -229,10 +229,10 @@ def _(partition_of, receipt, count):
     return zlib.crc32(receipt.message_id.encode()) % count
 
 
-@planted("let all plans of an epoch share number and name")
-def _():
-    instead_of("source.driver.Driver._new_offset", lambda make, *given: replace(make(*given), plan=1))
-    instead_of("source.driver.Driver._number_after_a_gap", lambda number, driver: driver._ledger.epoch + 1)
+@planted("let all plans of an epoch share number and name", "source.driver.Driver._new_offset")
+def _(make, driver, journal, number, partitions, start):
+    number = max(start.epoch, driver._ledger.epoch) + 1
+    return replace(make(driver, journal, number, partitions, start), plan=1)
 
 
 @planted("take the journal's word for where Spark is", "source.driver.Driver._announce_blindly")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import multiprocessing
+import re
 import subprocess
 import sys
 import time
@@ -23,6 +24,8 @@ ALL_MUTATIONS = (*MUTATIONS, *SINK_MUTATIONS)
 CHUNK = 50
 SHOWN = 250
 """How many of a failing schedule's last steps are printed."""
+_STUMBLES = re.compile("(Name|Attribute|Type)Error: ")
+"""What a bug ends with that calls, or is called, as the package does no longer: that is no proof of a law."""
 
 
 def play(seed: int) -> Schedule | SinkSchedule:
@@ -95,6 +98,9 @@ def hunt(mutation: Mutation, first: int, count: int) -> int:
     first += (first % 2) != (mutation in SINK_MUTATIONS)
     for played, seed in enumerate(range(first, first + 2 * count, 2), start=1):
         violations = play(seed).laws.violations
+        if violations and _STUMBLES.search(violations[0]):
+            print(f"it no longer fits what it is planted into: {mutation.name} (seed {seed}: {violations[0]})")
+            return 1
         if violations:
             print(f"caught after {played:5,} schedules: {mutation.name} (seed {seed}: {violations[0][:80]})")
             return 0

@@ -348,6 +348,6 @@ def _(may_pass, error):
     return False
 
 
-@planted("make each attempt a run of its own", "sink.write.prepare")
-def _(prepare, *given, **named):
-    return replace(prepare(*given, **named), run=uuid.uuid4().hex)
+@planted("make each attempt a run of its own", "sink.write._record")
+def _(make_record, plan, *given):
+    return make_record(replace(plan, run=uuid.uuid4().hex), *given)
