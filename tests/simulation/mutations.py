@@ -104,14 +104,6 @@ def _(require_claim, journal, number):
     pass
 
 
-MUTATIONS.rewritten(
-    "believe a claim by its put alone",
-    "source.journal.Journal.claim",
-    "if is_own and max(map(_number, claims), default=0) == number:",
-    "if is_own:",
-)
-
-
 @planted("believe a conflict", "journal.store.put_until_seen")
 def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
@@ -300,3 +292,13 @@ def _(poll, driver, journal, most):
     closed = driver._open.verdict if driver._open is not None else None
     has_served = closed is not None and closed.served  # else it is the probe
     return ((), True) if has_served else poll(driver, journal, most)
+
+
+# In the text of one function: no name stands for what these change
+
+MUTATIONS.rewritten(
+    "believe a claim by its put alone",
+    "source.journal.Journal.claim",
+    "if is_own and max(map(_number, claims), default=0) == number:",
+    "if is_own:",
+)

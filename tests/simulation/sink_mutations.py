@@ -12,8 +12,7 @@ from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.sink import message
 from sqs_fifo_spark.sink import record as records
 from sqs_fifo_spark.sink.message import RefusedRowError
-from sqs_fifo_spark.sink.sender import Sender
-from tests.simulation.planting import Mutations, but, instead_of, put
+from tests.simulation.planting import Mutations, but, put
 
 SINK_MUTATIONS = Mutations()
 planted = SINK_MUTATIONS.planted
@@ -28,16 +27,17 @@ def _(take, sender):
     return [*rows, *(group.popleft() for group in waiting if group)]
 
 
-@planted("let a group go on before its row is confirmed")
-def _():
-    def take_and_release(take, sender):
-        rows = take(sender)
-        release(sender, rows)
-        return rows
+@planted("let a group go on before its row is confirmed", "sink.sender.Sender.__init__")
+def _(make, sender, queue, record):
+    def note(confirmed):
+        sender.sent += len(confirmed)
+        record.add([each.row.digest for each in confirmed], by=math.inf)
 
-    release = Sender._release
-    instead_of("sink.sender.Sender._take", take_and_release)
-    put("sink.sender.Sender._release", lambda sender, rows: None)
+    def release_and_send(rows, confirm, **given):
+        sender._release(rows)
+        queue.send(rows, note, **given)
+
+    make(sender, but(queue, send=release_and_send), record)
 
 
 @planted("let a group go on before its row is recorded", "sink.sender.Sender._confirm")
@@ -77,14 +77,6 @@ def _(outgoing, *given, **named):
     return [replace(row, size=0) for row in outgoing(*given, **named)]
 
 
-SINK_MUTATIONS.rewritten(
-    "tell the caller only of ordinary errors",
-    "sink.sender.Sender._run",
-    "except BaseException as error:",
-    "except Exception as error:",
-)
-
-
 @planted("count only equal rows of one group", "sink.sender.Sender._is_equal_locked")
 def _(is_equal, sender, confirmed):
     return is_equal(sender, replace(confirmed, message_id=None))
@@ -113,12 +105,6 @@ def _(add, record, digests, *, by):
     add(record, digests, by=math.inf)
 
 
-SINK_MUTATIONS.rewritten(
-    "try again however long the process stood still",
-    "sink.queue.SinkQueue.send",
-    "if self._clock.monotonic() > deadline:",
-    "if False:",
-)
 SINK_MUTATIONS.changed("send however long it took to connect", "sink.queue.CONNECT_TIMEOUT_S", 1_000.0)
 
 
@@ -198,7 +184,7 @@ def _(read_all, record):
 
 @planted("ask what is forgotten before the record is read", "sink.record.SentRecord._read_all")
 def _(read_all, record):
-    type(record)._require_remembered(record)
+    record._require_remembered()
     record._require_remembered = lambda: None
     return read_all(record)
 
@@ -351,3 +337,20 @@ def _(may_pass, error):
 @planted("make each attempt a run of its own", "sink.write._record")
 def _(make_record, plan, *given):
     return make_record(replace(plan, run=uuid.uuid4().hex), *given)
+
+
+# In the text of one function: no name stands for what these change
+
+SINK_MUTATIONS.rewritten(
+    "tell the caller only of ordinary errors",
+    "sink.sender.Sender._run",
+    "except BaseException as error:",
+    "except Exception as error:",
+)
+
+SINK_MUTATIONS.rewritten(
+    "try again however long the process stood still",
+    "sink.queue.SinkQueue.send",
+    "if self._clock.monotonic() > deadline:",
+    "if False:",
+)
