@@ -24,8 +24,8 @@ ALL_MUTATIONS = (*MUTATIONS, *SINK_MUTATIONS)
 CHUNK = 50
 SHOWN = 250
 """How many of a failing schedule's last steps are printed."""
-_STUMBLES = re.compile("(Name|Attribute|Type)Error: ")
-"""What a bug ends with that calls, or is called, as the package does no longer: that is no proof of a law."""
+_STUMBLES = re.compile("(Assertion|Attribute|Name|Type)Error: ")
+"""What a bug ends with that calls, or is called, as the package does no longer: no law has caught it then."""
 
 
 def play(seed: int) -> Schedule | SinkSchedule:

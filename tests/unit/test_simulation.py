@@ -15,7 +15,7 @@ from sqs_fifo_spark.source.partition import PartitionPlan
 from tests.simulation.hub import DeadlockError, Hub, Process, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.planting import Mutation, Mutations, planted
-from tests.simulation.runs import ALL_MUTATIONS, play
+from tests.simulation.runs import ALL_MUTATIONS, hunt, play
 from tests.simulation.world import Checkpoint, Row, World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +96,18 @@ def test_a_planted_bug_that_no_longer_fits_is_told() -> None:
     for bug, error in zip(bugs, told, strict=True):
         with pytest.raises((AttributeError, ValueError), match=error), planted(bug):
             pass
+
+
+def test_a_planted_bug_that_is_called_in_another_way_is_not_caught(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with a TypeError, which says nothing of the laws."""
+    monkeypatch.setattr(logging, "disable", lambda level: None)
+    bugs = Mutations()
+    bugs.planted("a bug", "source.journal.Journal.seal")(lambda seal: None)
+    with planted(bugs[0]):
+        assert hunt(Mutation("a bug", lambda: None), 0, 50) == 1
+    assert "it no longer fits what it is planted into: a bug" in capsys.readouterr().out
 
 
 def test_a_share_of_the_planted_bugs_is_hunted() -> None:
