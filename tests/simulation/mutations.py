@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from unittest import mock
 
+from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome
 from sqs_fifo_spark.source.segment import Segment
@@ -109,6 +110,13 @@ def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
 
 
+@planted("let a new query forget the ledger", "source.driver.Driver._give_back")
+def _(give_back, driver, journal, epochs):
+    if epochs is driver._unsettled:
+        driver._ledger = Ledger(driver._ledger.epoch)
+    give_back(driver, journal, epochs)
+
+
 # A commit
 
 
@@ -193,6 +201,13 @@ def _(gone, contents, received, ledger):
 # What comes next
 
 
+@planted("let tasks serve what follows what the probe hands over", "source.planning.plan_partitions")
+def _(plan_partitions, offset, *, handed, **named):
+    groups = {message.receipt.message_group_id for message in handed}
+    plans = plan_partitions(offset, handed=handed, **named)
+    return [replace(plan, decided_groups=plan.decided_groups - groups) for plan in plans]
+
+
 @planted("wrong number of partitions at a replay", "source.driver.Driver.plan")
 def _(plan, driver, start, end):
     is_first = driver._open is None and driver._next is None
@@ -255,8 +270,8 @@ def _(held_since, epoch):
 @planted("renew in the pool that reads the journal", "source.driver.Driver.__init__")
 def _(make, driver, *given, **named):
     make(driver, *given, **named)
-    assert hasattr(driver._lease, "_mapper")
-    driver._lease._mapper = driver._discovery_map
+    assert hasattr(driver._queue, "_renewal_pool")
+    driver._queue._renewal_pool = driver._discovery_pool
 
 
 @planted("renew with the time that is left already", "source.lease.Lease.renew")
