@@ -39,14 +39,20 @@ setup(
         "order": ["pandas>=2.2,<3"],
         "test": [
             "pytest>=8",
+            "pytest-xdist>=3.6",
             "moto[server,s3]>=5",
             "aiohttp>=3.9",
             "pandas>=2.2,<3",
             "greenlet>=3",
+            "psutil>=6",
             "psycopg[binary]>=3.2",
+            "import-linter>=2.16,<3",
+        ],
+        "lint": [
             "ruff>=0.17,<0.18",
             "mypy>=2.4,<3",
-            "import-linter>=2.16,<3",
+            "types-psutil",
+            "pre-commit>=4",
         ],
     },
     classifiers=[

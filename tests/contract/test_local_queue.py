@@ -24,6 +24,13 @@ from tests.contract.conftest import Queue, make_client
 from tests.helpers import wait_until
 
 
+def connect(server: LocalQueueServer) -> socket.socket:
+    where = urlsplit(server.endpoint_url)
+    assert where.hostname is not None
+    assert where.port is not None
+    return socket.create_connection((where.hostname, where.port), timeout=10)
+
+
 def code_of(call: Callable[[], object]) -> str:
     """The error code that boto3 shows for `call`, which must fail."""
     with pytest.raises(ClientError) as caught:
@@ -321,8 +328,7 @@ def test_what_is_no_http_request_harms_nobody(
     server: LocalQueueServer, strict: Queue, sent: bytes, status: bytes
 ) -> None:
     """Garbage, and bodies past 64 MiB, are refused, and the server goes on."""
-    where = urlsplit(server.endpoint_url)
-    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+    with connect(server) as connection:
         # The server may have refused and hung up before it has read everything.
         with contextlib.suppress(ConnectionError):
             connection.sendall(sent)
@@ -333,12 +339,11 @@ def test_what_is_no_http_request_harms_nobody(
 
 def test_request_that_breaks_off_has_no_effect(server: LocalQueueServer, strict: Queue) -> None:
     """A connection that closes in the middle of a body changes nothing, and is no defect of the server."""
-    where = urlsplit(server.endpoint_url)
     body = json.dumps(
         {"QueueUrl": strict.url, "MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
     ).encode()
     head = f"POST / HTTP/1.1\r\nHost: h\r\nX-Amz-Target: AmazonSQS.SendMessage\r\nContent-Length: {len(body)}"
-    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+    with connect(server) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + body[:-1])
     assert strict.bodies() == []
     assert "SendMessage" not in server.requests.counts()
@@ -400,8 +405,7 @@ def test_queue_urls_name_the_host_that_the_client_called(server: LocalQueueServe
 def test_request_that_names_no_host_gets_the_servers_own(server: LocalQueueServer) -> None:
     """HTTP 1.0 knows no Host header."""
     server.run(lambda model: model.call("CreateQueue", {"QueueName": "a.fifo", "Attributes": {"FifoQueue": "true"}}))
-    where = urlsplit(server.endpoint_url)
-    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+    with connect(server) as connection:
         connection.sendall(b"POST / HTTP/1.0\r\nX-Amz-Target: AmazonSQS.ListQueues\r\nContent-Length: 2\r\n\r\n{}")
         answer = b"".join(iter(lambda: connection.recv(1_000), b""))
     assert json.loads(answer.partition(b"\r\n\r\n")[2]) == {"QueueUrls": [server.queue_url("a.fifo")]}

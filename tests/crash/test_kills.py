@@ -12,6 +12,8 @@ from tests.crash.cluster import Cluster
 from tests.crash.harness import Run
 from tests.crash.postgres import PostgresServer, programs
 
+pytestmark = pytest.mark.long
+
 KILLS = 5
 
 

@@ -78,6 +78,7 @@ def make_rig(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Ri
         server.stop()
 
 
+@pytest.mark.long
 def test_a_faulty_queue_drains_once_and_in_order_with_at_most_twice_the_requests(
     make_rig: Callable[[str], Rig],
 ) -> None:
@@ -187,6 +188,7 @@ def test_a_file_sink_that_skips_a_replayed_batch_gets_its_copies_deleted(rig: Ri
     assert_in_order(rows)
 
 
+@pytest.mark.long
 def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_group(rig: Rig, tmp_path: Path) -> None:
     """The query goes on, the copies that SQS hands out are deleted, and the sink has everything once."""
     groups = 6
@@ -278,6 +280,7 @@ def test_a_row_that_makes_every_micro_batch_fail_is_named_by_its_epoch_and_costs
     assert_in_order(rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("action", ["ReceiveMessage", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
 def test_a_permission_lost_in_mid_run_stops_the_query_with_one_line_and_costs_nothing(rig: Rig, action: str) -> None:
     """In a task, in the driver's commit, in the heartbeat. Granted again, the query that is started again goes on."""
@@ -310,6 +313,7 @@ def test_a_permission_lost_in_mid_run_stops_the_query_with_one_line_and_costs_no
     assert_in_order(rows)
 
 
+@pytest.mark.long
 def test_credentials_that_expire_in_mid_run_are_taken_anew_from_their_file(rig: Rig, tmp_path: Path) -> None:
     """The query does not stop: driver and worker, each refused once, find what was written there meanwhile."""
     credentials = tmp_path / "credentials"
@@ -346,6 +350,7 @@ def test_credentials_that_expire_in_mid_run_are_taken_anew_from_their_file(rig: 
     assert_each_once((row.message_id for row in rig.rows()), sent)
 
 
+@pytest.mark.long
 def test_a_queue_deleted_in_mid_run_stops_the_query_and_one_of_its_name_goes_on(rig: Rig) -> None:
     """One line. Started again it serves what it had received, and then what the new queue holds; nothing twice."""
     old = rig.send(100, groups=10)
@@ -380,6 +385,7 @@ def test_a_queue_deleted_in_mid_run_stops_the_query_and_one_of_its_name_goes_on(
     assert len(in_sink & old.keys()) > 50
 
 
+@pytest.mark.long
 def test_a_queue_that_breaks_all_connections_and_then_answers_slowly_stops_nothing(rig: Rig) -> None:
     """The query waits, and goes on by itself; renewals, deletes and receives are late and nothing else."""
     sent = rig.send(150, groups=15)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
+import pytest
+
 from tests.helpers import small_disk
 from tests.spark.support import LONG_S, Rig, assert_each_once, assert_in_order, failure
+
+pytestmark = pytest.mark.long
 
 
 def test_a_query_on_a_full_disk_stops_with_one_line_and_drains_once_there_is_room(rig: Rig) -> None:

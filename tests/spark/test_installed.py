@@ -26,6 +26,8 @@ from tests.spark.setups import (
 )
 from tests.spark.support import ROOT
 
+pytestmark = pytest.mark.long
+
 COUNT, GROUPS = 20, 4
 EXAMPLE = ROOT / "conf" / "spark-defaults.conf.example"
 PLACE = "/opt/sqs-fifo-spark"

@@ -13,6 +13,8 @@ from tests.memory.preload import preload
 from tests.memory.watch import READER, WORKER, Watch
 from tests.spark.support import LONG_S, Rig, micro_batches, require_alive
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 

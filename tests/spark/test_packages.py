@@ -23,6 +23,8 @@ from tests.spark.setups import (
 )
 from tests.spark.sink import assert_each_once_in_order, expected, take_all
 
+pytestmark = pytest.mark.long
+
 COUNT, GROUPS = 1_000, 100
 QUEUES = ("from.fifo", "into.fifo")
 

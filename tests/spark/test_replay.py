@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 
@@ -59,6 +60,7 @@ def test_a_join_of_a_micro_batch_with_itself_matches_every_row_once(rig: Rig) ->
     assert_each_once(joined, sent)
 
 
+@pytest.mark.long
 def test_a_speculative_copy_of_a_slow_task_doubles_nothing(rig: Rig, tmp_path: Path) -> None:
     """Two attempts read one partition at once: the first that seals is served by both.
 

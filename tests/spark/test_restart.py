@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql.functions import col
 
 from tests.helpers import wait_until
@@ -15,6 +16,7 @@ from tests.spark.support import LONG_S, Gate, Rig, assert_each_once, assert_in_o
 VISIBILITY_S = 4
 
 
+@pytest.mark.long
 def test_a_query_stopped_in_mid_batch_ten_times_delivers_each_message_once(rig: Rig, tmp_path: Path) -> None:
     """Stopped while tasks receive, while they serve, and while the sink commits, in turn."""
     sent = rig.send(1_200, groups=40)

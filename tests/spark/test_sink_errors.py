@@ -205,6 +205,7 @@ def test_what_an_aborted_micro_batch_sent_is_recognised_at_the_restart(slow_rig:
     assert in_queue(rig.server) == expected
 
 
+@pytest.mark.long
 def test_no_log_and_no_error_of_a_sink_holds_a_body_or_a_credential(rig: Rig, tmp_path: Path) -> None:
     """Driver and workers log everything, through faults and bad rows; an aborted batch says how much stays sent.
 

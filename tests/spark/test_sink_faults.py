@@ -30,6 +30,8 @@ from tests.spark.sink import (
 )
 from tests.spark.support import Rig
 
+pytestmark = pytest.mark.long
+
 FAULTS = Faults(seed=3, fail_entry=0.05, throttle=0.05, drop_answer=0.05, actions=frozenset({"SendMessageBatch"}))
 NO_RETRIES = {"mode": "standard", "total_max_attempts": 1}
 TRIES = 30

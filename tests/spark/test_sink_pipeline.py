@@ -17,6 +17,8 @@ from tests.helpers import wait_until
 from tests.spark.sink import DEADLINE_S, assert_each_once_in_order, group_of, take_all
 from tests.spark.support import Rig, start_app
 
+pytestmark = pytest.mark.long
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

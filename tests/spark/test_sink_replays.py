@@ -118,6 +118,7 @@ def test_tasks_killed_in_mid_partition_are_retried_and_each_row_comes_once(rig: 
     assert_each_once_in_order(take_all(rig.server, batch), expected(COUNT, GROUPS))
 
 
+@pytest.mark.long
 def test_a_slow_task_and_its_speculative_copy_send_each_row_once(rig: Rig, tmp_path: Path) -> None:
     """Both attempts at a partition send at once, and neither overtakes the other within a group."""
     write_files(tmp_path / "files", COUNT, GROUPS, files=FILES)
@@ -163,6 +164,7 @@ def test_with_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_sends_no
     assert replayed == 0
 
 
+@pytest.mark.long
 def test_without_a_journal_a_micro_batch_that_runs_again_within_five_minutes_doubles_nothing(
     late_rig: Rig, clock: ManualClock
 ) -> None:
@@ -172,6 +174,7 @@ def test_without_a_journal_a_micro_batch_that_runs_again_within_five_minutes_dou
     assert replayed >= COUNT / 2 / ENTRIES
 
 
+@pytest.mark.long
 def test_without_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_comes_twice(
     late_rig: Rig, clock: ManualClock
 ) -> None:
@@ -210,6 +213,7 @@ def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(lat
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ids", [True, False], ids=["with ids", "without ids"])
 def test_a_thread_inside_foreach_batch_must_say_who_writes_what(late_rig: Rig, clock: ManualClock, ids: bool) -> None:
     """Spark says it to the function's own thread only: a write of another is one outside of any stream."""
@@ -245,6 +249,7 @@ def test_a_thread_inside_foreach_batch_must_say_who_writes_what(late_rig: Rig, c
     assert audit(held, expected(200, 20)).lost == []
 
 
+@pytest.mark.long
 def test_a_micro_batch_killed_in_the_middle_and_resumed_after_ten_minutes_doubles_what_was_not_recorded(
     late_rig: Rig, clock: ManualClock
 ) -> None:
