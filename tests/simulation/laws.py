@@ -92,6 +92,8 @@ class Laws:
         """How often somebody else received anything of a group."""
         self._polled: dict[str, Offered] = {}
         """What there was when the last long poll of each query began."""
+        self._brought: set[str] = set()
+        """The queries whose last long poll has brought something."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._taken_over: set[str] = set()
@@ -149,6 +151,7 @@ class Laws:
 
     def _polls(self) -> None:
         self._polled[self._query()] = self.offers()
+        self._brought.discard(self._query())
 
     def polled(self, began: Offered) -> Offered:
         """Return what there was when the last long poll of the query that runs began, or when its run did."""
@@ -166,7 +169,7 @@ class Laws:
         waiting = self.waiting()
         old = run.began.waiting & waiting
         left = {each for each in old if self._knows_of(each, run)}
-        if run.rows < run.counted or not self._has_polled_something(run):
+        if run.rows < run.counted or self._query() not in self._brought:
             left |= {each for each in old & free if self._times_taken(each) == run.polled.times.get(each)}
         if run.rows < run.counted and run.waits_for_holds:
             elsewhere = {self._group(each) for each in waiting & self._others}
@@ -187,10 +190,6 @@ class Laws:
         if who == run.query and at >= run.last.at:
             return True
         return run.waits_for_holds and who != "" and message_id in run.last.held and at <= run.old_at
-
-    def _has_polled_something(self, run: AvailableNowRun) -> bool:
-        """Whether the run's last long poll brought anything."""
-        return any(who == run.query and at >= run.polled.at for who, at in self._received.values())
 
     def _times_taken(self, message_id: str) -> int:
         """Return a number that rises whenever the message is received, or somebody else may have locked its group."""
@@ -267,6 +266,7 @@ class Laws:
             if not ours:
                 self._times_elsewhere[self._group(event.message_id)] += 1
             self._received[event.message_id] = (self._world.actor() if ours else "", event.at)
+            self._brought.update({self._query()} if ours else ())
             task = _TASK.match(self._world.actor())
             if ours and task:
                 plan = self._plans[task[0]]

@@ -201,13 +201,6 @@ def _(gone, contents, received, ledger):
 # What comes next
 
 
-@planted("let tasks serve what follows what the probe hands over", "source.planning.plan_partitions")
-def _(plan_partitions, offset, *, handed, **named):
-    groups = {message.receipt.message_group_id for message in handed}
-    plans = plan_partitions(offset, handed=handed, **named)
-    return [replace(plan, decided_groups=plan.decided_groups - groups) for plan in plans]
-
-
 @planted("wrong number of partitions at a replay", "source.driver.Driver.plan")
 def _(plan, driver, start, end):
     is_first = driver._open is None and driver._next is None
