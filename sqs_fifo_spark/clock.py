@@ -25,6 +25,9 @@ class Clock(Protocol):
     def wait(self, event: threading.Event, timeout_s: float) -> bool:
         """Return True as soon as `event` is set, or False after `timeout_s`."""
 
+    def wait_on(self, changed: threading.Condition, timeout_s: float) -> None:
+        """Return when `changed`, which is held, is notified, or after `timeout_s`, perhaps infinite; or earlier."""
+
 
 # Linux's plain one stands still while the machine is suspended, when SQS's does not.
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -44,6 +47,9 @@ class SystemClock:
 
     def wait(self, event: threading.Event, timeout_s: float) -> bool:
         return event.wait(timeout_s)
+
+    def wait_on(self, changed: threading.Condition, timeout_s: float) -> None:
+        changed.wait(min(timeout_s, threading.TIMEOUT_MAX))
 
 
 class ManualClock:
@@ -68,6 +74,9 @@ class ManualClock:
         if not event.is_set():
             self.advance(timeout_s)
         return event.is_set()
+
+    def wait_on(self, changed: threading.Condition, timeout_s: float) -> None:
+        self.advance(timeout_s)
 
     def advance(self, seconds: float) -> None:
         """Move time forward by `seconds`, which must not be negative."""

@@ -8,6 +8,7 @@ QueueNotFoundError; everything else that SQS refuses is QueueRequestError.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,11 +115,22 @@ class QueueCalls:
             return ask()
 
     def _call(
-        self, operation: str, wait_time_s: int = 0, *, latest: float | None = None, **arguments: Any
+        self,
+        operation: str,
+        wait_time_s: int = 0,
+        *,
+        latest: float | None = None,
+        stopped: threading.Event | None = None,
+        **arguments: Any,
     ) -> Mapping[str, Any]:
-        """Make one call, and a second one if credentials were renewed. Nothing is sent after `latest`, if given."""
+        """Make one call, and a second one if credentials were renewed.
+
+        Nothing is sent after `latest`, if given, or once `stopped` is set: that is TransientQueueError.
+        """
 
         def check() -> None:
+            if stopped is not None and stopped.is_set():
+                raise TransientQueueError(f"{operation} on '{self._url}' was not made: its task has ended meanwhile.")
             if latest is not None and self._clock.monotonic() > latest:
                 raise TransientQueueError(
                     f"{operation} on '{self._url}' was not made in time: to connect took too long, or this process "

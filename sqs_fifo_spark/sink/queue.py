@@ -56,7 +56,8 @@ class SinkQueue(QueueCalls):
         for a row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
         `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`, TransientQueueError when no further
         try can begin by `deadline`, a monotonic time: what is not confirmed may be sent. Nothing leaves this process
-        later than CONNECT_TIMEOUT_S after `deadline`, however long a call takes to find and reach SQS.
+        later than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set, however long a call takes to find and
+        reach SQS.
         """
         pending = list(rows)
 
@@ -71,7 +72,7 @@ class SinkQueue(QueueCalls):
                 )
             tried = {str(index): row for index, row in enumerate(pending)}
             entries = [{"Id": key, **row.entry} for key, row in tried.items()]
-            answer = self._call_once(deadline + CONNECT_TIMEOUT_S, entries)
+            answer = self._call_once(deadline + CONNECT_TIMEOUT_S, entries, stopped)
             sent = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
             pending = [row for key, row in tried.items() if key not in sent]
             code = "no answer for some entries"
@@ -114,10 +115,14 @@ class SinkQueue(QueueCalls):
             for row in pending:  # it is one of them, and SQS does not tell which
                 self.send([row], confirm, stopped=stopped, deadline=deadline)
 
-    def _call_once(self, latest: float, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    def _call_once(
+        self, latest: float, entries: Sequence[Mapping[str, Any]], stopped: threading.Event
+    ) -> Mapping[str, Any]:
         try:
-            return self._call(_OPERATION, latest=latest, Entries=entries)
+            return self._call(_OPERATION, latest=latest, stopped=stopped, Entries=entries)
         except TransientQueueError as error:
+            if stopped.is_set():
+                raise StoppedError from None
             if error.is_throttling:
                 self._pause.throttled()
             raise

@@ -2,16 +2,23 @@
 
 A group has at most one row under way. Its next row is sent when SQS has confirmed the one before, and the record, if
 there is one, says so. So no answer, refusal or crash can put a row before an earlier one of its group.
+
+A call may hang before it reaches SQS, and so may the record. Then the task fails without waiting for them: SQS forgets
+what it has taken, and the task's next attempt must come before.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.sink.message import Outgoing
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import Record
@@ -19,11 +26,14 @@ from sqs_fifo_spark.sink.record import Record
 SEND_BUDGET_S = 100.0
 """How long after a look at the record a row is tried."""
 CONFIRM_BUDGET_S = 75.0
-"""How long after the last try its answer and its record may take.
+"""How long after the last try its answer and its record may take; if they take longer, the task fails.
 
-SQS knows for 300 s a row that it has taken. An attempt that looks just before another's record is written sends the row
-SEND_BUDGET_S and a connection later at the latest: 280 s after the other's look, and `SinkQueue.send` sees to that.
+SQS knows for 300 s a row that it has taken. An attempt that looks just before another's record is written, or that
+follows one that has failed, sends the row SEND_BUDGET_S and a connection later at the latest: 280 s after the other's
+look, and `SinkQueue.send` sees to that.
 """
+GRACE_S = 1.0
+"""How long what is too late is waited for all the same: if the whole process stood still, it ends now."""
 CALLS = 8
 """Calls that one task has under way at once."""
 MAX_BUFFERED_ROWS = 10_000
@@ -33,15 +43,27 @@ TOLD_IDS = 10_000
 """How many ids of the messages sent last are known at least, and twice as many at most: by them equal rows are told."""
 
 
+@dataclass(eq=False)
+class _Sending:
+    """A thread's rows from before they are sent until they are recorded; for good, if that fails."""
+
+    limit: float
+    """A monotonic time. What is not over by then can only fail, without a journal, too: a call under way has not left
+    this process in time. But an earlier try may have sent the rows, and SQS will forget them."""
+    is_recording: bool = False
+    """Only its own thread writes this."""
+
+
 class Sender:
     """Sends the rows of one partition from threads of its own, from the first `add` until `finish` or `stop`.
 
     Runs on an executor. One thread adds rows; nothing is sent any more once `finish` or `stop` has returned.
     """
 
-    def __init__(self, queue: SinkQueue, record: Record) -> None:
+    def __init__(self, queue: SinkQueue, record: Record, clock: Clock) -> None:
         self._queue = queue
         self._record = record
+        self._clock = clock
         self._stopped = threading.Event()
         # `_changed` guards all that follows; no call is made while it is held.
         self._changed = threading.Condition()
@@ -53,7 +75,11 @@ class Sender:
         self._told: set[str] = set()  # ids of messages, by which rows are known as equal
         self._told_before: set[str] = set()
         self._failure: BaseException | None = None
+        self._sending: set[_Sending] = set()
+        self._ended = 0  # threads
+        # These two are the caller's.
         self._threads: list[threading.Thread] = []
+        self._is_abandoned = False
         self.sent = 0
         """Rows that SQS has confirmed."""
         self.known = 0
@@ -70,7 +96,11 @@ class Sender:
         )
 
     def add(self, rows: Iterable[Outgoing]) -> None:
-        """Take rows, in order; return when there is room for more. Raises what any row or call has met."""
+        """Take rows, in order; return when there is room for more. Raises what any row or call has met.
+
+        Raises TransientQueueError or JournalUnavailableError when a call, or the record of what it has sent, is held
+        up: two moments of GRACE_S after the time at which it can only fail.
+        """
         with self._changed:
             for row in rows:
                 if row.group not in self._waiting:
@@ -81,19 +111,32 @@ class Sender:
                 self._bytes += row.size
             self._changed.notify_all()
         self._start()
-        self._wait_until(lambda: self._rows <= MAX_BUFFERED_ROWS and self._bytes <= MAX_BUFFERED_BYTES)
+        self._wait_until(self._may_go_on_locked)
 
     def finish(self) -> None:
-        """Return when all rows are sent and recorded. Raises what any row or call has met."""
+        """Return when all rows are sent and recorded. Raises what any row or call has met, as `add` does."""
         self._wait_until(lambda: not self._waiting)
+        with self._changed:
+            self._sending.clear()  # all is recorded: the threads end when they end
         self.stop()
         self._record.close()
 
     def stop(self) -> None:
-        """Send no more. A call under way is waited for, and not tried again; what it sent is recorded."""
+        """Send no more. A call under way is waited for, and not tried again; what it sent is recorded.
+
+        If what any call has sent is not recorded in time, the threads that are left are abandoned.
+        """
+        if self._is_abandoned:
+            return
         with self._changed:
             self._stopped.set()
             self._changed.notify_all()
+            self._is_abandoned = not self._wait_locked(lambda: self._ended == len(self._threads))
+        if self._is_abandoned:
+            # They cannot send: `_stopped` is asked before each call, and once more before its bytes leave. A put of
+            # theirs may still come, and records rows that SQS has confirmed: that is true at any time, and whoever
+            # reads it in time sends them no more.
+            return
         for thread in self._threads:
             thread.join()
 
@@ -104,14 +147,50 @@ class Sender:
             thread.start()
             self._threads.append(thread)
 
+    def _may_go_on_locked(self) -> bool:
+        """Return whether there is room; if something is late, whoever adds waits for it though there is."""
+        has_room = self._rows <= MAX_BUFFERED_ROWS and self._bytes <= MAX_BUFFERED_BYTES
+        return has_room and self._clock.monotonic() < self._limit_locked()
+
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
-            while not condition() and self._failure is None:
-                self._changed.wait()
+            if not self._wait_locked(lambda: condition() or self._failure is not None):
+                self._failure = self._held_up_locked()
             failure = self._failure
         if failure is not None:
-            self.stop()  # so that `sent` is final
+            self.stop()  # so that `sent` is final, unless threads are abandoned
             raise failure
+
+    def _wait_locked(self, condition: Callable[[], bool]) -> bool:
+        """Return True once `condition` holds, or False if something is held up: sent, and not recorded in time."""
+        while not condition():
+            limit, now = self._limit_locked(), self._clock.monotonic()
+            if now < limit:
+                self._clock.wait_on(self._changed, limit - now)
+                continue
+            until = now + GRACE_S
+            while (is_late := self._limit_locked() <= limit) and now < until and not condition():
+                self._clock.wait_on(self._changed, until - now)
+                now = self._clock.monotonic()
+            if is_late and not condition():
+                return False
+        return True
+
+    def _limit_locked(self) -> float:
+        return min((each.limit for each in self._sending), default=math.inf)
+
+    def _held_up_locked(self) -> SqsFifoError:
+        budget_s, now = SEND_BUDGET_S + CONFIRM_BUDGET_S, self._clock.monotonic()
+        end = "So that Spark tries the task again while SQS knows what it has taken, this attempt ends without it."
+        if any(each.is_recording for each in self._sending if each.limit <= now):
+            return JournalUnavailableError(
+                f"the record of what was sent is held up: the journal does not have it {budget_s:g} s after the look "
+                f"before. {end}"
+            )
+        return TransientQueueError(
+            f"a call to SQS is held up: {budget_s:g} s after the time to try its rows began it is not over, and can "
+            f"send nothing any more. {end} Check the network, and how names are looked up."
+        )
 
     # In the threads
 
@@ -126,14 +205,17 @@ class Sender:
                     self.known += sum(is_known)
                 missing = [row for row, known in zip(rows, is_known, strict=True) if not known]
                 if missing:
-                    confirm = functools.partial(self._confirm, deadline + CONFIRM_BUDGET_S)
-                    self._queue.send(missing, confirm, stopped=self._stopped, deadline=deadline)
+                    self._send(missing, deadline)
+                    self._record.tidy()
         except StoppedError:
             return  # whoever set it knows why
         except BaseException as error:  # whatever ends a thread, a panic of native code too: the caller waits for it
             with self._changed:
                 self._failure = self._failure or error
                 self._stopped.set()
+        finally:
+            with self._changed:
+                self._ended += 1
                 self._changed.notify_all()
 
     def _take(self) -> list[Outgoing]:
@@ -151,14 +233,24 @@ class Sender:
                 rows.append(self._waiting[self._ready.popleft()].popleft())
             return rows
 
-    def _confirm(self, deadline: float, confirmed: list[Confirmed]) -> None:
+    def _send(self, rows: list[Outgoing], deadline: float) -> None:
+        sending = _Sending(deadline + CONFIRM_BUDGET_S)
+        with self._changed:
+            self._sending.add(sending)
+            self._changed.notify_all()  # whoever waits, waits no longer than that
+        self._queue.send(rows, functools.partial(self._confirm, sending), stopped=self._stopped, deadline=deadline)
+        with self._changed:
+            self._sending.discard(sending)
+
+    def _confirm(self, sending: _Sending, confirmed: list[Confirmed]) -> None:
         with self._changed:
             self.sent += len(confirmed)
             self.equal += sum(map(self._is_equal_locked, confirmed))
         rows = [each.row for each in confirmed]
-        self._record.add((row.digest for row in rows), by=deadline)
+        sending.is_recording = True
+        self._record.add((row.digest for row in rows), by=sending.limit)
+        sending.is_recording = False
         self._release(rows)
-        self._record.tidy()
 
     def _is_equal_locked(self, confirmed: Confirmed) -> bool:
         """Return whether SQS has told this row the id of another's message, or a number from before the one before.

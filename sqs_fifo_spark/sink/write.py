@@ -212,7 +212,7 @@ def send_partition(
         return Sent(place, rows=0)
     store = open_journal()
     plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
-    sender = Sender(queue, _record(plan, place, store, clock))
+    sender = Sender(queue, _record(plan, place, store, clock), clock)
     next_row = 1
     try:
         try:

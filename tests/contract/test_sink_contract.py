@@ -110,7 +110,7 @@ def options_of(queue: Queue) -> SinkOptions:
 def send(queue: Queue, rows: Sequence[Outgoing]) -> list[tuple[int, int]]:
     """Send as a task does, and return entries and bytes of each call."""
     watched = Watched(options_of(queue))
-    sender = Sender(watched, NoRecord(SYSTEM_CLOCK))
+    sender = Sender(watched, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK)
     sender.add(rows)
     sender.finish()
     return watched.sizes
@@ -272,7 +272,7 @@ def test_calls_are_split_exactly_where_the_queue_refuses_them(seed: int) -> None
     sizes = [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
     rows = [row(size, dice, number=n, attributes=dice.randint(0, 10)) for n, size in enumerate(sizes)]
     queue = Asked()
-    sender = Sender(queue, NoRecord(SYSTEM_CLOCK))
+    sender = Sender(queue, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK)
     sender.add(rows)
     sender.finish()
     assert sum(queue.calls) == len(rows)

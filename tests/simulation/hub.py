@@ -116,6 +116,9 @@ class Hub(ManualClock):
     def wait(self, event: threading.Event, timeout_s: float) -> bool:
         return self.wait_until(event.is_set, timeout_s)
 
+    def wait_on(self, changed: threading.Condition, timeout_s: float) -> None:
+        changed.wait(timeout_s)
+
     def wait_until(self, condition: Callable[[], bool], timeout_s: float = float("inf")) -> bool:
         """Return True once `condition` holds, or False after `timeout_s`."""
         if self._current is None:
@@ -292,9 +295,9 @@ class HubCondition(HubLock):
         super().__exit__()
         self._hub.step()
 
-    def wait(self) -> None:
+    def wait(self, timeout_s: float = float("inf")) -> None:
         seen, self._is_held = self._notices, False
-        self._hub.wait_until(lambda: self._notices != seen)
+        self._hub.wait_until(lambda: self._notices != seen, timeout_s)
         self.__enter__()
 
     def notify_all(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.local import FifoModel, SqsError
@@ -21,6 +22,7 @@ from sqs_fifo_spark.sink.message import Outgoing, RowForm, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.sender import Sender
+from tests.helpers import wait_until
 from tests.simulation import world
 
 FORM = RowForm(None, True, 1_048_576)
@@ -47,7 +49,10 @@ class SharedClock(ManualClock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the reading, and of the field below
+        self._waited_on: list[threading.Condition] = []
+        self.wakes_at = math.inf
+        """When the last wait on a condition is over, if nothing happens before."""
         self.pauses = 0
         self.on_sleep: Callable[[], object] = lambda: None
 
@@ -56,9 +61,33 @@ class SharedClock(ManualClock):
         self.pauses += 1
         super().sleep(seconds)
 
+    def wait_on(self, changed: threading.Condition, timeout_s: float) -> None:
+        """Return when `changed` is notified, as it is whenever the clock is turned."""
+        with self._lock:
+            if changed not in self._waited_on:
+                self._waited_on.append(changed)
+                return  # the clock may have been turned since the caller looked at it
+            self.wakes_at = self.monotonic() + timeout_s
+        changed.wait()
+
+    def turn_until(self, condition: Callable[[], bool]) -> None:
+        """Turn the clock to the end of one wait on a condition after the other, until this holds."""
+
+        def is_waited_for() -> bool:
+            return condition() or self.monotonic() < self.wakes_at < math.inf
+
+        wait_until(is_waited_for, LONG_S, "somebody waits for the clock")
+        while not condition():
+            self.advance(self.wakes_at - self.monotonic())
+            wait_until(is_waited_for, LONG_S, "somebody waits for the clock")
+
     def advance(self, seconds: float) -> None:
         with self._lock:
             super().advance(seconds)
+            waited_on = tuple(self._waited_on)
+        for changed in waited_on:
+            with changed:
+                changed.notify_all()
 
 
 class Store(world.MemoryStore):
@@ -105,6 +134,8 @@ class Sqs:
         self.most_calls = 0
         """How many were under way at once."""
         self._now = 0
+        self.connect: Callable[[list[str]], None] = lambda bodies: None
+        """Told the bodies of a call that finds and reaches SQS, and leaves its process after that, if it still may."""
         self.before: Callable[[list[str]], None] = lambda bodies: None
         """Told the bodies of a call before its effect; may raise what botocore raises, or wait."""
         self.failing: Callable[[str], tuple[str, bool] | None] = lambda body: None
@@ -124,6 +155,9 @@ class Sqs:
         groups = [entry["MessageGroupId"] for entry in Entries]
         with self._lock:
             self.calls.append(bodies)
+        self.connect(bodies)
+        aws.require_in_time()
+        with self._lock:
             self._now += 1
             self.most_calls = max(self.most_calls, self._now)
             self._under_way.update(groups)
@@ -229,7 +263,7 @@ class Noted:
 
 
 def make(sqs: Sqs, record: Record | None = None) -> Sender:
-    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted())
+    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted(), sqs.clock)
 
 
 def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None) -> Sender:

@@ -32,7 +32,7 @@ from sqs_fifo_spark.sink import record as sent_record
 from sqs_fifo_spark.sink import sender
 from sqs_fifo_spark.sink import write as sink
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
-from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue
+from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
 from tests.unit.sending import LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
 from tests.unit.sending import send as send_all
@@ -53,6 +53,8 @@ def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() 
     """From one's look to the other's last call; the first may record late, and the second look just before."""
     call_s = aws.CONNECT_TIMEOUT_S + aws.READ_TIMEOUT_S
     assert RECORDED_S + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S
+    fails_after_s = RECORDED_S + 2 * sender.GRACE_S
+    assert fails_after_s + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S, "nor one that follows a failed one"
     assert call_s < sender.CONFIRM_BUDGET_S
     assert sent_record.REFRESH_AFTER_S < sender.SEND_BUDGET_S / 2, "a row has time for retries after an old look"
 
@@ -77,7 +79,9 @@ def test_without_a_journal_no_record_comes_too_late(sqs: Sqs) -> None:
     assert sqs.bodies() == ["a1", "a2"]
 
 
-def sending_by_http(server: LocalQueueServer, clock: SharedClock) -> Callable[[float], None]:
+def sending_by_http(
+    server: LocalQueueServer, clock: SharedClock, stopped: threading.Event | None = None
+) -> Callable[[float], None]:
     """Return what sends a row to a real server, with so many seconds for its tries."""
     options = parse_sink_options({"queueUrl": server.queue_url("q.fifo")})
     queue = SinkQueue(options, clock)
@@ -85,7 +89,7 @@ def sending_by_http(server: LocalQueueServer, clock: SharedClock) -> Callable[[f
 
     def send(budget_s: float) -> None:
         deadline = clock.monotonic() + budget_s
-        queue.send(rows("a1"), lambda confirmed: None, stopped=threading.Event(), deadline=deadline)
+        queue.send(rows("a1"), lambda confirmed: None, stopped=stopped or threading.Event(), deadline=deadline)
 
     return send
 
@@ -114,6 +118,25 @@ def test_a_call_that_takes_long_to_connect_sends_nothing_too_late(monkeypatch: p
         else:
             send(10)
         assert server.requests.counts().get("SendMessageBatch", 0) == (0 if late else 1)
+
+
+def test_a_call_whose_task_ends_while_it_connects_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task's next attempt may be ahead of it."""
+    clock, stopped = SharedClock(), threading.Event()
+    connect = urllib3.util.connection.create_connection
+
+    def stop(*arguments: Any, **options: Any) -> Any:
+        made = connect(*arguments, **options)
+        stopped.set()
+        return made
+
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", stop)
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        with pytest.raises(StoppedError):
+            sending_by_http(server, clock, stopped)(10)
+        monkeypatch.undo()
+        sending_by_http(server, clock)(10)
+        assert server.requests.counts()["SendMessageBatch"] == 1
 
 
 @pytest.mark.parametrize("where", ["a call", "its second try"])

@@ -1,0 +1,271 @@
+"""A task does not wait for what hangs: it fails while SQS knows what it has sent, and what is left sends nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
+from sqs_fifo_spark.sink.record import NoRecord, SentRecord
+from sqs_fifo_spark.sink.sender import CONFIRM_BUDGET_S, GRACE_S, SEND_BUDGET_S, Sender
+from tests.helpers import wait_until
+from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, patched, rows, send, threads
+
+LIMIT_S = SEND_BUDGET_S + CONFIRM_BUDGET_S
+BEGAN_AT = SharedClock().monotonic()
+
+
+class Hang:
+    """A place where a thread stands until `end`. Every thread that comes there later passes."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self._is_over = threading.Event()
+
+    def __call__(self, *_: object) -> None:
+        if not self.has_begun.is_set():
+            self.has_begun.set()
+            assert self._is_over.wait(LONG_S)
+
+    def wait(self) -> None:
+        assert self.has_begun.wait(LONG_S)
+
+    def end(self) -> None:
+        self._is_over.set()
+
+
+class Task:
+    """A task that sends rows, in a thread of its own; `error` is what it fails with."""
+
+    def __init__(self, sender: Sender, *bodies: str) -> None:
+        self.sender = sender
+        self.error: BaseException | None = None
+        self._bodies = bodies
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.sender.add(rows(*self._bodies))
+            self.sender.finish()
+        except BaseException as error:
+            self.error = error
+
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def end(self) -> None:
+        self._thread.join(LONG_S)
+        assert self.is_over(), "the task waits for what is held up"
+
+
+@pytest.fixture
+def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
+    return patched(monkeypatch)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def hang() -> Iterator[Hang]:
+    hang = Hang()
+    yield hang
+    hang.end()
+    wait_until(lambda: threads() == [], LONG_S, "the threads that were abandoned end")
+
+
+def record(store: Store, sqs: Sqs) -> SentRecord:
+    return SentRecord(store, sqs.clock, query="q", batch="1", run="r1", partition=0)
+
+
+def hang_in(where: str, sqs: Sqs, store: Store, hang: Hang) -> None:
+    """Let SQS take a row, and then let the repeat of its call, or the put of its record, hang."""
+    if where == "put":
+        store.on_step = lambda event: hang() if event.startswith("before put sent/") else None
+        return
+
+    def lose(bodies: list[str], answer: dict[str, object]) -> None:
+        sqs.connect = hang
+        sqs.after = lambda bodies, answer: None
+        raise LOST
+
+    sqs.after = lose
+
+
+def fail(task: Task, sqs: Sqs) -> SqsFifoError:
+    """Turn the clock until the task fails, at the limit and two moments after it; return with what."""
+    sqs.clock.turn_until(task.is_over)
+    assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + 2 * GRACE_S
+    assert isinstance(task.error, SqsFifoError)
+    return task.error
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "text"),
+    [
+        ("connect", TransientQueueError, "a call to SQS is held up: 175 s after the time to try its rows began"),
+        ("put", JournalUnavailableError, "the record of what was sent is held up: the journal does not have it 175 s"),
+    ],
+)
+def test_a_task_fails_though_what_it_waits_for_hangs(
+    sqs: Sqs, store: Store, hang: Hang, where: str, kind: type[SqsFifoError], text: str
+) -> None:
+    """So that Spark tries it again in time; its line says what is held up."""
+    hang_in(where, sqs, store, hang)
+    task = Task(make(sqs, record(store, sqs)), "a1", "a2")
+    hang.wait()
+    error = fail(task, sqs)
+    assert type(error) is kind
+    assert str(error).startswith(text)
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("where", ["connect", "put"])
+def test_the_next_attempt_doubles_nothing(sqs: Sqs, store: Store, hang: Hang, where: str) -> None:
+    """It sends the row again while SQS knows it, and what follows behind it, in order; also if the hang ends later."""
+    hang_in(where, sqs, store, hang)
+    given = ["a1", "b1", "a2", "b2", "a3"]
+    task = Task(make(sqs, record(store, sqs)), *given)
+    hang.wait()
+    fail(task, sqs)
+    send(sqs, rows(*given), record(store, sqs))
+    assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
+    calls = len(sqs.calls)
+    sqs.clock.advance(DEDUPLICATION_S)
+    hang.end()
+    wait_until(lambda: threads() == [], LONG_S, "the threads that were abandoned end")
+    assert send(sqs, rows(*given), record(store, sqs)).known == len(given)
+    assert len(sqs.calls) == calls
+    assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
+
+
+def test_without_a_journal_a_call_that_hangs_fails_its_task_too(sqs: Sqs, store: Store, hang: Hang) -> None:
+    """It can only fail, and the sooner the row is sent again, the more likely SQS knows it."""
+    hang_in("connect", sqs, store, hang)
+    task = Task(make(sqs, NoRecord(sqs.clock)), "a1", "a2")
+    hang.wait()
+    assert isinstance(fail(task, sqs), TransientQueueError)
+    send(sqs, rows("a1", "a2"), NoRecord(sqs.clock))
+    assert sqs.bodies() == ["a1", "a2"]
+
+
+@pytest.mark.parametrize("has_journal", [True, False])
+def test_a_thread_that_was_abandoned_sends_nothing(sqs: Sqs, store: Store, hang: Hang, has_journal: bool) -> None:
+    """Nor does one whose own time is not over yet: its task is, and the next attempt may be ahead of it."""
+    young, is_connecting = Hang(), threading.Event()
+
+    def connect(bodies: list[str]) -> None:
+        if "b1" in bodies:
+            is_connecting.set()
+            young()
+
+    hang_in("put" if has_journal else "connect", sqs, store, hang)
+    sender = make(sqs, record(store, sqs) if has_journal else NoRecord(sqs.clock))
+    try:
+        sender.add(rows("a1"))
+        hang.wait()
+        sqs.clock.advance(LIMIT_S - 10)
+        sqs.connect = connect
+        sender.add(rows("b1", "b2"))
+        assert is_connecting.wait(LONG_S)
+        task = Task(sender)
+        sqs.clock.turn_until(task.is_over)
+        assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + 2 * GRACE_S
+        assert task.error is not None
+        assert sqs.bodies() == ["a1"]
+    finally:
+        young.end()
+        hang.end()
+    wait_until(lambda: threads() == [], LONG_S, "the threads that were abandoned end")
+    assert sqs.bodies() == ["a1"]
+    assert sqs.tries("b2") == 0
+
+
+def test_rows_that_come_later_learn_of_it(sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, hang: Hang) -> None:
+    """Their source may be slow: the task fails with the next ones, though there is room for many more."""
+    hang_in("connect", sqs, store, hang)
+    sender = make(sqs, record(store, sqs))
+    sender.add(rows("a1"))
+    hang.wait()
+    sqs.clock.advance(2 * LIMIT_S)
+    monkeypatch.setattr(sender, "finish", lambda: None)
+    task = Task(sender, "b1")
+    sqs.clock.turn_until(task.is_over)
+    assert isinstance(task.error, TransientQueueError)
+
+
+def test_a_row_that_fails_is_told_though_another_thread_hangs(
+    sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, hang: Hang
+) -> None:
+    """Who tidies up has sent nothing that is not recorded, and may take its time; the row that has failed may not."""
+    monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
+    store.on_step = lambda event: hang() if event.startswith("before drop ") else None
+    sender = make(sqs, record(store, sqs))
+    sender.add(rows("a1", "a2"))
+    hang.wait()
+
+    def lose(bodies: list[str], answer: dict[str, object]) -> None:
+        raise LOST
+
+    sqs.after = lose
+    task = Task(sender, "b1")
+    wait_until(lambda: sender._failure is not None, LONG_S, "the row has failed")
+    sqs.clock.turn_until(task.is_over)
+    assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + GRACE_S
+    assert isinstance(task.error, TransientQueueError)
+
+
+def test_no_row_waits_while_the_journal_is_being_tidied(
+    sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, hang: Hang
+) -> None:
+    """Not even one of the same call: it is tried again before that, and what follows is sent by others."""
+    monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
+    store.on_step = lambda event: hang() if event.startswith("before drop ") else None
+    sqs.failing = lambda body: ("InternalError", False) if body == "b1" and sqs.tries("b1") == 1 else None
+    sender = make(sqs, record(store, sqs))
+    sender.add(rows("a1"))
+    wait_until(lambda: len(store.puts()) == 1, LONG_S, "the first row is recorded")
+    task = Task(sender, "a2", "b1", "a3", "b2")
+    hang.wait()
+    wait_until(lambda: len(sqs.bodies()) == 5, LONG_S, "all rows are sent")
+    assert not task.is_over()
+    hang.end()
+    task.end()
+    assert task.error is None
+
+
+def test_a_process_that_stood_still_gets_a_moment(sqs: Sqs, hang: Hang) -> None:
+    """What is about to end ends: the limit alone fails nobody."""
+    sqs.after = hang
+    task = Task(make(sqs, NoRecord(sqs.clock)), "a1", "a2")
+    hang.wait()
+    sqs.clock.advance(2 * LIMIT_S)
+    hang.end()
+    task.end()
+    assert task.error is None
+    assert sqs.bodies() == ["a1", "a2"]
+
+
+def test_records_of_one_thread_do_not_hold_back_the_limit_of_another(sqs: Sqs, store: Store, hang: Hang) -> None:
+    """Rows come and go: what counts is the one that was sent first and is not over."""
+    hang_in("connect", sqs, store, hang)
+    sender = make(sqs, NoRecord(sqs.clock))
+    sender.add(rows("a1"))
+    hang.wait()
+    bodies = [f"b{number}" for number in range(1, 8)]
+    for body in bodies:
+        sqs.clock.advance(LIMIT_S / 8)
+        sender.add(rows(body))
+        wait_until(lambda body=body: sqs.tries(body) == 1, LONG_S, "it is sent")  # type: ignore[misc]
+    wait_until(lambda: len(sqs.bodies("b")) == 7, LONG_S, "all are sent")
+    task = Task(sender)
+    sqs.clock.turn_until(task.is_over)
+    assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + 2 * GRACE_S
+    assert isinstance(task.error, TransientQueueError)
+    assert sender.sent == 7
