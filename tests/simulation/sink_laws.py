@@ -25,6 +25,12 @@ TRIED_S = 100
 """For how long a row may be tried, from the look at the journal, or without a journal from its first try."""
 CONNECT_S = 5
 """How long after the last moment of a try its bytes may leave."""
+RECORDED_S = 175
+"""How long after the look a row that is sent may be without confirmation, or without record: then its task fails."""
+MOMENTS_S = 3
+"""How much later it may fail, at most."""
+LONG_PAUSE_S = 60
+"""For how long somebody stands still who is excused for what is doubled."""
 LONGEST_CALL_S = 15
 """What a call may take before the client gives it up: its effect comes earlier, or the process stood still."""
 MAX_ENTRIES = 10
@@ -41,12 +47,13 @@ _ROWS_SENT = re.compile(r"([\d,]+) rows of (?:the partition|partition \d+) were 
 _REFUSED_ROW = re.compile(r"row ([\d,]+) of partition")
 _NO_CALL_FAILED = (
     "what was sent took longer than",
-    "the record of what was sent took so long",
     "which makes the journal at",
     "does not find the driver's journal",
     "the store says that it is there",
 )
 """What errors about the journal say that need no call of it to fail."""
+_TOO_LATE = ("the record of what was sent took so long", "is held up")
+"""What errors say when something took longer than RECORDED_S."""
 
 
 class _Book:
@@ -64,6 +71,7 @@ class _Book:
         """When an attempt's row was first taken, by the attempt's number."""
         self.recorded: dict[bytes, int] = {}
         """When it was first durable, as a number of the history."""
+        self.recorded_at: dict[bytes, float] = {}
         self.versions: set[int] = set()
 
 
@@ -82,8 +90,6 @@ class SinkLaws:
         self._books: defaultdict[str, _Book] = defaultdict(_Book)
         self._attempts: dict[Process, SinkAttempt] = {}
         self._pauses: list[_Span] = []
-        self._connects: defaultdict[Key, list[_Span]] = defaultdict(list)
-        """When calls with the row took their time to find and reach SQS."""
         self._now = 0
         """The number of the history's last event."""
         self._newest = -1
@@ -97,6 +103,7 @@ class SinkLaws:
         world.on_refusal = self._refused
         world.store.on_put_begins = self._put_begins
         world.store.on_put = self._put
+        world.store.on_list_asked = self._list_asked
         world.store.on_list = self._listed
 
     def violate(self, law: str) -> None:
@@ -104,7 +111,7 @@ class SinkLaws:
         self._world.note(f"!! {law}")
 
     def launched(self, attempt: SinkAttempt) -> None:
-        attempt.launched_at = self._hub.now()
+        attempt.launched_at = attempt.looked_at = self._hub.now()
         self._attempts[attempt.process] = attempt
         self._books[attempt.folder].versions.add(attempt.version)
 
@@ -112,21 +119,19 @@ class SinkLaws:
         """The process, or everybody, stands still."""
         self._pauses.append((process, self._hub.now(), self._hub.now() + seconds))
 
-    def connecting(self, seconds: float) -> None:
-        """The call of the thread that runs takes this long to find and reach SQS."""
+    def takes(self, seconds: float) -> None:
+        """What the task that runs has asked of queue or store takes so long."""
         attempt = self._current()
-        assert attempt is not None
-        for key in attempt.calling[self._hub.current_name]:
-            self._connects[key].append((attempt.process, self._hub.now(), self._hub.now() + seconds))
+        if attempt is not None:
+            attempt.busy_until = max(attempt.busy_until, self._hub.now() + seconds)
 
     def _stood_still(self, process: Process, since: float) -> float:
         """Return for how long the process has stood still since then, in seconds."""
-        return self._seconds(self._pauses, process, since)
-
-    def _seconds(self, spans: Sequence[_Span], process: Process, since: float) -> float:
         now = self._hub.now()
         return sum(
-            max(0.0, min(end, now) - max(begin, since)) for who, begin, end in spans if who is None or who is process
+            max(0.0, min(end, now) - max(begin, since))
+            for who, begin, end in self._pauses
+            if who is None or who is process
         )
 
     def _current(self) -> SinkAttempt | None:
@@ -144,23 +149,26 @@ class SinkLaws:
         attempt.entries += len(entries)
         attempt.idle_lists.clear()
         attempt.calls_began_at[self._hub.current_name] = now
-        attempt.calling[self._hub.current_name] = keys
         if len(set(groups)) < len(groups):
             self.violate(f"order: two rows of a group in one call: {keys}")
         size = sum(map(_bytes, entries))
         if not 1 <= len(entries) <= MAX_ENTRIES or size > self.max_call_bytes:
             self.violate(f"limits: a call of {len(entries)} entries and {size} bytes")
-        if attempt.is_over:
-            self.violate(f"end: {attempt.process.name} is over, and sends {keys}")
-        doomed_at = attempt.doomed_at
-        if doomed_at is not None and now > doomed_at + self._stood_still(attempt.process, doomed_at):
-            self.violate(f"end: {attempt.process.name} has failed, and sends {keys}")
+        self._audit_end(attempt, f"sends {keys}")
         rows = {(row.key, row.body, row.attribute) for row in attempt.rows if row.flaw != "empty"}
         for key, entry in zip(keys, entries, strict=True):
             attribute = entry.get("MessageAttributes", {}).get("number", {}).get("StringValue")
             if (key, entry["MessageBody"], attribute) not in rows:
                 self.violate(f"content: {key} is not what the row says")
             self._audit_time(attempt, key, now)
+
+    def _audit_end(self, attempt: SinkAttempt, what: str) -> None:
+        """Nothing is sent any more by a task that is over, or that has met what fails it."""
+        if attempt.is_over:
+            self.violate(f"end: {attempt.process.name} is over, and {what}")
+        doomed_at = attempt.doomed_at
+        if doomed_at is not None and self._hub.now() > doomed_at + self._stood_still(attempt.process, doomed_at):
+            self.violate(f"end: {attempt.process.name} has failed, and {what}")
 
     def _audit_time(self, attempt: SinkAttempt, key: Key, now: float) -> None:
         """What is tried is tried in time, and not known to the journal."""
@@ -189,6 +197,7 @@ class SinkLaws:
         late_s = self._hub.now() - since - TRIED_S - CONNECT_S
         if late_s > 0:
             self.violate(f"once: a call of {attempt.process.name} leaves it {late_s:.0f} s too late")
+        self._audit_end(attempt, "a call leaves it")
         attempt.calls_began_at[self._hub.current_name] = self._hub.now()
 
     def _accepted(self, entry: Entry, is_new: bool) -> None:
@@ -219,10 +228,7 @@ class SinkLaws:
         book.accepted_at.setdefault((key, id(attempt)), self._hub.now())
 
     def _audit_copy(self, attempt: SinkAttempt, key: Key, book: _Book) -> None:
-        """A second message is excused if somebody died with the first, or was held up, and it stands behind that.
-
-        Held up is a process that stands still, or one whose own next call with the row hangs while it connects.
-        """
+        """A second message is excused if somebody died with the first, failed or stood still, and it stands behind."""
         thread = self._hub.current_name
         self._world.note(f"{key} is doubled")
         if self._hub.now() < book.messages[key] + REMEMBERED_S:
@@ -236,11 +242,10 @@ class SinkLaws:
         if not any(
             (not each.process.is_alive and each.sent is None)
             or each.error is not None
-            or self._stood_still(each.process, book.accepted_at[key, id(each)])
-            or self._seconds(self._connects[key], each.process, book.accepted_at[key, id(each)]) > LONGEST_CALL_S
+            or self._stood_still(each.process, book.accepted_at[key, id(each)]) >= LONG_PAUSE_S
             for each in owners
         ):
-            self.violate(f"once: {key} is doubled, and nobody who had sent it died, failed, stood still or hung")
+            self.violate(f"once: {key} is doubled, and nobody who had sent it died, failed or stood still")
         group = list(dict.fromkeys(row.key for row in attempt.rows if row.group == key[0]))
         later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
         known = attempt.known_look(thread)
@@ -312,15 +317,21 @@ class SinkLaws:
         if attempt is not None:
             attempt.last_events[self._hub.current_name] = self._now
         if name.startswith("sent/"):
-            recorded = self._books[name.rpartition("/")[0]].recorded
+            book = self._books[name.rpartition("/")[0]]
             for digest in _digests(data):
-                recorded.setdefault(digest, self._now)
+                book.recorded.setdefault(digest, self._now)
+                book.recorded_at.setdefault(digest, self._hub.now())
             if attempt is not None:
                 attempt.recorded.update(_digests(data))
 
     def is_tidying(self) -> bool:
         """Return whether the put under way, of the thread that runs, only tidies up."""
         return self._tidies[self._hub.current_name]
+
+    def _list_asked(self, prefix: str) -> None:
+        attempt = self._current()
+        if attempt is not None and prefix == attempt.folder and not attempt.looks:
+            attempt.looked_at = self._hub.now()
 
     def _listed(self, prefix: str) -> None:
         self._now += 1
@@ -338,8 +349,9 @@ class SinkLaws:
     def ended(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
         """A task has returned or raised."""
         name, book = attempt.process.name, self._books[attempt.folder]
-        if threads:
+        if threads and (attempt.error is None or not self._is_held_up(attempt)):
             self.violate(f"end: {name} is over, and {threads} are not")
+        self._audit_hold_up(attempt, book)
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
             self._audit_error(attempt, attempt.error)
@@ -350,7 +362,7 @@ class SinkLaws:
             self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known")
         if attempt.sent.equal < attempt.equal:
             self.violate(f"end: {name} tells of {attempt.sent}, and {attempt.equal} rows were no messages of their own")
-        if self.is_calm and attempt.sent.equal > attempt.repeats:
+        if attempt.sent.equal > attempt.repeats:
             self.violate(f"end: {name} tells of {attempt.sent}, and only {attempt.repeats} rows were equal to others")
         lost = [row.key for row in attempt.rows if row.key not in book.accepted]
         if lost:
@@ -361,6 +373,24 @@ class SinkLaws:
                 self.violate(f"once: {name} ends well, and {left} are not recorded")
         if self.is_calm:
             self._audit_cost(attempt, book)
+
+    def _is_held_up(self, attempt: SinkAttempt) -> bool:
+        """Return whether something of it may be too late, because of queue or store, or because it stood still."""
+        now = self._hub.now()
+        is_late = now >= attempt.looked_at + RECORDED_S
+        is_busy = attempt.busy_until >= now - MOMENTS_S
+        return is_late and (is_busy or self._stood_still(attempt.process, attempt.looked_at) > 0)
+
+    def _audit_hold_up(self, attempt: SinkAttempt, book: _Book) -> None:
+        """A task does not go on long with a row that it has sent, and of which nobody else can know."""
+        now = self._hub.now()
+        spans = {key: (since, now) for key, since in attempt.tried_at.items()}
+        for key, digest in attempt.digests.items():
+            if self._has_journal and (key, id(attempt)) in book.accepted_at:
+                spans[key] = book.accepted_at[key, id(attempt)], book.recorded_at.get(digest, now)
+        for key, (since, until) in spans.items():
+            if until - since > RECORDED_S + MOMENTS_S + self._stood_still(attempt.process, since):
+                self.violate(f"once: {attempt.process.name} goes on for {until - since:.0f} s after it tried {key}")
 
     def _audit_error(self, attempt: SinkAttempt, error: BaseException) -> None:
         name, text = attempt.process.name, str(error)
@@ -398,7 +428,10 @@ class SinkLaws:
             self.violate(f"progress: {name} fails without a call: {text}")
         if text.startswith("cannot drop 'sent/") or any(text.startswith(f"{each} ") for each in attempt.tidying):
             self.violate(f"cost: {name} fails, and could only not tidy up: {text}")
-        is_explained = attempt.doomed_at is not None or any(each in text for each in _NO_CALL_FAILED)
+        is_too_late = any(each in text for each in _TOO_LATE)
+        if is_too_late and not self._is_held_up(attempt):
+            self.violate(f"progress: nothing holds {name} up for long: {text}")
+        is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
         if isinstance(error, JournalUnavailableError) and not is_explained and not _has_equal_rows(attempt):
             self.violate(f"cost: {name} fails, and nothing that it needed has failed: {text}")
         tried_s = self._hub.now() - min(attempt.tried_at.values(), default=0.0)

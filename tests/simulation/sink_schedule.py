@@ -26,6 +26,8 @@ from tests.simulation.tasks import TaskFailedError
 
 CALLS_TAKE_S = (1, 5, 12)
 CONNECTS_TAKE_S = (6, 30, 110, 250)
+PUTS_TAKE_S = (60, 130, 400)
+"""How long the journal's store does not answer a put that is held up."""
 STALLS_S = (1, 5, 31, 70, 130, 200, 400)
 GAPS_S = (5, 31, 200, 290, 310, 400, 3_600, 8 * 86_400)
 """How long a query is down."""
@@ -35,7 +37,10 @@ OUTAGES_S = (10, 60, 150, 200)
 MOST_OUTAGES = 2
 LISTS_TAKE_S = (8, 12, 20, 36)
 """How long each list takes where lists are slow."""
-FAULTS = ("refused", "throttled", "lost", "denied", "entry", "unsaid", "slow", "slow connect", "panic", *STORE_FAULTS)
+FAULTS = (
+    *("refused", "throttled", "lost", "denied", "entry", "unsaid", "slow", "slow connect", "slow put", "panic"),
+    *STORE_FAULTS,
+)
 CHAOS = {"copy of a task": 4, "kill a task": 3, "kill the query": 2, "stall": 3, "jump": 1, "outage": 2, "rival": 1}
 HARMLESS = frozenset({"slow", "slow store"})
 
@@ -121,14 +126,16 @@ class SinkSchedule:
     def _slows(self, kind: str) -> None:
         """Maybe let the thread wait for its call, no longer than a client does."""
         if self._happens(kind, 9 if self.is_calm else 3):
-            self.hub.sleep(self.rng.choice(CALLS_TAKE_S))
+            self._take(self.rng.choice(CALLS_TAKE_S))
+
+    def _take(self, seconds: float) -> None:
+        self.laws.takes(seconds)
+        self.hub.sleep(seconds)
 
     def _connect(self) -> None:
         if self._happens("slow connect"):
             self.laws.stepped()
-            seconds = self.rng.choice(CONNECTS_TAKE_S)
-            self.laws.connecting(seconds)
-            self.hub.sleep(seconds)
+            self._take(self.rng.choice(CONNECTS_TAKE_S))
 
     def _fault(self, action: str) -> str:
         self._slows("slow")
@@ -143,6 +150,9 @@ class SinkSchedule:
         self._slows("slow store")
         if name.startswith("check/"):
             return ""
+        if name.startswith("sent/") and self._happens("slow put", 0.5):
+            self.world.note("the put is held up")
+            self._take(self.rng.choice(PUTS_TAKE_S))
         self._panics(0.5, "put")
         lie = next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind, 0.4)), "")
         if lie in ("refuse", "raise"):
@@ -155,7 +165,7 @@ class SinkSchedule:
     def _fails(self, call: str) -> bool:
         self._slows("slow store")
         if call == "list" and self._lists_take_s:
-            self.hub.sleep(self._lists_take_s)
+            self._take(self._lists_take_s)
         self._panics(0.1, call)
         fails = self._happens("fails", 1 if call == "drop" else 0.2)
         if fails and call != "drop":

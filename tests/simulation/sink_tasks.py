@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 QUERY = "q1"
 WORKER_LIVES_S = 30
 """How long a worker's process outlives its task: what it still did would be seen."""
+ABANDONED_LIVE_S = 600
+"""How much longer it may live while threads are left in it: Spark gives it other tasks."""
 
 
 @dataclass
@@ -73,6 +75,10 @@ class SinkAttempt:
         self.recorded: set[bytes] = set()
         """What it has made durable."""
         self.launched_at = 0.0
+        self.looked_at = 0.0
+        """When it first asked for a list of what was sent, or, without a journal, when it was launched."""
+        self.busy_until = 0.0
+        """When what it has asked of queue and store is over, all of it."""
         self.asked = 0
         """How many calls it has made, to queue and journal."""
         self.panicked = False
@@ -88,8 +94,6 @@ class SinkAttempt:
         """What it was told is sent."""
         self.calls_began_at: dict[str, float] = {}
         """When the call of each thread began."""
-        self.calling: dict[str, list[Key]] = {}
-        """The rows of the last call of each thread."""
         self.calls = 0
         self.entries = 0
         self.answered = 0
@@ -136,6 +140,7 @@ class SinkAttempt:
         self.is_over = True
         schedule.laws.ended(self, [thread.name for thread in hub.threads_of(self.process)[1:]])
         hub.sleep(WORKER_LIVES_S)
+        hub.wait_until(lambda: len(hub.threads_of(self.process)) == 1, ABANDONED_LIVE_S)
 
 
 class SinkRun:

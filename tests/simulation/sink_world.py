@@ -42,6 +42,8 @@ class SinkStore(MemoryStore):
         self.on_put: Callable[[str, bytes], None] = lambda name, data: None
         self.on_put_begins: Callable[[bytes], None] = lambda data: None
         """Told of each put before its first try: the store may try it again."""
+        self.on_list_asked: Callable[[str], None] = lambda prefix: None
+        """Told of each list when it is asked for: it may begin much later."""
         self.on_list: Callable[[str], None] = lambda prefix: None
         """Told of each list when it begins: what is there by then, and stays, is shown."""
         self.is_in_pieces: Callable[[], bool] = lambda: False
@@ -49,6 +51,7 @@ class SinkStore(MemoryStore):
         self.objects = _Objects(lambda name, data: self.on_put(name, data))
 
     def list(self, prefix: str) -> list[str]:
+        self.on_list_asked(prefix)
         self._before("list", prefix)
         self.on_list(prefix)
         halves: list[list[str]] = []

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.sink.write import Draft, Place, Sent
@@ -144,23 +146,72 @@ def test_a_row_that_the_journal_had_breaks_a_law() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_dead", "broken"),
-    [
-        (True, []),
-        (False, ["once: ('a', 'a1') is doubled, and nobody who had sent it died, failed, stood still or hung"]),
-    ],
+    ("fate", "is_excused"), [("dies", True), ("fails", True), ("stands still", True), ("pauses", False), ("", False)]
 )
-def test_a_doubled_row_is_excused_by_a_death_alone(is_dead: bool, broken: list[str]) -> None:
-    """Sent, not recorded, and sent again after SQS's 5 minutes: only whoever died may have left that."""
+def test_a_doubled_row_is_excused_by_who_could_not_go_on(fate: str, is_excused: bool) -> None:
+    """Sent, not recorded, and sent again after SQS's 5 minutes: only whoever died, failed or stood still left that."""
     story = Story()
     first, second = story.attempt(A1), story.attempt(A1)
     story.hub.spawn(first.process, lambda: story.send_one(first, lives_s=10_000))
     story.hub.run(lambda: bool(first.answered))
+    story.laws.paused(first.process, {"stands still": 60, "pauses": 59}.get(fate, 0))
     story.hub.advance(301)
-    if is_dead:
+    if fate == "dies":
         story.hub.kill(first.process)
+    elif fate == "fails":
+        first.error = TransientQueueError("no answer")
     story.play(second, lambda: story.send_one(second))
-    assert story.laws.violations == broken
+    broken = "once: ('a', 'a1') is doubled, and nobody who had sent it died, failed or stood still"
+    assert story.laws.violations == ([] if is_excused else [broken])
+
+
+NOT_HELD_UP = ["end: task is over, and ['task 3'] are not", "progress: nothing holds task up for long: it is held up"]
+
+
+@pytest.mark.parametrize(
+    ("lives_s", "takes_s", "broken"),
+    [
+        (174, 400, NOT_HELD_UP),
+        (177, 400, []),
+        (177, 30, NOT_HELD_UP),
+        (179, 400, ["once: task goes on for 179 s after it tried ('a', 'a1')"]),
+    ],
+)
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_what_is_held_up_fails_its_task_after_175_s(
+    lives_s: float, takes_s: float, is_answered: bool, broken: list[str]
+) -> None:
+    """Not earlier, nor much later; its threads may be left then, and only then, and if they wait for somebody else."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.look(attempt)
+        with suppress(ReadTimeoutError):
+            story.send(A1)
+        story.laws.takes(takes_s)
+        story.hub.sleep(lives_s)
+        attempt.error = TransientQueueError(f"it is held up{'. 1 rows of partition 0 were sent.' * is_answered}")
+        story.laws.ended(attempt, ["task 3"])
+
+    if not is_answered:
+        story.world.fault = lambda action: "lost"
+    story.play(attempt, run)
+    assert [law.partition(". 1 rows")[0] for law in story.laws.violations] == broken
+
+
+def test_a_task_that_ends_well_leaves_no_thread() -> None:
+    """However long it took."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.send_one(attempt, recorded=True, lives_s=400)
+        attempt.sent = Sent(attempt.place, rows=1)
+        story.laws.ended(attempt, ["task 3"])
+
+    story.play(attempt, run)
+    assert story.laws.violations == ["end: task is over, and ['task 3'] are not"]
 
 
 def test_a_failed_task_must_tell_how_many_rows_were_sent() -> None:
@@ -181,6 +232,7 @@ def test_a_failed_task_must_tell_how_many_rows_were_sent() -> None:
         "end: task is over, and ['task 3'] are not",
         "spoken errors: 1 rows were sent, and task says: no answer. 0 rows of partition 0 were sent.",
         "end: task is over, and sends [('a', 'a1')]",
+        "end: task is over, and a call leaves it",
     ]
 
 
