@@ -28,7 +28,7 @@ def _(take, sender):
 
 
 @planted("let a group go on before its row is confirmed", "sink.sender.Sender.__init__")
-def _(make, sender, queue, record):
+def _(make, sender, queue, record, *given):
     def note(confirmed):
         sender.sent += len(confirmed)
         record.add([each.row.digest for each in confirmed], by=math.inf)
@@ -37,15 +37,15 @@ def _(make, sender, queue, record):
         sender._release(rows)
         queue.send(rows, note, **given)
 
-    make(sender, but(queue, send=release_and_send), record)
+    make(sender, but(queue, send=release_and_send), record, *given)
 
 
 @planted("let a group go on before its row is recorded", "sink.sender.Sender._confirm")
-def _(confirm, sender, deadline, confirmed):
+def _(confirm, sender, sending, confirmed):
     sender.sent += len(confirmed)
     sender.equal += sum(map(sender._is_equal_locked, confirmed))
     sender._release([each.row for each in confirmed])
-    sender._record.add([each.row.digest for each in confirmed], by=deadline)
+    sender._record.add([each.row.digest for each in confirmed], by=sending.limit)
 
 
 @planted("record rows before they are sent", "sink.record.SentRecord.is_sent")
@@ -65,8 +65,16 @@ def _(finish, sender):
 
 @planted("end without waiting for the threads", "sink.sender.Sender.stop")
 def _(stop, sender):
-    sender._threads = []
-    stop(sender)
+    assert hasattr(sender, "_is_abandoned")
+    with sender._changed:
+        sender._stopped.set()
+        sender._changed.notify_all()
+        sender._is_abandoned = True
+
+
+@planted("wait for ever for a call that is held up", "sink.sender.Sender._limit_locked")
+def _(limit, sender):
+    return math.inf
 
 
 SINK_MUTATIONS.changed("one row in a call", "sink.sender.MAX_ENTRIES", 1)
@@ -112,20 +120,20 @@ SINK_MUTATIONS.changed("send however long it took to connect", "sink.queue.CONNE
 
 
 @planted("drop entries that failed", "sink.queue.SinkQueue._call_once")
-def _(call_once, queue, latest, entries):
-    return {**call_once(queue, latest, entries), "Successful": [{"Id": entry["Id"]} for entry in entries]}
+def _(call_once, queue, latest, entries, *given):
+    return {**call_once(queue, latest, entries, *given), "Successful": [{"Id": entry["Id"]} for entry in entries]}
 
 
 @planted("take for sent what is not in Failed", "sink.queue.SinkQueue._call_once")
-def _(call_once, queue, latest, entries):
-    answer = call_once(queue, latest, entries)
+def _(call_once, queue, latest, entries, *given):
+    answer = call_once(queue, latest, entries, *given)
     failed = {each["Id"] for each in answer["Failed"]}
     return {**answer, "Successful": [{"Id": entry["Id"]} for entry in entries if entry["Id"] not in failed]}
 
 
 @planted("skip rows that SQS refuses", "sink.queue.SinkQueue._call_once")
-def _(call_once, queue, latest, entries):
-    answer = call_once(queue, latest, entries)
+def _(call_once, queue, latest, entries, *given):
+    answer = call_once(queue, latest, entries, *given)
     refused = [each for each in answer["Failed"] if each["SenderFault"]]
     failed = [each for each in answer["Failed"] if not each["SenderFault"]]
     return {"Successful": [*answer["Successful"], *refused], "Failed": failed}
@@ -352,5 +360,12 @@ SINK_MUTATIONS.rewritten(
     "try again however long the process stood still",
     "sink.queue.SinkQueue.send",
     "if self._clock.monotonic() > deadline:",
+    "if False:",
+)
+
+SINK_MUTATIONS.rewritten(
+    "send though the task has ended while it connected",
+    "aws.calls.QueueCalls._call",
+    "if stopped is not None and stopped.is_set():",
     "if False:",
 )
