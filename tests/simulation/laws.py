@@ -213,8 +213,8 @@ class Laws:
         """That driver is over."""
         self._taken_over = set()
 
-    def sealed(self, offset: Offset) -> set[str]:
-        """Return what stands in the segments of an epoch."""
+    def sealed(self, offset: Offset, *, to_serve: bool = False) -> set[str]:
+        """Return what stands in the segments of an epoch; with `to_serve`, only what a read of it shows."""
         names = self._world.store.under(f"epochs/{offset.epoch:020d}/")
         segments = [decode(self._world.store.objects[name], name) for name in names if "/spare-" not in name]
         return {
@@ -222,6 +222,7 @@ class Laws:
             for segment in segments
             if segment.origin.plan == offset.plan
             for receipt in segment.receipts
+            if not (to_serve and receipt.deferred)
         }
 
     def idle(self) -> None:

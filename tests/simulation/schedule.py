@@ -58,6 +58,8 @@ class Schedule:
         self._recent: list[PartitionPlan] = []
         self._plans: dict[Process, PartitionPlan] = {}
         self._with_rivals: set[Process] = set()
+        self._begun_in_quiet: set[Process] = set()
+        """What was started when all faults were over: nothing is left to fail of."""
         self._pool_threads = rng.choice((1, 2, 4))
         self._drivers: dict[Process, Driver] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
@@ -287,7 +289,7 @@ class Schedule:
         ):
             return
         lost = checkpoint.offsets.pop()
-        if batch in checkpoint.sink or not self.laws.sealed(lost):
+        if batch in checkpoint.sink or not self.laws.sealed(lost, to_serve=True):
             self._lost_batch = checkpoint, batch
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
 
@@ -300,6 +302,8 @@ class Schedule:
         rivals = self._processes("query")
         if rivals:
             self._with_rivals.update([process, *rivals])
+        if self.climate is CLEAR:
+            self._begun_in_quiet.add(process)
         checkpoint, is_free = self.checkpoint, not (until_drained or triggers)
         triggers = triggers or self.rng.randint(1, 8)
         # Leftovers hide messages again and again, and AvailableNow waits for no longer than one timeout.
@@ -404,6 +408,8 @@ class Schedule:
                 self.laws.served(plan, rows)
                 attempt.rows = rows
 
+        if self.climate is CLEAR:
+            self._begun_in_quiet.add(process)
         self._recent.append(plan)
         self._plans[process] = plan
         self.laws.launched(process.name, plan)
@@ -424,7 +430,7 @@ class Schedule:
     def _judge(self, process: Process, error: Exception, expected: Errors, *, never: Errors) -> None:
         if not isinstance(error, expected):
             self.world.note("".join(traceback.format_exception(error)))
-        is_quiet = self.laws.is_calm or (self.climate is CLEAR and process not in self._with_rivals)
+        is_quiet = self.laws.is_calm or (process in self._begun_in_quiet and process not in self._with_rivals)
         if not isinstance(error, expected) or isinstance(error, never) or is_quiet:
             self.laws.violate(f"spoken errors: {process.name} ended with {type(error).__name__}: {error}")
 
