@@ -30,6 +30,7 @@ def test_available_now_ends_by_itself_with_everything_deleted(rig: Rig) -> None:
         assert_in_order(rows)
 
 
+@pytest.mark.long
 def test_available_now_ends_while_a_producer_goes_on_sending(rig: Rig) -> None:
     """What came is deleted, what did not come waits, and the next run takes exactly that."""
     rig.send(200, groups=20)

@@ -107,6 +107,7 @@ def test_a_faulty_queue_drains_once_and_in_order_with_at_most_twice_the_requests
     assert requests["faulty"] <= 2 * requests["sound"]
 
 
+@pytest.mark.long
 def test_copies_of_what_the_sink_had_before_the_driver_died_are_deleted_and_not_emitted(
     rig: Rig, tmp_path: Path
 ) -> None:
