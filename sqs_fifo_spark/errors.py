@@ -40,7 +40,7 @@ class AccessDeniedError(SqsFifoError):
     """AWS refused the credentials or the permission: correct the policy, then restart the query."""
 
     has_no_credentials = False
-    """Whether the AWS chain gave none: perhaps only now, as where it asks a service of the machine."""
+    """Whether the AWS chain gave no credentials. It may give some later, if it asks a service of the machine."""
 
 
 class QueueNotFoundError(SqsFifoError):
@@ -56,7 +56,7 @@ class QueueRequestError(SqsFifoError):
 
 
 class TransientQueueError(SqsFifoError):
-    """SQS throttled, failed or did not answer: worth another attempt while there is time."""
+    """SQS throttled, failed or did not answer: worth another try while there is time."""
 
     is_throttling = False
     """Whether SQS has said that there are too many calls."""
@@ -87,4 +87,4 @@ class EpochSettledError(SqsFifoError):
 
 
 class BatchForgottenError(SqsFifoError):
-    """A micro-batch runs again that is so old that the record of what was sent for it is gone."""
+    """An old micro-batch runs again, and the record of what was sent for it is already forgotten."""

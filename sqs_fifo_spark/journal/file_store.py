@@ -1,4 +1,4 @@
-"""A store in a directory, by files that are written apart and linked under their names."""
+"""A store in a directory: each file is written under a draft's name, then linked to its own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PASSING = frozenset(
 """Errors of network file systems, above all, that are over when the call is made again."""
 _MOST_DURABLE = 1_000
 _TICK_S = 2.0
-"""More than a file system's clock takes from one time to the next."""
+"""Longer than one tick of a file system's clock."""
 
 
 class FileStore:
@@ -85,7 +85,7 @@ class FileStore:
                 for file in files
                 if not file.startswith(".")
             )
-            self._require_anchor()  # afterwards: what is not there must not be missing because all is gone
+            self._require_anchor()  # afterwards: an object must not seem missing because the whole file system is gone
             return found
 
         return self._call("list", prefix, walk)
@@ -101,9 +101,9 @@ class FileStore:
         )
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove the objects, and folders that are empty then: theirs, and older ones beside those that went.
+        """Remove the objects, and folders that are empty then: their own, and lower-numbered ones beside those.
 
-        An older one was made anew by a writer that stood still. If it was killed there, no list shows its draft.
+        A leftover may have made such an older folder again. If it was killed there, it left a draft that no list shows.
         """
         folders = set()
         for name in names:
@@ -234,7 +234,7 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _remove_draft(draft: Path) -> None:
-    """Remove what nobody sees. If that fails too, the draft goes with its folder, and the first error is told."""
+    """Remove a draft, which nobody lists. If that fails, it goes with its folder, and the write's error is raised."""
     with suppress(OSError):
         draft.unlink(missing_ok=True)
 

@@ -26,7 +26,7 @@ RETRY_TIMEOUT = timedelta(seconds=30)
 REQUEST_TIMEOUT = "60 seconds"
 """After this a request without an answer is given up: a segment of 64 MiB takes as long at 1 MB/s."""
 OPEN_EVERY_S = 5.0
-"""How often credentials are asked for at most, where they are refused."""
+"""The shortest time between two requests for new credentials, while they are refused."""
 _REFUSALS = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
 _REFUSAL = re.compile(r"status code: 40[013]\b")
 """What a GenericError says of a refused list, and of a token that has expired, which S3 calls a bad request."""

@@ -8,7 +8,7 @@ Names are relative paths with `/`. What the journal builds on, for every store h
 - a list made after a put has returned shows the object.
 
 Error semantics: anything that keeps the store from a definite answer is JournalUnavailableError, also after a
-put that may have happened. A `put_if_absent` that returns False may have been beaten by its own earlier attempt
+put that may have happened. A `put_if_absent` that returns False may have been beaten by its own earlier try,
 whose answer was lost: the caller recognises its own content.
 """
 
@@ -68,5 +68,5 @@ def put_until_seen(
             break
         clock.sleep(pause_s)
     raise JournalUnavailableError(
-        f"cannot write '{name}' in the journal at '{location}': the store says that it is there, and does not find it."
+        f"cannot write '{name}' in the journal at '{location}': the store says that it exists, but does not find it."
     )

@@ -1,4 +1,4 @@
-"""The one SQS call that the sink makes: sending up to ten rows, of which each ends sent, or fails its task.
+"""The one SQS call that the sink makes: sending up to ten rows. Each row ends up sent, or its task fails.
 
 A call never holds two rows of one group, so that whatever order SQS takes or refuses them in is the groups' order.
 """
@@ -24,7 +24,7 @@ _OPERATION = "send_message_batch"
 
 @dataclass(frozen=True)
 class Confirmed:
-    """A row that SQS has taken, or has taken for equal to one that it has: with that one's number and id, if told."""
+    """A row that SQS has added, or took for equal to one that it has; then number and id are that one's, if given."""
 
     row: Outgoing
     sequence_number: int | None

@@ -7,12 +7,12 @@
     over/batch-writes/<time>                          what was sent for batch writes of then and earlier is forgotten
 
 Contract. Objects are put if absent and never changed. What was sent for a micro-batch is the union of its objects,
-whoever wrote them: attempts, copies, earlier runs. A row is recorded before the next row of its group is sent, so at
+whoever wrote them, in this run or an earlier one. A row is recorded before the next row of its group is sent, so at
 most one row of each group is sent and not recorded: the one that a replay may double, right behind itself.
 
-Put-if-absent excludes nobody where the name may have been removed, so no right hangs on having put a name. An object is
-removed only after another that says all that it says, or after the mark by which it is forgotten; a mark only after
-two higher ones: whoever lists meanwhile sees one of them.
+Put-if-absent guards a name only while its object is there, so nothing depends on having put a name. An object is
+removed only after another that says all that it says, or after the mark that forgets it; a mark is removed only after
+two higher ones are there, so whoever lists meanwhile sees one of them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ KEPT_BATCHES = 100
 FORGET_EVERY = 20
 """How many more are remembered until the oldest are forgotten, all at once."""
 MERGE_AT = 64
-"""How many objects a task puts before it makes one of them, which is not merged again: a replay reads one by one."""
+"""After how many objects a task merges them into one, once: a replay reads objects one by one, so few are better."""
 KEPT_MS = 7 * 86_400_000
 """How long a batch write is remembered at least, from its beginning; another one's commit forgets it."""
 FORGET_EVERY_MS = 3_600_000
 """How much longer it is remembered at most while others commit, so that not each of them lists them all."""
 REFRESH_AFTER_S = 30.0
-"""How old a look at the record may be when a row's turn comes: other attempts send it too."""
+"""How old a look at the record may be when a row is sent: another attempt may have sent that row since."""
 OLDEST_REFRESH_S = 70.0
 """How old it may be where the store is so slow that no look is younger: rows are tried until 100 s after it."""
 BATCH_WRITES = "batch-writes"
@@ -60,7 +60,7 @@ class Record(Protocol):
     """What a task knows of rows that were sent for its micro-batch. All methods may be called by several threads."""
 
     def refresh(self) -> float:
-        """Know what others have sent, and return since when: a monotonic time, at most OLDEST_REFRESH_S ago.
+        """Read what others have sent. Return the monotonic time of that look, at most OLDEST_REFRESH_S ago.
 
         Raises BatchForgottenError for what is forgotten, and JournalUnavailableError.
         """
@@ -69,9 +69,9 @@ class Record(Protocol):
         """Return whether the row of this digest was sent, at the time of the last look."""
 
     def add(self, digests: Iterable[bytes], *, by: float) -> None:
-        """Return when it is durable that these rows were sent. Raises JournalUnavailableError.
+        """Record that these rows were sent; return once that is durable. Raises JournalUnavailableError.
 
-        So it does after `by`, a monotonic time: who did not see the record until then may have sent the rows anew.
+        Also if it is later than `by`, a monotonic time: an attempt that looked before may have sent the rows again.
         """
 
     def tidy(self) -> None:
@@ -82,7 +82,7 @@ class Record(Protocol):
 
 
 class NoRecord:
-    """The record of a sink without a journal: SQS's own memory has to do."""
+    """Stands for the record of a sink without a journal, which relies on SQS's memory of 5 minutes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -171,7 +171,7 @@ class SentRecord:
                 is_second = True  # which is faster, for it reads only what is new
             raise JournalUnavailableError(
                 f"to list and read what was sent took longer than {OLDEST_REFRESH_S:g} s in the journal at "
-                f"'{self._store.location}', and what is so old does not tell what may be sent."
+                f"'{self._store.location}', so it is too old to tell which rows may be sent."
             )
 
     def _read_all(self) -> bool:
@@ -181,7 +181,7 @@ class SentRecord:
             are_there = [self._read(name) for name in _objects(self._store, self._folder)]
             if not all(are_there):
                 return False
-        # Last: what is forgotten is marked before it is dropped, so what the lists miss has its mark here.
+        # Last: the mark is put before objects are dropped, so if the lists missed any, their mark is seen here.
         self._require_remembered()
         return True
 
@@ -227,7 +227,7 @@ class SentRecord:
         self._merge(at=2)
 
     def _merge(self, *, at: int) -> None:
-        """Make one object of those that are not merged, if they are so many."""
+        """Merge this attempt's objects into one, if `at` or more are not merged yet."""
         with self._changed:
             if len(self._parts) < at:
                 return
@@ -249,7 +249,7 @@ class SentRecord:
         # Named by its content: one that is there already says the same, whoever put it.
         name = f"{self._folder}/{self._place}-{hashlib.sha256(data).hexdigest()}"
         self._store.put_if_absent(name, data)
-        self._seen.add(name)  # these rows were this attempt's, which does not come to them again
+        self._seen.add(name)  # this attempt has sent these rows, and does not come to them again
         return name
 
     def _read(self, name: str) -> bool:

@@ -40,7 +40,7 @@ MAX_BUFFERED_ROWS = 10_000
 MAX_BUFFERED_BYTES = 16 << 20
 """How much of a partition waits to be sent: much, so that ten groups are ready also where rows of one group cluster."""
 TOLD_IDS = 10_000
-"""How many ids of the messages sent last are known at least, and twice as many at most: by them equal rows are told."""
+"""How many ids of the last messages are kept (up to twice as many), to see which rows SQS took for equal ones."""
 
 
 @dataclass(eq=False)
@@ -85,10 +85,10 @@ class Sender:
         self.known = 0
         """Rows that the record had before."""
         self.equal = 0
-        """How many of those sent it has, as far as can be told, taken for equal to an earlier one."""
+        """How many of the sent rows SQS took for equal to an earlier one, as far as this task can tell."""
 
     def __repr__(self) -> str:
-        # Without the lock, which whoever asks may hold; each number is read whole.
+        # Without the lock: the caller may hold it, and each number is read in one step.
         failure = None if self._failure is None else type(self._failure).__name__
         return (
             f"<Sender sent={self.sent} known={self.known} equal={self.equal} waiting={self._rows} "
@@ -253,10 +253,10 @@ class Sender:
         self._release(rows)
 
     def _is_equal_locked(self, confirmed: Confirmed) -> bool:
-        """Return whether SQS has told this row the id of another's message, or a number from before the one before.
+        """Return whether SQS took this row for equal to another: it gave another row's id, or no higher number.
 
-        A row is confirmed once, however often it is sent: a try whose answer was lost has told nothing. And numbers
-        rise within a group, also when a replay is told those of the first time.
+        A row is confirmed once, however often it is sent: a try whose answer was lost gave no id. And sequence numbers
+        rise within a group, even in a replay, for which SQS gives those of the first time.
         """
         group, message_id, number = confirmed.row.group, confirmed.message_id, confirmed.sequence_number
         is_equal = message_id in self._told or message_id in self._told_before

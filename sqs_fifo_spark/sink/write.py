@@ -34,7 +34,7 @@ MAX_PART_BYTES = 4 << 20
 
 _log = logging.getLogger(__name__)
 _said: set[str] = set()
-"""What this process has logged that is said once. Spark plans each micro-batch anew, mostly in the same process."""
+"""Warnings that this process has logged once. Spark plans each micro-batch anew, mostly in the same process."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Draft:
     """Unique to this execution, of which all tasks and all their attempts are a part."""
     began_ms: int
     failure: str = ""
-    """Why the driver has made no plan of it, if it has not."""
+    """Why the driver could not make a plan of it, if it tried and failed."""
     journal: str | None = None
     """The id of the journal that the driver has found, if it has got so far."""
 
@@ -96,8 +96,8 @@ def plan_for_tasks(
 ) -> SinkPlan | Draft | SqsFifoError:
     """Return what is pickled to the tasks. Runs on the driver, before the first row is sent.
 
-    It is the plan; or the draft, if queue or journal did not answer, or the AWS chain gave no credentials: each task
-    then looks for itself, so that what passes ends no query; or what is wrong for good, for the tasks to raise.
+    That is the plan. Or the draft, if queue or journal did not answer, or the AWS chain gave no credentials: each task
+    then asks for itself, so that a short fault stops no query. Or an error that no retry cures, for the tasks to raise.
     """
     store: Store | None = None
     try:
@@ -201,8 +201,8 @@ def send_partition(
 
     Runs on an executor, at most once at a time in a process. `planned` is what `plan_for_tasks` returned. Rows that the
     journal knows are not sent. Raises RowError for a row that SQS does not take, and the errors of queue and store.
-    Each says how many rows this attempt has sent, but for those that come before its first row; when it is raised,
-    nothing more is.
+    Each error says how many rows this attempt has sent, unless it came before the first row. Once it is raised,
+    nothing more is sent.
     """
     if isinstance(planned, SqsFifoError):
         raise planned
@@ -236,9 +236,9 @@ def send_partition(
 
 
 def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent], clock: Clock) -> None:
-    """Forget what the journal need not know any more, now that all rows are sent. Raises nothing.
+    """Forget what the journal need not know any more, now that all rows are sent.
 
-    Only what asks the process itself to end goes on. Runs on the driver, when Spark commits the write. In a stream that
+    Raises only KeyboardInterrupt and SystemExit. Runs on the driver, when Spark commits the write. In a stream that
     is before Spark commits the micro-batch, which may run again: its own record stays.
     """
     try:

@@ -74,7 +74,7 @@ class _PlannedWrite:
         """Look at queue and journal, for the tasks; this is where the driver does so.
 
         Spark pickles the writer on the driver, once a write, and only for the tasks to write with it; it builds others
-        that never write. What is wrong with queue or journal the tasks raise, before anything else: an error raised
+        that never write. If queue or journal are wrong, the tasks raise that first of all: an error raised
         here would lose its class.
         """
         if self._plan is None:

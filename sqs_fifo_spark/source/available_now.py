@@ -2,10 +2,10 @@
 
 SQS does not say which group it hands out first, so a micro-batch of newer messages alone proves nothing; nor does a
 short poll that brings nothing, for it asks only some of SQS's servers. A long poll asks all of them: if it brings
-nothing after such a micro-batch, there was nothing older to be had. What may be left is what SQS hides then: because
-somebody else holds it, or an attempt that died again and again, or by the queue's DelaySeconds; and, while producers
-keep the queue from ever being empty, what SQS has not handed out by the time that as many messages are served as
-waited.
+nothing after such a micro-batch, there was nothing older to receive. What may be left is what SQS hides at that moment:
+what somebody else holds, or an attempt that died again and again, or what the queue's DelaySeconds delays. And while
+producers keep the queue from ever being empty, the query ends once it has served as many messages as waited; SQS may
+not have handed out some of the older ones by then.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class AvailableNow:
         waiting, in_flight = queue.approximate_counts()
         self._waited = waiting + in_flight
         self._served = 0
-        # By when has lapsed what was held at the beginning, or when an old message was served last; and what was held
-        # when any tasks ran last.
+        # By when every hold has lapsed that was there at the beginning, or when an old message was last served; and by
+        # when every hold has lapsed that was there when any task last ran.
         self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if in_flight else 0)
         self._any_lapse_at = self._old_lapse_at
         self._is_all_ours = False
@@ -71,9 +71,9 @@ class AvailableNow:
         return not ages or (not any(ages) and self._served >= self._waited)
 
     def may_end_empty(self, asked_at: float) -> bool:
-        """Whether a query that holds nothing is done, as a poll that began at `asked_at` found nothing.
+        """Whether a query that holds nothing may end, after a poll that began at `asked_at` and found nothing.
 
-        It is, if the queue says that it is empty, or if all that a dead attempt held had lapsed by then.
+        It may, if all holds of dead attempts had lapsed by then, or if the queue says that it is empty.
         """
         if asked_at >= self._any_lapse_at:
             return True

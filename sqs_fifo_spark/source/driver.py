@@ -39,19 +39,19 @@ from sqs_fifo_spark.source.verdict import Verdict
 _log = logging.getLogger(__name__)
 
 CONCURRENT_READS = 8
-"""Reads of receipts that Spark waits for, and that are under way at once."""
+"""How many reads of receipts run at once while Spark waits for them."""
 CONCURRENT_DISCOVERIES = 4
-"""Those of the heartbeat."""
+"""How many reads of receipts the heartbeat makes at once."""
 _GAP = 4
-"""How far each claim takes an epoch that does not follow another: a log may have an earlier claim's, and the two after
-it. So no two queries have epochs of the same number, and no log goes back."""
+"""How many numbers each claim skips for an epoch that does not follow another. An offset log may have an epoch of an
+earlier claim and the two after it; so no two queries have epochs of the same number, and no log goes back."""
 
 
 class Driver:
     """One query's source on the driver. Built without any I/O; the first call opens queue and journal.
 
-    The journal is read in two pools, one for what Spark waits for and one for what the heartbeat looks for; `queue` has
-    others, so a journal that stalls keeps no renewal waiting.
+    The journal is read in two pools: one while Spark waits, one for the heartbeat. `queue` has pools of its own, so a
+    journal that stalls delays no renewal.
     """
 
     def __init__(
@@ -117,10 +117,10 @@ class Driver:
         )
 
     def latest_offset_without_start(self) -> Offset:
-        """Do `latest_offset` for Spark before 4.2, which does not say where it is: it has taken what it was told last.
+        """Do `latest_offset` for Spark before 4.2, which gives no start: Spark is then at the offset it got last.
 
-        If it was told nothing yet, its log may have epochs that the journal does not know as committed; then the answer
-        is an epoch after all of them, announced blindly, and the same until Spark has said where it is.
+        If it got none yet, its log may have epochs that the ledger does not have as committed. Then return an epoch
+        after all of them, announced blindly, and the same one until Spark has said where it is.
         """
         told = self._next.offset if self._next else self._position
         if told is None:
@@ -133,10 +133,10 @@ class Driver:
         """Return the offset of the next epoch if there is work, else `start`.
 
         With nothing to do this blocks for one long poll. After `prepare_available_now`, `AvailableNow` says which epoch
-        is the last one, closed by an epoch without partitions, so that it is committed; and with nothing to do this
-        blocks until nothing can lapse any more that dead attempts held, one visibility timeout at most.
+        is the last one; an epoch without partitions follows it, so that Spark commits it. With nothing to do, this then
+        blocks until all holds of dead attempts have lapsed, one visibility timeout at most.
 
-        Raises FencedError when another query owns the journal, what the heartbeat met, and, after
+        Raises FencedError when another driver owns the journal; the error of a heartbeat that failed; and, after
         `prepare_available_now`, TransientQueueError.
         """
         journal = self._journal(start)
@@ -151,12 +151,12 @@ class Driver:
             return start
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
-        # A new query, perhaps on an old journal, leaves all numbers to the tasks of older ones that they may still use.
+        # A new query, perhaps on an old journal, skips all numbers that leftovers of older queries may still use.
         number = max(start.epoch, self._ledger.epoch) + 1 if start.plan else self._number_after_a_gap()
         if not start.plan:
             self._give_back(journal, self._unsettled)
         elif self._open is None and start.epoch == self._committed_before:
-            # Spark commits an epoch once its log goes on. If it went on with an epoch of ours, the log has lost that.
+            # Spark commits an epoch after it has logged the next. If the next was one of ours, the log has lost it.
             lost = self._lost_after(journal, start)
             if lost is not None:
                 _log.warning(
@@ -167,7 +167,7 @@ class Driver:
                 )
                 return self._announce(lost, limit)
             if self._ledger.is_followed:
-                # The sink may have a batch without rows: nothing else may get its id.
+                # The sink may have written the next batch, without rows: no other rows may get that batch's id.
                 return self._announce(self._new_offset(journal, number, 0, start), limit)
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
@@ -194,8 +194,8 @@ class Driver:
         self._count_waiting(verdict.held + len(handed))
         waiting = self._waiting + len(handed)
         expected = expected_messages(waiting, len(verdict.served), self._open.expected if self._open else 0)
-        # An epoch without partitions only commits the last one. A run that has read nothing yet does not count on the
-        # number that waits, which may lag behind: with Trigger.Once there is no other epoch.
+        # An epoch without partitions only makes Spark commit the last. A run that has read nothing yet does not trust
+        # the number of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
         has_read = self._open is not None and self._open.plans is not None
         count = partition_count(expected, min(self._options.num_partitions, limit))
         if has_read and not waiting and not carries:
@@ -216,13 +216,13 @@ class Driver:
             return []  # Spark 4.0 and 4.1 ask this at a restart, to say where they are
         if self._open is not None and self._open.offset == end and self._open.plans is not None:
             return self._open.plans
-        # A restart that replays its first batch asks for the initial offset before, which knows of no checkpoint.
+        # A restart that replays its first batch asks for the initial offset first, which does not check the checkpoint.
         fail_on_data_loss = self._options.fail_on_data_loss
         require_same_journal(end, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
         if end.epoch <= start.epoch:
             report_data_loss(
-                f"Spark's offset log goes back, from epoch {start.epoch} to epoch {end.epoch}, of which Spark was "
-                "given everything before",
+                f"Spark's offset log goes back, from epoch {start.epoch} to epoch {end.epoch}, which Spark "
+                "was given before",
                 "Start the query with a new checkpoint location, on the same journal.",
                 fail_on_data_loss=fail_on_data_loss,
             )
@@ -281,7 +281,7 @@ class Driver:
         require_old_enough(known, self._committed_before, journal.location, fail_on_data_loss=fail_on_data_loss)
 
     def _require_none_lost(self, journal: Journal, start: Offset) -> None:
-        """Raise DataLossError where Spark is about to log another epoch than the one that its log has lost."""
+        """Raise DataLossError if Spark's log has lost an epoch, and Spark is about to log another one in its place."""
         is_blind = self._next is not None and self._next.offset.is_blind
         if not is_blind or not start.plan or start.epoch != self._ledger.epoch:
             return
@@ -296,9 +296,9 @@ class Driver:
             )
 
     def _lost_after(self, journal: Journal, start: Offset) -> Offset | None:
-        """Return the epoch that tasks have read after `start`, where Spark's log ends: the log has lost it.
+        """Return the epoch after `start` that tasks have read, though Spark's log ends with `start`: it has lost that.
 
-        The sink may have it, under the batch id that comes next, so that batch is to be the same.
+        The sink may have written it under the next batch id, so the next batch must have the same rows.
         """
         for number in sorted(self._unsettled, reverse=True):
             lost = journal.offset_of(self._unsettled[number], lambda origin: origin.after == start.name)
@@ -323,10 +323,11 @@ class Driver:
         self._settle(journal, end, is_followed=is_followed)
 
     def _settle_before(self, journal: Journal, given: Offset) -> None:
-        """Settle what stands in the journal of epochs before `given`, which Spark has been given.
+        """Settle or release the epochs in the journal that come before `given`, which Spark has been given.
 
-        A query's epochs follow each other, so Spark has committed the one before, and stopped in between. What is older
-        is another query's, unless `given` was announced blindly and its tasks have not run: then nobody knows.
+        Spark has committed the epoch that `given` follows, and stopped before it said so: settle that one. Release the
+        older ones, which are another query's. If `given` was announced blindly and its tasks have not run, nobody can
+        tell them apart: DataLossError.
         """
         unsettled = self._unsettled_between(self._ledger.epoch, given.epoch)
         if given.after and unsettled and unsettled[-1] == given.epoch - 1:
@@ -349,9 +350,9 @@ class Driver:
         self._give_back(journal, unsettled)
 
     def _give_back(self, journal: Journal, epochs: Iterable[int]) -> None:
-        """Let SQS hand out again what queries that are over have left in the journal: none of it is deleted.
+        """Release the messages of `epochs`, which older queries have left unsettled; none of them is deleted.
 
-        Their objects go with the next commit, when Spark's log has taken another way for good.
+        Their objects are dropped with the next commit: only then is it certain that Spark's log goes on without them.
         """
         for number in list(epochs):
             for name in self._unsettled.pop(number):
@@ -364,8 +365,8 @@ class Driver:
         """Settle the epoch `end`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe."""
         # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.
         verdict = self._close(journal, end)
-        # 2. Look at the claim: a newer driver may have settled the epoch, and leftovers may have put in its place what
-        #    it never served. A crash after it leaves all as it was.
+        # 2. Check the claim: a newer driver may have settled the epoch, and leftovers may since have put segments with
+        #    messages that it never served. A crash after it leaves all as it was.
         journal.require_claim(self._claim)
         # 3. Delete what it served. A crash within or after it leaves the epoch whole in the journal, and not committed:
         #    the next driver settles it, and SQS confirms the delete of what is gone.
@@ -378,8 +379,8 @@ class Driver:
         # 4. Put the ledger. A crash after it leaves the epoch committed, with objects that the next driver drops when
         #    it opens the journal.
         journal.commit(ledger)
-        # 5. Look at the claim: the ledger may stand where a newer driver has dropped its own, and the rest is that
-        #    one's. A crash after it leaves the same as one after 4.
+        # 5. Check the claim: a newer driver may have put, and dropped, a ledger of this name before; then the rest is
+        #    that driver's to do. A crash after it leaves the same as one after 4.
         journal.require_claim(self._claim)
         self._ledger = ledger
         # 6. Drop the epoch's objects, but for those that the ledger carries. A crash within it leaves some of them, as
@@ -440,7 +441,7 @@ class Driver:
             )
 
     def _require_ours(self, journal: Journal) -> None:
-        """Raise if another query owns the journal, or what the heartbeat met."""
+        """Raise FencedError if another driver owns the journal, or the error of a heartbeat that failed."""
         journal.require_claim(self._claim)
         self._heartbeat.check()
 
@@ -461,10 +462,10 @@ class Driver:
                 return handed
 
     def _poll(self, journal: Journal, max_messages: int) -> tuple[tuple[Message, ...], bool]:
-        """Return what a long poll brings and no epoch has served, and whether it is all that came but for copies.
+        """Return the messages of a long poll that no epoch has served, and whether they are all that came but copies.
 
-        What is not comes again. Polls again where all that came is for later. No task can seal anything meanwhile, so
-        all of it is decided, however often it was received before.
+        The others were released, so they come again; if all were, poll again. No task can seal anything meanwhile, so
+        what is returned need not be deferred, however often it was received before.
         """
         wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
         is_all = True
@@ -485,9 +486,10 @@ class Driver:
                 return handed, is_all
 
     def _without_copies(self, received: list[Message]) -> tuple[tuple[Message, ...], bool]:
-        """Return what no epoch has served, and whether some of that was released; delete copies of what one has.
+        """Delete the copies in `received`. Return the other messages, and whether some of those were released.
 
-        Of a group of which a copy is left nothing is returned: it would stand where the ledger knows the group to be.
+        They are released if a copy of their group could not be deleted: a later message of the group, once sealed,
+        would be taken as proof that the copy is gone.
         """
         copies = {each.receipt.message_id for each in received if each.receipt.message_id in self._ledger.unconfirmed}
         if not copies:
@@ -498,7 +500,7 @@ class Driver:
         left = {receipt.message_group_id for receipt in doomed if receipt.message_id in unconfirmed}
         others = [each for each in received if each.receipt.message_id not in copies]
         if self._available_now and any(unconfirmed[key].receipt for key in copies & unconfirmed.keys()):
-            # They hide what follows them, so the next poll would find nothing, and the query end.
+            # They hide what is behind them in their groups: the next poll would find nothing, and the query would end.
             self._release([each.receipt for each in others])
             raise TransientQueueError(
                 f"{len(copies)} copies of committed messages could not be deleted, and they hide what follows them. "
@@ -509,9 +511,10 @@ class Driver:
         return tuple(each for each in others if each.receipt.message_group_id not in left), bool(released)
 
     def _without_held(self, found: tuple[Message, ...], verdict: Verdict) -> tuple[Message, ...]:
-        """Return what of `found` is of groups of which nothing came again that the last epoch holds; release the rest.
+        """Release the groups of `found` in which a message of the last epoch came again; return the other messages.
 
-        Its holds were lost. It is not committed yet, so what it served is for the commit and the tasks after it.
+        The last epoch has lost its hold on such a message, but it is not committed yet: the message is left to the
+        commit, and to the tasks after it.
         """
         held = {*verdict.served, *verdict.served_before, *(each.message_id for each in verdict.carried_receipts())}
         again = {each.receipt.message_group_id for each in found if each.receipt.message_id in held}
@@ -519,7 +522,7 @@ class Driver:
         return tuple(each for each in found if each.receipt.message_group_id not in again)
 
     def _count_waiting(self, ours: int) -> None:
-        """Ask about how many messages wait. It is a hint for the number of partitions, so an old answer serves too."""
+        """Ask roughly how many messages wait. It only guides the number of partitions, so an old answer will do."""
         try:
             self._waiting, in_flight = self._queue.approximate_counts()
             if self._available_now is not None:
@@ -528,7 +531,7 @@ class Driver:
             _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
 
     def _announce_blindly(self, journal: Journal) -> Offset:
-        """Announce an epoch after all that Spark may have in its log: it has not said yet where it is."""
+        """Announce an epoch after all that Spark's log may have, as Spark has not yet said where it is."""
         self._require_ours(journal)
         self._count_waiting(0)
         limit = self._options.max_messages_per_trigger
@@ -537,7 +540,7 @@ class Driver:
         return self._announce(offset, limit, self._waiting)
 
     def _number_after_a_gap(self) -> int:
-        """Return the number of an epoch that no query has come near, in any offset log."""
+        """Return an epoch number that is above, with a gap, every number that any offset log may have."""
         return max(self._ledger.epoch, self._highest) + _GAP * (self._claim - 1) + 1
 
     def _new_offset(self, journal: Journal, number: int, partitions: int, start: Offset) -> Offset:
@@ -581,7 +584,7 @@ class Driver:
             try:
                 journal.require_claim(self._claim)
             except FencedError:
-                self._lease.drop_all()  # the messages are another driver's to hold, or to let go
+                self._lease.drop_all()  # the messages are now the other driver's, to hold or to release
                 raise
             epoch.discover()
 
@@ -594,7 +597,7 @@ class Driver:
         return verdict
 
     def _forget(self, gone: Container[str]) -> None:
-        """Leave out of the ledger what SQS has no longer; the next commit writes it so."""
+        """Remove from the ledger in memory what SQS no longer has; the next commit puts a ledger without it."""
         left = {key: entry for key, entry in self._ledger.unconfirmed.items() if key not in gone}
         self._ledger = replace(self._ledger, unconfirmed=left)
 

@@ -24,12 +24,12 @@ from sqs_fifo_spark.source.verdict import Verdict, judge
 
 _log = logging.getLogger(__name__)
 
-# Receives of different tasks have equal numbers; on the driver each gets one of its own.
+# Different tasks number their receives alike; the driver gives each receive a number of its own.
 _receive_numbers = itertools.count()
 
 
 class Epoch:
-    """One epoch that is not settled. The heartbeat calls `discover`; all else is the driver's own thread's.
+    """One epoch that is not settled. The heartbeat calls `discover`; everything else runs on the driver's own thread.
 
     `is_replay` says that an earlier driver's tasks have sealed some of it, and nobody has renewed that since. The
     journal is read in `read_pool` for the driver's thread, in `discovery_pool` for the heartbeat's.
@@ -96,7 +96,7 @@ class Epoch:
                     self._lease.hold(head.receipts, since=self._held_since())
 
     def replay(self) -> None:
-        """Hold what an earlier driver's tasks have sealed, and say that it is read again."""
+        """Hold what an earlier driver's tasks have sealed, and log that it is served again."""
         self.discover()
         _log.warning(
             "epoch %d runs again, with the %d messages that it had: its micro-batch was not committed. They stand in "
@@ -120,7 +120,7 @@ class Epoch:
         return self.verdict
 
     def sealed_before(self) -> tuple[frozenset[str], int]:
-        """Return what a replay finds sealed: the groups of it, and how many messages of it are served."""
+        """Return the groups that an earlier driver's tasks have sealed, and how many of those messages are served."""
         with self._lock:
             contents = dict(self._contents)
         groups = {receipt.message_group_id for head in contents.values() for receipt in head.receipts}
@@ -131,7 +131,7 @@ class Epoch:
         return frozenset(self._contents)
 
     def unread(self) -> tuple[Message, ...]:
-        """Return what the probe handed to partitions that nobody read, whole groups of it. For a closed epoch."""
+        """Return the handed messages that no task has sealed, whole groups only. Call it when the epoch is closed."""
         sealed = {receipt.message_id for head in self._contents.values() for receipt in head.receipts}
         # Where some task has received of a group what was handed to another, our hold on it was lost.
         lost = {message.receipt.message_group_id for message in self.handed if message.receipt.message_id in sealed}
@@ -142,9 +142,9 @@ class Epoch:
         return self.max_messages > 0 and self.offset.partitions > 0 and not self._contents
 
     def stop_renewing(self) -> None:
-        """Renew nothing of this closed epoch any more, but for what the next one takes over."""
+        """Stop renewing this closed epoch's messages, except those that are carried, or handed and not read."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
-        # An older handle of a message that SQS handed out again is in what this epoch took over, and nowhere else.
+        # If SQS handed a carried message out again, its older handle is only in the object that carries it.
         for head in (*self._contents.values(), *self._taken_over.values()):
             self._lease.drop(receipt for receipt in head.receipts if receipt.receipt_handle not in carried)
         unread = {message.receipt.receipt_handle for message in self.unread()}
@@ -153,15 +153,15 @@ class Epoch:
         )
 
     def _held_since(self) -> float:
-        """Messages of this epoch were received after it was opened, perhaps a heartbeat ago; a replay's, before."""
+        """Return since when newly found messages are held: a heartbeat ago, or, but in a replay, since the opening."""
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
         return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)
 
     def _load(self, known: frozenset[str], pool: Pool) -> dict[str, Head]:
         names = [name for name in self._journal.objects().get(self.offset.epoch, ()) if name not in known]
         heads = zip(names, pool.map(self._journal.head, names), strict=True)
-        # One that is gone since the list is a leftover's, of an epoch that is settled: nobody asks for it again. What
-        # another plan's tasks hold was never Spark's: SQS has it still, or it was served in its turn, and deleted.
+        # An object that went after it was listed was a leftover's, of a settled epoch: nobody asks for it again. What
+        # tasks of another plan hold was never given to Spark: SQS still has it, or another epoch has served it.
         return {
             name: _numbered_apart(head)
             for name, head in heads
@@ -170,7 +170,7 @@ class Epoch:
 
 
 def load_carried(journal: Journal, ledger: Ledger) -> dict[str, Head]:
-    """Return what `ledger` carries over, by the object that holds it; the receipts of that alone, one a message."""
+    """Return what `ledger` carries, by the object that holds it: only those receipts, one for each message."""
     found = {}
     for name, message_ids in ledger.carried.items():
         wanted = frozenset(message_ids)

@@ -13,14 +13,14 @@ writer of the plan that Spark has logged. Objects of another plan of the same ep
 from them. Epochs up to the highest ledger are committed: their objects are dropped, but for those that the
 ledger still refers to.
 
-Put-if-absent excludes nobody from a name that may have been dropped: who stood still may put it again. So
+Put-if-absent guards a name only while its object is there: once it is dropped, a leftover may put it again. So
 
-- a claim counts once a list *after* its put shows that it is the highest; the highest is dropped only by a higher one;
-- a claim is looked at by its content, not by its name alone;
-- a ledger is dropped only when a higher one was seen, so the highest is always there: one that is listed and not found
-  makes way for a newer, and is never taken for an empty one. A lower one that is put again says nothing;
+- a claim counts once a list *after* its put shows that it is the highest; it is dropped only by a higher one's driver;
+- a driver recognises its claim by the content, not by the name alone;
+- a ledger is dropped only after a higher one was seen, so the highest is always there: if one that was listed is not
+  found, there is a newer one, and it is never taken for empty. A lower ledger that is put again has no effect;
 - a segment or spare of a committed epoch that is put again goes with the next commit, and nobody takes it for content:
-  a task looks at the ledger after it has read or put, a driver at its claim after it has judged.
+  a task reads the ledger after it has read or put, a driver checks its claim after it has judged.
 
 All numbers have 20 digits, so that they sort as numbers.
 """
@@ -56,7 +56,7 @@ class Journal(JournalIdentity):
     def __init__(self, store: Store, journal_id: str) -> None:
         super().__init__(store, journal_id)
         self._claim = ""
-        """What tells this driver's claim from others'."""
+        """A random token that only this driver's claim holds."""
 
     def __repr__(self) -> str:
         return f"<Journal {self.id} at '{self.location}' is_claimed={bool(self._claim)}>"
@@ -79,8 +79,8 @@ class Journal(JournalIdentity):
 
     def require_claim(self, number: int) -> None:
         """Raise FencedError if another driver has claimed the journal since this one's claim `number`."""
-        # The next claim after one that counts has the next number, so two reads tell what a list would, and cost less
-        # on S3. Our own may have been dropped with the next, and put again by who stood still.
+        # The claim after one that counts has the next number, so two reads show what a list would, and cost less on S3.
+        # Our claim and the next may both have been dropped, and a leftover may have put a claim of our number since.
         if self.store.get(_claim_name(number + 1)) is None:
             own = self.store.get(_claim_name(number))
             if own is not None and self._claim.encode() in own:
@@ -127,9 +127,9 @@ class Journal(JournalIdentity):
         return () if found is None else found.receipts
 
     def offset_of(self, names: Iterable[str], is_it: Callable[[Origin], bool]) -> Offset | None:
-        """Return the offset of the newest plan of which one of the objects called `names` is, and `is_it` holds.
+        """Return the offset of the newest plan that any object in `names` belongs to, of those for which `is_it` holds.
 
-        Runs on the driver, for an epoch that Spark does not tell the offset of.
+        Runs on the driver, for an epoch whose offset Spark does not give.
         """
         origins = [head.origin for head in map(self.head, names) if head is not None and is_it(head.origin)]
         origin = max(origins, key=lambda origin: origin.plan, default=None)
@@ -139,7 +139,7 @@ class Journal(JournalIdentity):
         """Make `segment` the content of its partition for good, and return what is sealed.
 
         Runs on an executor. One put-if-absent: of several attempts exactly one wins, and all return the winner's
-        segment. A lost answer to one's own write is recognised by the writer's name.
+        segment. If the answer to the attempt's own put was lost, it recognises its segment by the `writer` in it.
 
         Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail
         rather than receive again. Raises EpochSettledError when the epoch is committed already: this task is a
@@ -158,7 +158,7 @@ class Journal(JournalIdentity):
         return sealed
 
     def put_spare(self, segment: Segment) -> None:
-        """Keep what an attempt received though another attempt's segment won: the next epoch takes it.
+        """Put a spare: what an attempt received, though another attempt's segment won. The next epoch serves it.
 
         Runs on an executor. Raises EpochSettledError when it is too late for that.
         """

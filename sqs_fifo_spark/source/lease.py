@@ -23,7 +23,7 @@ from sqs_fifo_spark.source.queue import Outcome, Queue
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
-"""How far from SQS's 12 hours a renewal keeps, for the difference between two clocks."""
+"""How long before SQS's limit of 12 hours a renewed hold ends, because our clock and SQS's may differ."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Lease:
         """How many holds were lost so far."""
 
     def __repr__(self) -> str:
-        # Without the lock, which whoever asks may hold; a length is read whole.
+        # Without the lock: the caller may hold it, and a length is read in one step.
         return (
             f"<Lease held={len(self._holds)} lost={self.lost_count} heartbeat_s={self._heartbeat_s:g} "
             f"visibility_timeout_s={self._visibility_timeout_s}>"
@@ -81,7 +81,7 @@ class Lease:
             return hold is not None and self._clock.monotonic() < hold.expires_at
 
     def drop(self, receipts: Iterable[Receipt]) -> None:
-        """Renew these no more, because they are being deleted or released. A call under way cannot lose them."""
+        """Stop renewing these: they are being deleted or released. A renewal that is under way then counts no loss."""
         with self._lock:
             for receipt in receipts:
                 self._holds.pop(receipt.receipt_handle, None)
@@ -92,7 +92,7 @@ class Lease:
                         del self._lost_groups[group]  # or it grows with every group that ever lost anything
 
     def drop_all(self) -> None:
-        """Renew nothing any more of what is held."""
+        """Stop renewing everything."""
         with self._lock:
             self._holds.clear()
 
@@ -205,7 +205,7 @@ class Heartbeat:
                 thread.start()
 
     def stop(self) -> None:
-        """End the renewing, of all that is held; a call under way is waited for, those behind it are not made."""
+        """Stop renewing. Waits for a call under way; calls that have not begun are not made."""
         self._stopped.set()
         self._lease.drop_all()
         for thread in self._threads:
@@ -213,9 +213,9 @@ class Heartbeat:
                 thread.join()
 
     def check(self) -> None:
-        """Do nothing after a heartbeat that worked. After one that failed, try once more, and raise what that meets.
+        """If a heartbeat failed, try once more, and raise the error if that fails too. Otherwise do nothing.
 
-        So what has passed meanwhile stops nobody.
+        So a failure that has passed meanwhile does not stop the query.
         """
         if self._failures:
             self._beat()

@@ -36,7 +36,7 @@ class Unconfirmed:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The record that `epoch` is committed, with all that is unfinished of it and of earlier ones.
+    """Says that `epoch` is committed, and what of it and of earlier ones is not finished.
 
     `unconfirmed` maps message ids. `carried` maps names of objects to ids of messages in them that were deferred
     and that the next epoch serves.
@@ -46,7 +46,7 @@ class Ledger:
     unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
     carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_followed: bool = False
-    """Whether Spark had logged an epoch of this source after it; with several sources it may be another's alone."""
+    """Whether Spark had logged a later epoch of this source (with several, a batch may be another source's alone)."""
 
 
 def encode_ledger(ledger: Ledger, writer: str) -> bytes:

@@ -49,7 +49,7 @@ class Receipt:
 
     @property
     def age(self) -> tuple[int, float]:
-        """A later receive of the same message has a higher count, and its handle is the one that works."""
+        """Rises with each receive of the same message; the newest receipt is the one whose handle works."""
         return self.receive_count, self.received_at
 
 

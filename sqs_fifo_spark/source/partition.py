@@ -4,8 +4,8 @@
     else            receive under a lease, seal, serve what is sealed
 
 The first row is served after the segment exists, so a partition without a segment has never shown a row to
-anyone and may receive afresh. Of what is received twice only this is decided here: what the ledger has is committed, so
-its copy is deleted at once. Any other message that somebody received before is deferred, and the driver decides about
+anyone and may receive afresh. About a message that somebody received before, a task decides only one thing: if the
+ledger has it, it is a copy of a committed message, and is deleted at once. Any other is deferred, and the driver judges
 it once the epoch is closed and nothing can be sealed any more.
 """
 
@@ -42,9 +42,8 @@ class PartitionPlan:
 
     `handed` are messages that the driver's probe received, and `carried` names messages that an earlier epoch
     deferred: both are decided, and served before anything that the task receives itself. `decided_groups` are the
-    groups of all that is decided for any partition, or left for a later epoch: SQS locks them, unless it has lost
-    what we hold of them, and then what a task receives of them waits for its turn. `after` names the offset that the
-    epoch follows.
+    groups of all that is decided for any partition, or left for a later epoch: SQS keeps them locked, unless our hold
+    on them was lost; what a task then receives of them is deferred. `after` names the offset that the epoch follows.
     """
 
     journal: str
@@ -127,14 +126,14 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
         source = journal.read(name)
         if source is None:
             raise EpochSettledError(
-                f"'{name}', from which epoch {plan.epoch} takes over messages, is gone. Unless the epoch is committed, "
-                "and this task is a leftover, somebody has removed it: start the query again."
+                f"'{name}', which holds messages that epoch {plan.epoch} serves, is gone from the journal. Either the "
+                "epoch is committed and this task runs too late, or somebody has removed it: start the query again."
             )
         places = {receipt.message_id: place for place, receipt in enumerate(source.receipts)}
         if not places.keys() >= set(message_ids):
             raise JournalCorruptError(
                 f"'{name}' in the journal is not what the driver saw there: it lacks messages that epoch {plan.epoch} "
-                "takes over. What is not committed is still in the queue. Restore the object."
+                "serves. What is not committed is still in the queue. Restore the object."
             )
         wanted = [places[message_id] for message_id in message_ids]
         for message in from_arrow([source.receipts[place] for place in wanted], source.rows.take(wanted)):
@@ -144,7 +143,7 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
 
 @dataclass
 class _Catch:
-    """What an attempt received itself: `messages` that it holds, and what else it found out."""
+    """What an attempt received itself: the `messages` that it holds, and the ids of copies that it has `deleted`."""
 
     messages: list[Message] = field(default_factory=list)
     deleted: set[str] = field(default_factory=set)
@@ -179,12 +178,12 @@ def _receive(
         if not answer:
             break
         receive += 1
-        # At once: to find out which of them are copies may take as long as the journal likes.
+        # Hold them first: finding the copies among them reads the ledger, which may take long.
         lease.hold((message.receipt for message in answer), since=asked_at)
         kept = copies.delete_from(answer)
         lease.hold((message.receipt for message in kept), since=asked_at)
         if len(kept) < len(answer) and not catch.messages:
-            # The time counts from where there is something to serve. That comes: each copy is deleted once.
+            # The fetch time counts from the first message to serve. It comes in the end: a copy is deleted only once.
             deadline = clock.monotonic() + options.max_fetch_s
         catch.messages += kept
         count += len(kept)
@@ -199,10 +198,10 @@ def _receive(
 
 
 class _Copies:
-    """Deletes copies of committed messages where they come: what stands in the ledger is decided for ever.
+    """Deletes copies of committed messages as soon as a task receives them: no later verdict can change what they are.
 
-    So their groups are free at once, however far apart micro-batches lie, and what follows is received at once. The
-    ledger is read only once a message comes that somebody received before.
+    So their groups are free at once, and their next messages are received in the same micro-batch. The ledger is read
+    only when a message comes that somebody received before.
     """
 
     def __init__(self, queue: Queue, journal: Journal, lease: Lease, *, budget_s: float) -> None:
@@ -217,7 +216,7 @@ class _Copies:
         """Groups of copies that had lapsed again before they were deleted."""
 
     def delete_from(self, answer: list[Message]) -> list[Message]:
-        """Return the messages of one answer that are none of these, or could not be deleted, and are not held then."""
+        """Delete the copies in one answer. Return the others, and copies whose delete failed: hold those again."""
         copies = [each.receipt for each in answer if each.receipt.receive_count > 1 and self._is_committed(each)]
         if not copies:
             return answer
@@ -240,10 +239,10 @@ class _Copies:
 
 
 def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], catch: _Catch) -> Segment:
-    """Return this attempt's segment: what is decided in front, then what it received itself, each by sequence number.
+    """Return this attempt's segment: first what is decided, then what it received itself, each by sequence number.
 
-    What it received is deferred if somebody received it before, whoever that was, if its group is among the plan's
-    decided ones, and if something of its group before it is deferred.
+    A message that it received is deferred if anybody received it before, or if its group is one of the plan's
+    `decided_groups`, or if an earlier message of its group is deferred.
     """
     messages = sorted(decided, key=_sequence_number)
     deferred_groups = set(plan.decided_groups)
@@ -262,9 +261,10 @@ def _sequence_number(message: Message) -> int:
 
 
 def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease: Lease) -> None:
-    """Give what this attempt received, from row `first` on, to the next epoch, as another attempt's segment won.
+    """Put a spare with what this attempt received, from row `first` on, because another attempt's segment won.
 
-    Raises EpochSettledError where it came too late, and then has released it, unless the driver had seen it in time.
+    Raises EpochSettledError if the epoch was committed before that; the messages are released then, unless the driver
+    has seen the spare in time.
     """
     receipts = tuple(replace(receipt, deferred=True) for receipt in lost.receipts[first:])
     if not receipts and not lost.deleted:

@@ -14,7 +14,7 @@ class Pool(Protocol):
     """What is used of `ThreadPoolExecutor`."""
 
     def map(self, call: Callable[[S], T], items: Iterable[S], /) -> Iterable[T]:
-        """Return what `call` makes of each item, in order. Raises what the first that failed has met."""
+        """Return `call`'s result for each item, in order. Raises the error of the first that failed."""
 
 
 MakePool = Callable[[str, int], Pool]

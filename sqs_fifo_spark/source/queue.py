@@ -24,7 +24,7 @@ from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, f
 from sqs_fifo_spark.source.pool import MakePool, Pool, in_calling_thread
 
 RECEIVE_TRIES = 3
-"""How often a receive is tried at least: the messages of a lost answer are hidden unless it is asked for again."""
+"""At least how often a receive is tried: if its answer is lost, its messages stay hidden unless it is repeated."""
 RELEASE_BUDGET_S = 10.0
 """How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
 
@@ -75,7 +75,7 @@ class Queue(QueueCalls):
         """Raise AccessDeniedError unless messages may be deleted and their visibility changed.
 
         Both calls carry one impossible handle, which SQS refuses after it has checked the permission; no message
-        is touched. Receiving is known by the first receive itself.
+        is touched. Whether receiving is allowed shows at the first receive.
         """
         entry = {"Id": "0", "ReceiptHandle": _NO_HANDLE}
         checks: Sequence[tuple[str, Mapping[str, Any]]] = (
@@ -148,7 +148,7 @@ class Queue(QueueCalls):
         """Delete messages; return each receipt with its outcome, those of one receive in their order.
 
         GONE says that the handle expired, so that SQS refused: the message will come again. What is not called for
-        within `budget_s` is FAILED. `before_call` is told the receipts of each call, up to ten, when its turn comes.
+        within `budget_s` is FAILED. `before_call` gets the receipts of each call, up to ten, just before the call.
         """
         deadline = self._clock.monotonic() + budget_s
 
@@ -163,7 +163,7 @@ class Queue(QueueCalls):
         return _call_in_batches(call, receipts, self._call_pool)
 
     def release(self, receipts: Iterable[Receipt]) -> None:
-        """Let others have these messages at once; without an answer they are free when their timeout is over."""
+        """Release these messages: SQS can hand them out at once, or, if it does not answer, once they lapse."""
         deadline = self._clock.monotonic() + RELEASE_BUDGET_S
 
         def call(entries: list[Receipt]) -> list[Outcome]:

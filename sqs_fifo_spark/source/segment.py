@@ -1,4 +1,4 @@
-"""A segment's bytes: the durable record of what one partition of one epoch received. Written once.
+"""A segment's bytes: the messages of one partition of one epoch, durable. Written once.
 
     header     magic, lengths and CRC-32 of both sections, CRC-32 of the header itself
     receipts   Arrow IPC: one row for each message; which journal, epoch, partition and writer, as metadata
@@ -214,5 +214,5 @@ def _from_ipc(data: bytes | memoryview, crc: int, name: str) -> pa.RecordBatch:
 def _corrupt(name: str, reason: str) -> JournalCorruptError:
     return JournalCorruptError(
         f"'{name}' in the journal cannot be used: {reason}. Its messages are still in the queue. Restore the object; "
-        "if it is removed instead, they come again when their leases have lapsed, perhaps a second time for the sink."
+        "if it is removed instead, they come again once their holds have lapsed, perhaps a second time for the sink."
     )

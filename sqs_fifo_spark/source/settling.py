@@ -27,9 +27,9 @@ def delete_committed(
     lease: Lease,
     clock: Clock,
 ) -> dict[str, Unconfirmed]:
-    """Delete messages that are committed. Return all that is unconfirmed then, with what was `unconfirmed` before.
+    """Delete messages that are committed. Return all that is unconfirmed afterwards, old entries included.
 
-    Runs on the driver, for `SETTLE_BUDGET_S` at most. What SQS has dropped by now is left out.
+    Runs on the driver, for `SETTLE_BUDGET_S` at most. Entries whose time is over are left out: SQS has dropped them.
     """
     now = clock.now()
     left = {message_id: entry for message_id, entry in unconfirmed.items() if now < entry.until}
@@ -37,7 +37,7 @@ def delete_committed(
         known = left.pop(receipt.message_id, None)
         if outcome is not Outcome.DONE:
             left[receipt.message_id] = Unconfirmed(
-                # Not from when it was sent: in a dead-letter queue its time begins anew.
+                # Counted from now, not from the send: in a dead-letter queue a message's retention begins anew.
                 known.until if known else now + LONGEST_RETENTION_S,
                 receipt.message_group_id,
                 receipt.sequence_number,
@@ -47,7 +47,7 @@ def delete_committed(
 
 
 def release(receipts: Iterable[Receipt], *, queue: Queue, lease: Lease) -> None:
-    """Let others have these messages at once; without an answer they are free when their timeout is over."""
+    """Release these messages: SQS can hand them out at once, or, if it does not answer, once they lapse."""
     held = list(receipts)
     lease.drop(held)
     queue.release(held)

@@ -1,4 +1,4 @@
-"""What became of the messages of a closed epoch: served, served before, or left for the next epoch.
+"""What became of the messages of a closed epoch: served, a copy of what was served before, or carried to the next.
 
 Tasks never decide about a message that was received before: they defer it. Once all that an epoch served is sealed,
 nothing can change any more, and the driver judges from the receipts alone. The same journal gives the same verdict.
@@ -27,7 +27,7 @@ class Verdict:
     carried: Mapping[str, Mapping[str, Receipt]] = field(default_factory=dict)
     """What nobody served yet, by the name of the object that holds it: the next epoch serves it."""
     gone: frozenset[str] = frozenset()
-    """What the ledger has and SQS has no longer: tasks have deleted it, or were given what follows it in its group."""
+    """What the ledger has and SQS no longer has: a task has deleted it, or received a later message of its group."""
 
     @property
     def is_empty(self) -> bool:
@@ -89,8 +89,8 @@ def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdi
 def _gone(contents: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
     """Return which of the ledger's messages SQS has no longer.
 
-    It hands out a group in order, so who was given what comes after a message, and not the message, knows that it is
-    gone. What was carried over was received before the ledger was written, and says nothing.
+    SQS hands out a group in order: if a later message of a group was received, and this one was not, this one is gone.
+    Carried messages were received before the ledger was put, so they prove nothing.
     """
     carried = {message_id for message_ids in ledger.carried.values() for message_id in message_ids}
     last: dict[str, int] = {}

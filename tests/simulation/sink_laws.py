@@ -49,7 +49,7 @@ _NO_CALL_FAILED = (
     "what was sent took longer than",
     "which makes the journal at",
     "does not find the driver's journal",
-    "the store says that it is there",
+    "the store says that it exists",
 )
 """What errors about the journal say that need no call of it to fail."""
 _TOO_LATE = ("the record of what was sent took so long", "is held up")

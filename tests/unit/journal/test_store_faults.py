@@ -641,7 +641,7 @@ def test_an_s3_that_goes_on_about_a_conflict_is_one_line(s3: _FaultyS3) -> None:
     """Nothing was put, and nothing is there: that is no answer."""
     store = open_store(f"s3://faulty/{next(_numbers)}")
     s3.faults = ["409", "404"] * 1_000
-    assert "says that it is there, and does not find it" in line(store, lambda: store.put_if_absent("a/x", b"1"))
+    assert "says that it exists, but does not find it" in line(store, lambda: store.put_if_absent("a/x", b"1"))
 
 
 def test_an_s3_that_keeps_failing_is_one_line(s3: _FaultyS3) -> None:

@@ -257,8 +257,8 @@ def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedC
     with pytest.raises(JournalUnavailableError) as told:
         record(store, clock).refresh()
     assert str(told.value) == (
-        "to list and read what was sent took longer than 70 s in the journal at 'memory', and what is so old does not "
-        "tell what may be sent."
+        "to list and read what was sent took longer than 70 s in the journal at 'memory', so it is too old to tell "
+        "which rows may be sent."
     )
     assert sum(step.startswith("before list sent/") for step in store.steps) == 4
 
