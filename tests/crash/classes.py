@@ -6,7 +6,6 @@ does not fit goes without.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -48,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=Path(sys.argv[1]).parent) as home:
         writer = spark.readStream.format("rate").load().writeStream.format("parquet")
         query = writer.option("checkpointLocation", f"{home}/checkpoint").start(f"{home}/parquet")
-        wait_until(lambda: os.path.exists(f"{home}/checkpoint/commits/1"), _LONG_S, "two micro-batches")
+        wait_until(lambda: Path(home, "checkpoint", "commits", "1").exists(), _LONG_S, "two micro-batches")
         query.stop()
         spark.stop()
     gateway: Any = SparkContext._gateway

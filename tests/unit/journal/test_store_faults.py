@@ -203,9 +203,9 @@ def test_a_lost_permission_is_told(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "journal")
     store.put_if_absent("a/x", b"1")
     # Nobody can reach into the directory that pytest made, so in a copy of its own below a public one.
-    os.chmod(tmp_path, 0o755)
+    tmp_path.chmod(0o755)
     for parent in tmp_path.parents[:2]:
-        os.chmod(parent, 0o755)
+        parent.chmod(0o755)
     os.seteuid(65534)
     try:
         calls: Iterable[Callable[[], object]] = (
