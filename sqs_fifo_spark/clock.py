@@ -49,7 +49,8 @@ class SystemClock:
         return event.wait(timeout_s)
 
     def wait_on(self, changed: threading.Condition, timeout_s: float) -> None:
-        changed.wait(min(timeout_s, threading.TIMEOUT_MAX))
+        # Its own time stands still while the machine is suspended: the caller looks at the clock again each second.
+        changed.wait(min(timeout_s, 1.0))
 
 
 class ManualClock:

@@ -28,9 +28,9 @@ SEND_BUDGET_S = 100.0
 CONFIRM_BUDGET_S = 75.0
 """How long after the last try its answer and its record may take; if they take longer, the task fails.
 
-SQS knows for 300 s a row that it has taken. An attempt that looks just before another's record is written, or that
-follows one that has failed, sends the row SEND_BUDGET_S and a connection later at the latest: 280 s after the other's
-look, and `SinkQueue.send` sees to that.
+SQS knows for 300 s a row that it has taken. An attempt that looks just before another's record is written sends the row
+SEND_BUDGET_S and a connection later at the latest: 280 s after the other's look, and `SinkQueue.send` sees to that. An
+attempt that follows one that has failed has what is left of the 300 s to start, to look, and to reach the row: 123 s.
 """
 GRACE_S = 1.0
 """How long what is too late is waited for all the same: if the whole process stood still, it ends now."""
@@ -99,7 +99,7 @@ class Sender:
         """Take rows, in order; return when there is room for more. Raises what any row or call has met.
 
         Raises TransientQueueError or JournalUnavailableError when a call, or the record of what it has sent, is held
-        up: two moments of GRACE_S after the time at which it can only fail.
+        up: a few moments of GRACE_S after the time at which it can only fail.
         """
         with self._changed:
             for row in rows:
@@ -189,7 +189,8 @@ class Sender:
             )
         return TransientQueueError(
             f"a call to SQS is held up: {budget_s:g} s after the time to try its rows began it is not over, and can "
-            f"send nothing any more. {end} Check the network, and how names are looked up."
+            f"send nothing any more. {end} Check the network, how names are looked up, and where "
+            "credentials come from."
         )
 
     # In the threads
