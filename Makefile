@@ -1,4 +1,5 @@
-# Each target sets up what it needs: a fresh machine needs only make, Python 3.10+ and Java 17+.
+# Each target sets up what it needs: a fresh machine needs only make, Python 3.10+ and Java 17+. For test-all, kill and
+# proof it needs PostgreSQL too, which only `make postgres` installs; test-min and proof need Python 3.10 or 3.11.
 PYTHON ?= python3
 BIN := .venv/bin
 BIN_MIN := .venv-min/bin

@@ -3,7 +3,7 @@
 SQS does not say which group it hands out first, so a micro-batch of newer messages alone proves nothing; nor does a
 short poll that brings nothing, for it asks only some of SQS's servers. A long poll asks all of them: if it brings
 nothing after such a micro-batch, there was nothing older to receive. What may be left is what SQS hides at that moment:
-what somebody else holds, or an attempt that died again and again, or what the queue's DelaySeconds delays. And while
+what somebody else holds, what an attempt that died again and again held, or what the queue's DelaySeconds delays. While
 producers keep the queue from ever being empty, the query ends once it has served as many messages as waited; SQS may
 not have handed out some of the older ones by then.
 """

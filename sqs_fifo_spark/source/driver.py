@@ -462,10 +462,10 @@ class Driver:
                 return handed
 
     def _poll(self, journal: Journal, max_messages: int) -> tuple[tuple[Message, ...], bool]:
-        """Return the messages of a long poll that no epoch has served, and whether they are all that came but copies.
+        """Return the messages of a long poll that no epoch has served, and whether none of those was released.
 
-        The others were released, so they come again; if all were, poll again. No task can seal anything meanwhile, so
-        what is returned need not be deferred, however often it was received before.
+        Copies are deleted. If nothing is left to return, poll again. No task can seal anything meanwhile, so what is
+        returned need not be deferred, however often it was received before.
         """
         wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
         is_all = True
@@ -522,7 +522,7 @@ class Driver:
         return tuple(each for each in found if each.receipt.message_group_id not in again)
 
     def _count_waiting(self, ours: int) -> None:
-        """Ask roughly how many messages wait. It only guides the number of partitions, so an old answer will do."""
+        """Ask roughly how many messages wait, which guides the number of partitions: an old answer will do."""
         try:
             self._waiting, in_flight = self._queue.approximate_counts()
             if self._available_now is not None:

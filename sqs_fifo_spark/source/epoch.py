@@ -153,7 +153,7 @@ class Epoch:
         )
 
     def _held_since(self) -> float:
-        """Return since when newly found messages are held: a heartbeat ago, or, but in a replay, since the opening."""
+        """Return since when newly found messages are held: a heartbeat ago; unless replayed, not before the opening."""
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
         return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)
 

@@ -148,7 +148,8 @@ class Queue(QueueCalls):
         """Delete messages; return each receipt with its outcome, those of one receive in their order.
 
         GONE says that the handle expired, so that SQS refused: the message will come again. What is not called for
-        within `budget_s` is FAILED. `before_call` gets the receipts of each call, up to ten, just before the call.
+        within `budget_s` is FAILED. `before_call` gets the receipts of each call, up to ten, just before the call, or
+        before it is found to be too late for one.
         """
         deadline = self._clock.monotonic() + budget_s
 

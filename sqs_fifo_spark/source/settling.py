@@ -1,6 +1,6 @@
 """Ending our hold on messages: by deleting what is committed, or by letting others have it.
 
-Both stop renewing with the call itself, so that a renewal under way does not report a loss.
+Both stop renewing before the call, so that a renewal under way does not report a loss.
 """
 
 from __future__ import annotations

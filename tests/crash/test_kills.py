@@ -26,7 +26,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
     if programs() is None and not os.environ.get("CI"):
-        pytest.skip("PostgreSQL is not installed: install your system's package 'postgresql', or run `make test`")
+        pytest.skip("PostgreSQL is not installed: install your system's package 'postgresql', or run `make postgres`")
     with PostgresServer() as server:
         yield server
 

@@ -1,6 +1,6 @@
 """Play schedules, replay one, or show that planted bugs are caught.
 
-python -m tests.simulation                        12,000 schedules, on all cores: every other one is the sink's
+python -m tests.simulation                        20,000 schedules, on all cores: every other one is the sink's
 python -m tests.simulation --first 500000 --schedules 100000
 python -m tests.simulation --side sink            20,000 of the sink's alone
 python -m tests.simulation --seed 4711            one schedule, with its whole trace
