@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 APPS = Path(__file__).parent / "apps"
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-LONG_S = 60.0
+LONG_S = 180.0
 """A deadline for what takes seconds on a quiet machine."""
 
 
