@@ -17,6 +17,10 @@ class ConcurrentUpdateError(Exception):
     """Another run of the same query has written this batch to the checkpoint's log first: Spark stops this one."""
 
 
+class ContradictionError(Exception):
+    """The source has told Spark two things that do not go together."""
+
+
 class Query:
     """One run of a streaming query, from what the checkpoint says.
 
@@ -59,8 +63,8 @@ class Query:
         """Do what Spark does first: run the last batch again, if it was not committed."""
         if self._is_wrapped:
             self._fetched = self.driver.latest_offset_without_start()
-        if self.offsets and not self._tells_start:
-            assert self.driver.plan(self.offsets[-1], self.offsets[-1]) == []
+        if self.offsets and not self._tells_start and self.driver.plan(self.offsets[-1], self.offsets[-1]):
+            raise ContradictionError("an epoch that follows itself has partitions")
         if self.offsets and len(self.offsets) - 1 not in self.checkpoint.committed:
             self.run(len(self.offsets) - 1)
         return self
@@ -80,8 +84,8 @@ class Query:
 
     def latest_offset(self, start: Offset) -> Offset:
         if self._fetched is not None:
-            if self._fetched not in self.offsets:  # it asks once more, and must be told the same
-                assert self.driver.latest_offset_without_start() == self._fetched
+            if self._fetched not in self.offsets and self.driver.latest_offset_without_start() != self._fetched:
+                raise ContradictionError("Spark asks once more, and is told another offset")
             return self._fetched
         if self._tells_start:
             return self.driver.latest_offset(start, self.world.options.max_messages_per_trigger)
