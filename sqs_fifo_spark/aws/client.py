@@ -85,8 +85,6 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
             user_agent_extra="sqs-fifo-spark",
         ),
     )
-    # The last moments before bytes are sent: on a connection that is open, and when a new one is.
-    client.meta.events.register("before-send.sqs", lambda **_: require_in_time())
     try:
         client._endpoint.http_session._pool_classes_by_scheme.update(http=_HttpPool, https=_HttpsPool)
     except (AttributeError, TypeError) as error:
@@ -120,16 +118,29 @@ def require_in_time() -> None:
         check()
 
 
-class _HttpConnection(AWSHTTPConnection):  # type: ignore[misc]
-    def connect(self) -> None:
-        super().connect()
+class _Watched:
+    """A connection that asks in the last moment, before each piece of a request: of two in all, head and body.
+
+    A server that gets no whole request takes nothing of it.
+    """
+
+    sock: Any
+    connect: Callable[[], None]
+
+    def send(self, data: Any) -> None:
         require_in_time()
+        if self.sock is None:
+            self.connect()  # which may take long
+            require_in_time()
+        super().send(data)  # type: ignore[misc]
 
 
-class _HttpsConnection(AWSHTTPSConnection):  # type: ignore[misc]
-    def connect(self) -> None:
-        super().connect()
-        require_in_time()
+class _HttpConnection(_Watched, AWSHTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _HttpsConnection(_Watched, AWSHTTPSConnection):  # type: ignore[misc]
+    pass
 
 
 class _HttpPool(AWSHTTPConnectionPool):  # type: ignore[misc]

@@ -57,7 +57,8 @@ class _Sending:
 class Sender:
     """Sends the rows of one partition from threads of its own, from the first `add` until `finish` or `stop`.
 
-    Runs on an executor. One thread adds rows; nothing is sent any more once `finish` or `stop` has returned.
+    Runs on an executor. One thread adds rows. Once `finish` or `stop` has returned, no call begins, and one that has
+    begun is not completed: nothing but what is on its way already reaches SQS.
     """
 
     def __init__(self, queue: SinkQueue, record: Record, clock: Clock) -> None:
@@ -133,9 +134,9 @@ class Sender:
             self._changed.notify_all()
             self._is_abandoned = not self._wait_locked(lambda: self._ended == len(self._threads))
         if self._is_abandoned:
-            # They cannot send: `_stopped` is asked before each call, and once more before its bytes leave. A put of
-            # theirs may still come, and records rows that SQS has confirmed: that is true at any time, and whoever
-            # reads it in time sends them no more.
+            # They cannot send: `_stopped` is asked before each call, and once more before each piece of it leaves. A
+            # put of theirs may still come, and records rows that SQS has confirmed: that is true at any time, and
+            # whoever reads it in time sends them no more.
             return
         for thread in self._threads:
             thread.join()

@@ -16,6 +16,7 @@ import boto3
 import pyarrow as pa
 import pytest
 import urllib3.util.connection
+from botocore.awsrequest import AWSHTTPConnection
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.errors import (
@@ -134,6 +135,26 @@ def test_a_call_whose_task_ends_while_it_connects_sends_nothing(monkeypatch: pyt
     with LocalQueueServer(queues=["q.fifo"]) as server:
         with pytest.raises(StoppedError):
             sending_by_http(server, clock, stopped)(10)
+        monkeypatch.undo()
+        sending_by_http(server, clock)(10)
+        assert server.requests.counts()["SendMessageBatch"] == 1
+
+
+def test_a_call_whose_task_ends_while_it_leaves_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request is sent in two pieces, and SQS takes nothing of one that is not whole."""
+    clock, stopped = SharedClock(), threading.Event()
+    send_piece, pieces = AWSHTTPConnection.send, list[int]()
+
+    def stop(connection: AWSHTTPConnection, data: bytes) -> None:
+        send_piece(connection, data)
+        pieces.append(len(data))
+        stopped.set()
+
+    monkeypatch.setattr(AWSHTTPConnection, "send", stop)
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        with pytest.raises(StoppedError):
+            sending_by_http(server, clock, stopped)(10)
+        assert len(pieces) == 1
         monkeypatch.undo()
         sending_by_http(server, clock)(10)
         assert server.requests.counts()["SendMessageBatch"] == 1
