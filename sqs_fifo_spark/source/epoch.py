@@ -177,8 +177,8 @@ def load_carried(journal: Journal, ledger: Ledger) -> dict[str, Head]:
         head = journal.head(name)
         if head is not None:
             # An attempt may have received again what its plan had handed to it.
-            by_age = sorted(head.receipts, key=lambda receipt: receipt.age)
-            newest = {receipt.message_id: receipt for receipt in by_age if receipt.message_id in wanted}
+            by_recency = sorted(head.receipts, key=lambda receipt: receipt.recency)
+            newest = {receipt.message_id: receipt for receipt in by_recency if receipt.message_id in wanted}
             found[name] = _numbered_apart(Head(head.origin, tuple(newest.values())))
     return found
 

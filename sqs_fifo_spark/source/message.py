@@ -48,7 +48,7 @@ class Receipt:
     deferred: bool = False
 
     @property
-    def age(self) -> tuple[int, float]:
+    def recency(self) -> tuple[int, float]:
         """Rises with each receive of the same message; the newest receipt is the one whose handle works."""
         return self.receive_count, self.received_at
 

@@ -62,11 +62,11 @@ def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdi
             message_id = receipt.message_id
             if is_carried and message_id not in wanted:
                 continue
-            if message_id not in newest or receipt.age > newest[message_id].age:
+            if message_id not in newest or receipt.recency > newest[message_id].recency:
                 newest[message_id] = receipt
             if serves and not receipt.deferred:
                 served[message_id] = receipt
-            elif message_id not in left or receipt.age > left[message_id][1].age:
+            elif message_id not in left or receipt.recency > left[message_id][1].recency:
                 left[message_id] = (name, receipt)
     gone = _gone(contents, newest, ledger)
     carried: dict[str, dict[str, Receipt]] = {}

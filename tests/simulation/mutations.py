@@ -149,8 +149,8 @@ def _(settle, driver, journal, end, **given):
     driver._ledger = replace(driver._ledger, epoch=end.epoch)
 
 
-@planted("settle with the old handle", "source.message.Receipt.age")
-def _(age, receipt):
+@planted("settle with the old handle", "source.message.Receipt.recency")
+def _(recency, receipt):
     return -receipt.receive_count, -receipt.received_at
 
 
