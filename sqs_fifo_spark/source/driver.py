@@ -372,8 +372,8 @@ class Driver:
         #    the next driver settles it, and SQS confirms the delete of what is gone.
         #    Deletes that got no answer last time are tried again with the handle that may still work.
         again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
-        again = [receipt for receipt in again if receipt.message_id not in verdict.served_before]
-        unconfirmed = self._delete([*verdict.served.values(), *verdict.served_before.values(), *again])
+        again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
+        unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
         ledger = Ledger(end.epoch, unconfirmed, carried, is_followed)
         # 4. Put the ledger. A crash after it leaves the epoch committed, with objects that the next driver drops when
@@ -516,7 +516,7 @@ class Driver:
         The last epoch has lost its hold on such a message, but it is not committed yet: the message is left to the
         commit, and to the tasks after it.
         """
-        held = {*verdict.served, *verdict.served_before, *(each.message_id for each in verdict.carried_receipts())}
+        held = {*verdict.served, *verdict.copies, *(each.message_id for each in verdict.carried_receipts())}
         again = {each.receipt.message_group_id for each in found if each.receipt.message_id in held}
         self._release([each.receipt for each in found if each.receipt.message_group_id in again])
         return tuple(each for each in found if each.receipt.message_group_id not in again)

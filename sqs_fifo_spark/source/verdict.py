@@ -22,7 +22,7 @@ class Verdict:
 
     served: Mapping[str, Receipt] = field(default_factory=dict)
     """What the epoch gave to Spark, by message id: to be deleted once the epoch is committed."""
-    served_before: Mapping[str, Receipt] = field(default_factory=dict)
+    copies: Mapping[str, Receipt] = field(default_factory=dict)
     """What an earlier epoch gave to Spark and SQS handed out again: to be deleted, and never served."""
     carried: Mapping[str, Mapping[str, Receipt]] = field(default_factory=dict)
     """What nobody served yet, by the name of the object that holds it: the next epoch serves it."""
@@ -32,12 +32,12 @@ class Verdict:
     @property
     def is_empty(self) -> bool:
         """Whether the epoch received nothing at all."""
-        return not (self.served or self.served_before or self.carried)
+        return not (self.served or self.copies or self.carried)
 
     @property
     def held(self) -> int:
         """How many messages the epoch holds."""
-        return len(self.served) + len(self.served_before) + sum(map(len, self.carried.values()))
+        return len(self.served) + len(self.copies) + sum(map(len, self.carried.values()))
 
     def carried_receipts(self) -> list[Receipt]:
         """Return the receipts of everything that is carried over."""
@@ -70,17 +70,17 @@ def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdi
                 left[message_id] = (name, receipt)
     gone = _gone(contents, newest, ledger)
     carried: dict[str, dict[str, Receipt]] = {}
-    served_before: dict[str, Receipt] = {}
+    copies: dict[str, Receipt] = {}
     for message_id, (name, receipt) in left.items():
         if message_id in served or message_id in gone:
             continue
         if message_id in ledger.unconfirmed:
-            served_before[message_id] = receipt
+            copies[message_id] = receipt
         else:
             carried.setdefault(name, {})[message_id] = receipt
     return Verdict(
         {message_id: newest[message_id] for message_id in served},
-        served_before,
+        copies,
         carried,
         gone,
     )

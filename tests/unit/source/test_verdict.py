@@ -28,7 +28,7 @@ def test_a_served_message_is_deleted_with_its_newest_handle() -> None:
         verdict = judge(OFFSET, contents, Ledger(1))
         assert verdict.served == {"a1": AGAIN}
         assert not verdict.carried
-        assert not verdict.served_before
+        assert not verdict.copies
 
 
 def test_a_deferred_message_that_nobody_served_is_carried_by_its_newest_holder() -> None:
@@ -39,11 +39,11 @@ def test_a_deferred_message_that_nobody_served_is_carried_by_its_newest_holder()
     assert not verdict.served
 
 
-def test_a_deferred_message_of_a_committed_epoch_was_served_before() -> None:
+def test_a_deferred_message_of_a_committed_epoch_is_a_copy() -> None:
     """The ledger knows it: it is deleted and never served again."""
     ledger = Ledger(1, {"a1": Unconfirmed(0.0, "a", 1, None)})
     verdict = judge(OFFSET, {FIRST: head(AGAIN)}, ledger)
-    assert verdict.served_before == {"a1": AGAIN}
+    assert verdict.copies == {"a1": AGAIN}
     assert not verdict.carried
 
 
