@@ -154,7 +154,7 @@ class Driver:
         # A new query, perhaps on an old journal, skips all numbers that leftovers of older queries may still use.
         number = max(start.epoch, self._ledger.epoch) + 1 if start.plan else self._number_after_a_gap()
         if not start.plan:
-            self._give_back(journal, self._unsettled)
+            self._release_epochs(journal, self._unsettled)
         elif self._open is None and start.epoch == self._committed_before:
             # Spark commits an epoch after it has logged the next. If the next was one of ours, the log has lost it.
             lost = self._lost_after(journal, start)
@@ -244,7 +244,7 @@ class Driver:
             )
         # Spark plans from an epoch only when it has committed it; a crash may have kept it from saying so.
         self._commit(start, is_followed=True)
-        self._give_back(journal, self._unsettled_between(start.epoch, end.epoch))
+        self._release_epochs(journal, self._unsettled_between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
         if self._next is not None and self._next.offset == end:
             epoch = self._next
@@ -333,7 +333,7 @@ class Driver:
         if given.after and unsettled and unsettled[-1] == given.epoch - 1:
             before = journal.offset_of(self._unsettled[unsettled[-1]], lambda origin: origin.plan == given.after)
             if before is not None:
-                self._give_back(journal, unsettled[:-1])
+                self._release_epochs(journal, unsettled[:-1])
                 self._settle(journal, before)
                 del self._unsettled[before.epoch]
                 return
@@ -347,9 +347,9 @@ class Driver:
                 "'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
-        self._give_back(journal, unsettled)
+        self._release_epochs(journal, unsettled)
 
-    def _give_back(self, journal: Journal, epochs: Iterable[int]) -> None:
+    def _release_epochs(self, journal: Journal, epochs: Iterable[int]) -> None:
         """Release the messages of `epochs`, which older queries have left unsettled; none of them is deleted.
 
         Their objects are dropped with the next commit: only then is it certain that Spark's log goes on without them.

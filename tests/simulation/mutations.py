@@ -110,11 +110,11 @@ def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
 
 
-@planted("let a new query forget the ledger", "source.driver.Driver._give_back")
-def _(give_back, driver, journal, epochs):
+@planted("let a new query forget the ledger", "source.driver.Driver._release_epochs")
+def _(release_epochs, driver, journal, epochs):
     if epochs is driver._unsettled:
         driver._ledger = Ledger(driver._ledger.epoch)
-    give_back(driver, journal, epochs)
+    release_epochs(driver, journal, epochs)
 
 
 # A commit
@@ -167,8 +167,8 @@ def _(batch, *given):
     return [Outcome.DONE if outcome is Outcome.GONE else outcome for outcome in batch(*given)]
 
 
-@planted("settle as served what Spark was never given", "source.driver.Driver._give_back")
-def _(give_back, driver, journal, epochs):
+@planted("settle as served what Spark was never given", "source.driver.Driver._release_epochs")
+def _(release_epochs, driver, journal, epochs):
     for number in sorted(epochs):
         end = journal.offset_of(driver._unsettled.pop(number), lambda origin: True)
         if end is not None:
