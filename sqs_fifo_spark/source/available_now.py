@@ -43,7 +43,7 @@ class AvailableNow:
         self._any_lapse_at = self._old_lapse_at
         self._is_all_ours = False
 
-    def opens(self, in_flight: int, ours: int) -> None:
+    def note_announced(self, in_flight: int, ours: int) -> None:
         """Take note of how many messages are in flight when an epoch is announced, and how many of them are ours."""
         self._is_all_ours = in_flight <= ours
 

@@ -526,7 +526,7 @@ class Driver:
         try:
             self._waiting, in_flight = self._queue.approximate_counts()
             if self._available_now is not None:
-                self._available_now.opens(in_flight, ours)
+                self._available_now.note_announced(in_flight, ours)
         except TransientQueueError as error:
             _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
 
