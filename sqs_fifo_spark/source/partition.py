@@ -91,11 +91,11 @@ def _receive_and_seal(
     decided = _decided(plan, journal)
     heartbeat.start()
     try:
-        catch = _receive(plan, decided, queue, journal, lease, options, clock)
+        received = _receive(plan, decided, queue, journal, lease, options, clock)
         heartbeat.check()
         own = len(decided)
-        segment = _segment(origin, plan, decided, catch)
-        del decided, catch  # the segment has the bodies, too; sealing makes more copies of them
+        segment = _segment(origin, plan, decided, received)
+        del decided, received  # the segment has the bodies, too; sealing makes more copies of them
         try:
             sealed = journal.seal(segment)
         except EpochSettledError:
@@ -142,7 +142,7 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
 
 
 @dataclass
-class _Catch:
+class _Received:
     """What an attempt received itself: the `messages` that it holds, and the ids of copies that it has `deleted`."""
 
     messages: list[Message] = field(default_factory=list)
@@ -157,9 +157,9 @@ def _receive(
     lease: Lease,
     options: SourceOptions,
     clock: Clock,
-) -> _Catch:
+) -> _Received:
     """Receive until a limit, the first empty answer, or the end of the fetch time. Return what is still held."""
-    catch = _Catch()
+    received = _Received()
     copies = _Copies(queue, journal, lease, budget_s=options.heartbeat_s)
     count, size = len(decided), sum(message.size for message in decided)
     deadline = clock.monotonic() + options.max_fetch_s
@@ -182,19 +182,19 @@ def _receive(
         lease.hold((message.receipt for message in answer), since=asked_at)
         kept = copies.delete_from(answer)
         lease.hold((message.receipt for message in kept), since=asked_at)
-        if len(kept) < len(answer) and not catch.messages:
+        if len(kept) < len(answer) and not received.messages:
             # The fetch time counts from the first message to serve. It comes in the end: a copy is deleted only once.
             deadline = clock.monotonic() + options.max_fetch_s
-        catch.messages += kept
+        received.messages += kept
         count += len(kept)
         size += sum(message.size for message in kept)
-    catch.deleted = copies.deleted
+    received.deleted = copies.deleted
     # A group of which anything has lapsed may be somebody else's by now. SQS hands it out again.
     lapsed = copies.lost_groups.union(
-        each.receipt.message_group_id for each in catch.messages if not lease.is_held(each.receipt)
+        each.receipt.message_group_id for each in received.messages if not lease.is_held(each.receipt)
     )
-    catch.messages = [each for each in catch.messages if each.receipt.message_group_id not in lapsed]
-    return catch
+    received.messages = [each for each in received.messages if each.receipt.message_group_id not in lapsed]
+    return received
 
 
 class _Copies:
@@ -238,7 +238,7 @@ class _Copies:
         return message.receipt.message_id in self._committed
 
 
-def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], catch: _Catch) -> Segment:
+def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], received: _Received) -> Segment:
     """Return this attempt's segment: first what is decided, then what it received itself, each by sequence number.
 
     A message that it received is deferred if anybody received it before, or if its group is one of the plan's
@@ -246,14 +246,14 @@ def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], catch:
     """
     messages = sorted(decided, key=_sequence_number)
     deferred_groups = set(plan.decided_groups)
-    for message in sorted(catch.messages, key=_sequence_number):
+    for message in sorted(received.messages, key=_sequence_number):
         receipt = message.receipt
         if receipt.receive_count > 1 or receipt.message_group_id in deferred_groups:
             deferred_groups.add(receipt.message_group_id)
             message = replace(message, receipt=replace(receipt, deferred=True))
         messages.append(message)
     receipts = tuple(message.receipt for message in messages)
-    return Segment(origin, receipts, to_arrow(messages), frozenset(catch.deleted))
+    return Segment(origin, receipts, to_arrow(messages), frozenset(received.deleted))
 
 
 def _sequence_number(message: Message) -> int:
