@@ -55,11 +55,11 @@ class Journal(JournalIdentity):
 
     def __init__(self, store: Store, journal_id: str) -> None:
         super().__init__(store, journal_id)
-        self._claim = ""
+        self._token = ""
         """A random token that only this driver's claim holds."""
 
     def __repr__(self) -> str:
-        return f"<Journal {self.id} at '{self.location}' is_claimed={bool(self._claim)}>"
+        return f"<Journal {self.id} at '{self.location}' is_claimed={bool(self._token)}>"
 
     # Owner
 
@@ -68,8 +68,8 @@ class Journal(JournalIdentity):
         claims = self.store.list("drivers")
         while True:
             number = 1 + max(map(_number, claims), default=0)
-            self._claim = uuid.uuid4().hex
-            is_own = self._put_own(_claim_name(number), to_json({"driver": self._claim}), self._claim)
+            self._token = uuid.uuid4().hex
+            is_own = self._put_own(_claim_name(number), to_json({"driver": self._token}), self._token)
             claims = self.store.list("drivers")
             if is_own and max(map(_number, claims), default=0) == number:
                 for claim in claims:
@@ -83,7 +83,7 @@ class Journal(JournalIdentity):
         # Our claim and the next may both have been dropped, and a leftover may have put a claim of our number since.
         if self.store.get(_claim_name(number + 1)) is None:
             own = self.store.get(_claim_name(number))
-            if own is not None and self._claim.encode() in own:
+            if own is not None and self._token.encode() in own:
                 return
         owner = max((_number(name) for name in self.store.list("drivers")), default=0)
         if owner < number:
