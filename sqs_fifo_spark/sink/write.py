@@ -33,7 +33,7 @@ MAX_PART_ROWS = 1_000
 MAX_PART_BYTES = 4 << 20
 
 _log = logging.getLogger(__name__)
-_said: set[str] = set()
+_warned: set[str] = set()
 """Warnings that this process has logged once. Spark plans each micro-batch anew, mostly in the same process."""
 
 
@@ -153,7 +153,7 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
         and facts.deduplicates_across_groups
         and options.message_group_id is None  # with one group for all rows there are no others
     ):
-        say_once(
+        warn_once(
             f"option 'deduplication' is 'content', and the DeduplicationScope of the queue '{options.queue_url}' is "
             "'queue': of rows with the same body within 5 minutes SQS keeps only the first, also when they stand in "
             "different groups, and takes the others without adding them. If each group is to have its own, set the "
@@ -181,10 +181,10 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
     )
 
 
-def say_once(text: str) -> None:
+def warn_once(text: str) -> None:
     """Log a warning that is the same for every micro-batch."""
-    if text not in _said:
-        _said.add(text)
+    if text not in _warned:
+        _warned.add(text)
         _log.warning("%s", text)
 
 

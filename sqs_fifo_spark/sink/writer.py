@@ -34,8 +34,8 @@ from sqs_fifo_spark.sink.write import (
     draft,
     finish_write,
     plan_for_tasks,
-    say_once,
     send_partition,
+    warn_once,
 )
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class _PlannedWrite:
         return SentMessage(sent)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str, why_known: str) -> None:
-        sent = _told(messages)
+        sent = _sent_of(messages)
         rows, known, equal = (sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal"))
         if known:
             _log.warning(
@@ -120,8 +120,8 @@ class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
         return self._send(iterator, place)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if self._options.journal_location is not None and any(each.place.query is None for each in _told(messages)):
-            say_once(
+        if self._options.journal_location is not None and any(each.place.query is None for each in _sent_of(messages)):
+            warn_once(
                 "a batch write with a journal does not say who writes what, so the journal knows what was sent only "
                 "until the write ends: started again, it sends everything again. If it may be repeated, give it "
                 "'txnAppId' and 'txnVersion'. Inside foreachBatch Spark says it, but not to other threads than the "
@@ -184,13 +184,13 @@ def _store(options: SinkOptions) -> Store | None:
     return None if options.journal_location is None else open_store(options.journal_location, options.region)
 
 
-def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
+def _sent_of(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
     return [message.sent for message in messages if isinstance(message, SentMessage)]
 
 
 def _tell_aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     # Nothing can be taken back, and nothing need be: a row that is sent again is recognised.
-    sent = _told(messages)
+    sent = _sent_of(messages)
     _log.warning(
         "%s was aborted. Its finished partitions, %d of %d, have sent %d rows, which stay sent. The others may have "
         "sent some, too: an error of this package says how many, unless it came before the first row.",

@@ -158,7 +158,7 @@ def test_that_equal_bodies_of_different_groups_become_one_message_is_told_once(
     is_told: bool,
 ) -> None:
     """Where it can happen, in one line, before the first row; not again for each micro-batch."""
-    monkeypatch.setattr("sqs_fifo_spark.sink.write._said", set())
+    monkeypatch.setattr("sqs_fifo_spark.sink.write._warned", set())
     attributes = {} if scope is None else {"DeduplicationScope": scope, "FifoThroughputLimit": "perQueue"}
     sqs = patched(monkeypatch, ContentBasedDeduplication="true", **attributes)
     for _ in range(3):

@@ -25,7 +25,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     made = Store()
     monkeypatch.setattr(writer, "open_store", lambda location, region: made)
     monkeypatch.setattr(writer, "SYSTEM_CLOCK", patched(monkeypatch).clock)
-    monkeypatch.setattr("sqs_fifo_spark.sink.write._said", set())
+    monkeypatch.setattr("sqs_fifo_spark.sink.write._warned", set())
     return made
 
 
