@@ -32,7 +32,10 @@ class Offset:
     is_blind: bool = False
     """Announced before Spark had said where the query was, so nobody knows which epoch came before it."""
     after: int = 0
-    """The plan of the epoch that Spark was given before, `epoch - 1`; 0 if this one follows none."""
+    """The plan of the epoch that Spark was given before, `epoch - 1`; 0 if this one follows none.
+
+    Only its plan, as its number is known. `Origin.after` is the whole name of the offset that an epoch follows.
+    """
 
     @property
     def name(self) -> str:

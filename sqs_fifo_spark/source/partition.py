@@ -43,7 +43,7 @@ class PartitionPlan:
     `handed` are messages that the driver's probe received, and `carried` names messages that an earlier epoch
     deferred: both are decided, and served before anything that the task receives itself. `decided_groups` are the
     groups of all that is decided for any partition, or left for a later epoch: SQS keeps them locked, unless our hold
-    on them was lost; what a task then receives of them is deferred. `after` names the offset that the epoch follows.
+    on them was lost; what a task then receives of them is deferred. `after` is that of the task's `Origin`.
     """
 
     journal: str

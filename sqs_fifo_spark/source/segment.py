@@ -56,7 +56,8 @@ _SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
 class Origin:
     """Who wrote a segment, and as what: partition `partition` of `partitions`, of the plan that `plan` names.
 
-    `writer` is unique to one attempt of one task. `after` names the offset that the epoch follows in Spark's log.
+    `writer` is unique to one attempt of one task. `after` is the `Offset.name` of the offset that the epoch follows in
+    Spark's log, whatever its number; `Offset.after` is only the plan of the epoch before.
     """
 
     journal: str
