@@ -289,8 +289,8 @@ def test_heartbeat_keeps_messages_from_others_through_a_slow_batch(world: World)
     world.audit()
 
 
-def test_heartbeat_keeps_what_the_losing_attempt_caught(make_world: Callable[..., World]) -> None:
-    """The spare catch of a speculative attempt is held as well until the next epoch serves it."""
+def test_heartbeat_keeps_what_the_losing_attempt_received(make_world: Callable[..., World]) -> None:
+    """A speculative attempt's spare is held as well until the next epoch serves it."""
     world = make_world(numPartitions="1")
     world.send("x1", "a1", "b1", "c1", "d1")
     query = Query(world)
