@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
@@ -88,6 +89,10 @@ class SharedClock(ManualClock):
         for changed in waited_on:
             with changed:
                 changed.notify_all()
+
+
+class Panic(BaseException):
+    """What a store's native code raises that panics: no Exception."""
 
 
 class Store(world.MemoryStore):
@@ -225,6 +230,14 @@ def group_of(body: str) -> str:
     return body.rstrip("0123456789")
 
 
+def batch(*bodies: str | None) -> pa.RecordBatch:
+    """Return Spark's rows: the group is the letters of the body, the id all of it; those of a row without body "x"."""
+    groups = [group_of(body) if body else "x" for body in bodies]
+    names = ["body", "messageGroupId", "messageDeduplicationId"]
+    ids = [(body or "x")[:100] for body in bodies]
+    return pa.RecordBatch.from_arrays([pa.array(each, pa.string()) for each in (bodies, groups, ids)], names)
+
+
 def rows_of(groups_and_bodies: Iterable[tuple[str, str]], *, form: RowForm = FORM) -> list[Outgoing]:
     """Return rows in these groups; their ids are equal where group and body are."""
     values = [
@@ -283,7 +296,13 @@ def finish(sender: Sender, *bodies: str) -> None:
 
 
 def threads() -> list[str]:
+    """The threads of all senders that still run."""
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("sqs-fifo-send")]
+
+
+def wait_for_threads() -> None:
+    """Wait until the senders' threads have ended by themselves, those that were abandoned, too."""
+    wait_until(lambda: threads() == [], LONG_S, "the senders' threads end by themselves")
 
 
 def dealt(groups: int, each: int) -> list[str]:

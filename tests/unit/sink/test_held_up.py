@@ -12,7 +12,7 @@ from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.sink.record import NoRecord, SentRecord
 from sqs_fifo_spark.sink.sender import CONFIRM_BUDGET_S, GRACE_S, SEND_BUDGET_S, Sender
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, patched, rows, send, threads
+from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, rows, send, wait_for_threads
 
 LIMIT_S = SEND_BUDGET_S + CONFIRM_BUDGET_S
 BEGAN_AT = SharedClock().monotonic()
@@ -63,21 +63,11 @@ class Task:
 
 
 @pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
-    return patched(monkeypatch)
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
-@pytest.fixture
 def hang() -> Iterator[Hang]:
     hang = Hang()
     yield hang
     hang.end()
-    wait_until(lambda: threads() == [], LONG_S, "the threads that were abandoned end")
+    wait_for_threads()
 
 
 def record(store: Store, sqs: Sqs) -> SentRecord:
@@ -139,7 +129,7 @@ def test_the_next_attempt_doubles_nothing(sqs: Sqs, store: Store, hang: Hang, wh
     calls = len(sqs.calls)
     sqs.clock.advance(DEDUPLICATION_S)
     hang.end()
-    wait_until(lambda: threads() == [], LONG_S, "the threads that were abandoned end")
+    wait_for_threads()
     assert send(sqs, rows(*given), record(store, sqs)).known == len(given)
     assert len(sqs.calls) == calls
     assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
@@ -182,7 +172,7 @@ def test_a_thread_that_was_abandoned_sends_nothing(sqs: Sqs, store: Store, hang:
     finally:
         young.end()
         hang.end()
-    wait_until(lambda: threads() == [], LONG_S, "the threads that were abandoned end")
+    wait_for_threads()
     assert sqs.bodies() == ["a1"]
     assert sqs.tries("b2") == 0
 

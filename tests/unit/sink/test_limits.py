@@ -42,11 +42,6 @@ RECORDED_S = sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S
 """How long after a look at the record what is sent then may be recorded."""
 
 
-@pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
-    return patched(monkeypatch)
-
-
 # Time
 
 

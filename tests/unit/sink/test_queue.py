@@ -38,11 +38,6 @@ class Noted:
 
 
 @pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
-    return patched(monkeypatch)
-
-
-@pytest.fixture
 def confirmed(sqs: Sqs) -> Noted:
     return Noted(sqs)
 

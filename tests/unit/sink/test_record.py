@@ -25,19 +25,9 @@ from sqs_fifo_spark.sink.record import (
     forget_batch_writes,
 )
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, SharedClock, Store
-
-
-class Panic(BaseException):
-    """What native code raises that panics. It is no Exception."""
-
+from tests.unit.sending import LONG_S, Panic, SharedClock, Store
 
 A, B, C, D, E = (hashlib.sha256(letter).digest() for letter in (b"a", b"b", b"c", b"d", b"e"))
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
 
 
 @pytest.fixture

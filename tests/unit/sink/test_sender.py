@@ -23,17 +23,11 @@ from tests.unit.sending import (
     finish,
     group_of,
     make,
-    patched,
     rows,
     rows_of,
     send,
     threads,
 )
-
-
-@pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
-    return patched(monkeypatch)
 
 
 def assert_in_order(sqs: Sqs, bodies: Iterable[str]) -> None:

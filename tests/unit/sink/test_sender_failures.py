@@ -16,20 +16,16 @@ from tests.unit.sending import (
     THROTTLED,
     Answer,
     Noted,
+    Panic,
     Sqs,
     dealt,
     finish,
     group_of,
     make,
-    patched,
     rows,
     threads,
+    wait_for_threads,
 )
-
-
-@pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
-    return patched(monkeypatch)
 
 
 def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +74,7 @@ def test_a_failure_ends_all_sending_while_its_caller_is_busy_elsewhere(sqs: Sqs)
     sender = make(sqs)
     sender.add(rows("a1"))
     is_added.set()
-    wait_until(lambda: threads() == [], LONG_S, "all threads end by themselves")
+    wait_for_threads()
     with pytest.raises(RefusedRowError):
         sender.add(rows("b1"))
     assert sqs.calls == [["a1"]]
@@ -114,10 +110,6 @@ def test_what_any_thread_meets_is_raised_by_add_and_finish(sqs: Sqs, way: str) -
     with pytest.raises(type(error)):
         sender.finish()
     assert record.closed == 0
-
-
-class Panic(BaseException):
-    """What native code raises that panics: no Exception."""
 
 
 @pytest.mark.parametrize("way", ["look", "send", "add"])

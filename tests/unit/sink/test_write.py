@@ -41,27 +41,9 @@ from sqs_fifo_spark.sink.write import (
     prepare,
     send_partition,
 )
-from tests.unit.sending import LONG_S, LOST, THROTTLED, Sqs, Store, group_of, patched, refusal
+from tests.unit.sending import LONG_S, LOST, THROTTLED, Panic, Sqs, Store, batch, group_of, patched, refusal, threads
 
 TEN_MINUTES_S = 600
-
-
-@pytest.fixture
-def sqs(monkeypatch: pytest.MonkeyPatch) -> Sqs:
-    return patched(monkeypatch)
-
-
-@pytest.fixture
-def store() -> Store:
-    return Store()
-
-
-def batch(*bodies: str | None) -> pa.RecordBatch:
-    """Rows whose group is the letters of the body, and whose id is all of it; a bad row's is "x"."""
-    groups = [group_of(body) if body else "x" for body in bodies]
-    names = ["body", "messageGroupId", "messageDeduplicationId"]
-    ids = [(body or "x")[:100] for body in bodies]
-    return pa.RecordBatch.from_arrays([pa.array(each, pa.string()) for each in (bodies, groups, ids)], names)
 
 
 def planned(sqs: Sqs, store: Store | None = None, *, by_column: bool = True, **options: str) -> SinkPlan:
@@ -95,7 +77,7 @@ def error(kind: type[SqsFifoError], *arguments: Any, **named: Any) -> str:
     copy = pickle.loads(pickle.dumps(told.value))
     assert type(copy) is kind
     assert len(str(copy).splitlines()) == 1
-    assert not [each.name for each in threading.enumerate() if each.name.startswith("sqs-fifo-send")]
+    assert threads() == []
     return str(copy)
 
 
@@ -248,10 +230,6 @@ def test_what_is_wrong_for_good_is_raised_by_the_tasks_without_a_call(sqs: Sqs, 
     assert store.steps == []
 
 
-class Panic(BaseException):
-    """As a store's native code raises it."""
-
-
 @pytest.mark.parametrize("error_met", [NoCredentialsError(), Panic(), RuntimeError("expired")])
 def test_what_passes_while_a_write_is_planned_is_left_to_its_tasks(
     sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, error_met: BaseException
@@ -399,7 +377,7 @@ def test_an_upstream_that_fails_ends_the_sending(sqs: Sqs) -> None:
         send_partition(
             planned(sqs), batches(), Place(0, "q", 1), queue=queue, open_journal=lambda: None, clock=sqs.clock
         )
-    assert not [each.name for each in threading.enumerate() if each.name.startswith("sqs-fifo-send")]
+    assert threads() == []
 
 
 def test_an_executor_without_the_drivers_journal_sends_nothing(sqs: Sqs, store: Store) -> None:
@@ -566,9 +544,6 @@ def test_tidying_that_panics_does_not_fail_a_finished_write(
     sqs: Sqs, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A panic of the store's native code is no Exception, and all rows are sent all the same."""
-
-    class Panic(BaseException):
-        pass
 
     def panic() -> Store:
         raise Panic("gone")

@@ -13,8 +13,7 @@ from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
 from sqs_fifo_spark.sink import writer
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
 from sqs_fifo_spark.sink.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
-from tests.unit.sending import THROTTLED, Sqs, Store, patched, refusal
-from tests.unit.sink.test_write import batch
+from tests.unit.sending import THROTTLED, Sqs, Store, batch, patched, refusal
 
 SCHEMA = StructType([StructField(name, StringType()) for name in ("body", "messageGroupId", "messageDeduplicationId")])
 IDS = {"txnAppId": "bids", "txnVersion": "7"}
