@@ -9,13 +9,15 @@ import pytest
 
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
-from sqs_fifo_spark.sink.record import NoRecord, SentRecord
+from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord
 from sqs_fifo_spark.sink.sender import CONFIRM_BUDGET_S, GRACE_S, SEND_BUDGET_S, Sender
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, rows, send, wait_for_threads
 
 LIMIT_S = SEND_BUDGET_S + CONFIRM_BUDGET_S
 BEGAN_AT = SharedClock().monotonic()
+CALL_HELD_UP = "a call to SQS is held up: 175 s after the time to try its rows began"
+RECORD_HELD_UP = "the record of what was sent is held up: the journal does not have it 175 s"
 
 
 class Hang:
@@ -70,14 +72,16 @@ def hang() -> Iterator[Hang]:
     wait_for_threads()
 
 
-def record(store: Store, sqs: Sqs) -> SentRecord:
+def record(store: Store, sqs: Sqs, *, has_journal: bool = True) -> Record:
+    if not has_journal:
+        return NoRecord(sqs.clock)
     return SentRecord(store, sqs.clock, query="q", batch="1", run="r1", partition=0)
 
 
 def hang_in(where: str, sqs: Sqs, store: Store, hang: Hang) -> None:
-    """Let SQS take a row, and then let the repeat of its call, or the put of its record, hang."""
-    if where == "put":
-        store.on_step = lambda event: hang() if event.startswith("before put sent/") else None
+    """Let SQS take a row, and then let the repeat of its call hang, or a put or drop of the record."""
+    if where != "connect":
+        store.on_step = lambda event: hang() if event.startswith(f"before {where} ") else None
         return
 
     def lose(bodies: list[str], answer: dict[str, object]) -> None:
@@ -97,23 +101,26 @@ def fail(task: Task, sqs: Sqs) -> SqsFifoError:
 
 
 @pytest.mark.parametrize(
-    ("where", "kind", "text"),
+    ("where", "has_journal", "kind", "text"),
     [
-        ("connect", TransientQueueError, "a call to SQS is held up: 175 s after the time to try its rows began"),
-        ("put", JournalUnavailableError, "the record of what was sent is held up: the journal does not have it 175 s"),
+        ("connect", True, TransientQueueError, CALL_HELD_UP),
+        ("connect", False, TransientQueueError, CALL_HELD_UP),
+        ("put", True, JournalUnavailableError, RECORD_HELD_UP),
     ],
 )
 def test_a_task_fails_though_what_it_waits_for_hangs(
-    sqs: Sqs, store: Store, hang: Hang, where: str, kind: type[SqsFifoError], text: str
+    sqs: Sqs, store: Store, hang: Hang, where: str, has_journal: bool, kind: type[SqsFifoError], text: str
 ) -> None:
-    """So that Spark tries it again in time; its line says what is held up."""
+    """So that Spark tries it again while SQS knows what was sent, with a journal or without; its line says why."""
     hang_in(where, sqs, store, hang)
-    task = Task(make(sqs, record(store, sqs)), "a1", "a2")
+    task = Task(make(sqs, record(store, sqs, has_journal=has_journal)), "a1", "a2")
     hang.wait()
     error = fail(task, sqs)
     assert type(error) is kind
     assert str(error).startswith(text)
     assert "\n" not in str(error)
+    send(sqs, rows("a1", "a2"), record(store, sqs, has_journal=has_journal))
+    assert sqs.bodies() == ["a1", "a2"]
 
 
 @pytest.mark.parametrize("where", ["connect", "put"])
@@ -135,16 +142,6 @@ def test_the_next_attempt_doubles_nothing(sqs: Sqs, store: Store, hang: Hang, wh
     assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
 
 
-def test_without_a_journal_a_call_that_hangs_fails_its_task_too(sqs: Sqs, store: Store, hang: Hang) -> None:
-    """It can only fail, and the sooner the row is sent again, the more likely SQS knows it."""
-    hang_in("connect", sqs, store, hang)
-    task = Task(make(sqs, NoRecord(sqs.clock)), "a1", "a2")
-    hang.wait()
-    assert isinstance(fail(task, sqs), TransientQueueError)
-    send(sqs, rows("a1", "a2"), NoRecord(sqs.clock))
-    assert sqs.bodies() == ["a1", "a2"]
-
-
 @pytest.mark.parametrize("has_journal", [True, False])
 def test_a_thread_that_was_abandoned_sends_nothing(sqs: Sqs, store: Store, hang: Hang, has_journal: bool) -> None:
     """Nor does one whose own time is not over yet: its task is, and the next attempt may be ahead of it."""
@@ -156,7 +153,7 @@ def test_a_thread_that_was_abandoned_sends_nothing(sqs: Sqs, store: Store, hang:
             young()
 
     hang_in("put" if has_journal else "connect", sqs, store, hang)
-    sender = make(sqs, record(store, sqs) if has_journal else NoRecord(sqs.clock))
+    sender = make(sqs, record(store, sqs, has_journal=has_journal))
     try:
         sender.add(rows("a1"))
         hang.wait()
@@ -195,7 +192,7 @@ def test_a_row_that_fails_is_told_though_another_thread_hangs(
 ) -> None:
     """Who tidies up has sent nothing that is not recorded, and may take its time; the row that has failed may not."""
     monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
-    store.on_step = lambda event: hang() if event.startswith("before drop ") else None
+    hang_in("drop", sqs, store, hang)
     sender = make(sqs, record(store, sqs))
     sender.add(rows("a1", "a2"))
     hang.wait()
@@ -216,7 +213,7 @@ def test_no_row_waits_while_the_journal_is_being_tidied(
 ) -> None:
     """Not even one of the same call: it is tried again before that, and what follows is sent by others."""
     monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
-    store.on_step = lambda event: hang() if event.startswith("before drop ") else None
+    hang_in("drop", sqs, store, hang)
     sqs.failing = lambda body: ("InternalError", False) if body == "b1" and sqs.tries("b1") == 1 else None
     sender = make(sqs, record(store, sqs))
     sender.add(rows("a1"))
