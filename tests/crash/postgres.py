@@ -38,7 +38,7 @@ class PostgresServer:
     def __init__(self) -> None:
         self._as: dict[str, Any] = {}
         self._server: subprocess.Popen[bytes] | None = None
-        self._home = Path()
+        self._home: Path | None = None
         self.address = ""
         """What `psycopg.connect` takes."""
 
@@ -47,13 +47,13 @@ class PostgresServer:
         if folder is None:
             raise RuntimeError("PostgreSQL is not installed: install your system's package 'postgresql'.")
         # Not below a directory of root's own, which the server's user could not enter.
-        self._home = Path(tempfile.mkdtemp(prefix="sqsfifo-postgres-"))
+        home = self._home = Path(tempfile.mkdtemp(prefix="sqsfifo-postgres-"))
         try:
             if os.getuid() == 0:
                 user = pwd.getpwnam(_USER)
-                os.chown(self._home, user.pw_uid, user.pw_gid)
+                os.chown(home, user.pw_uid, user.pw_gid)
                 self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-            self._start(folder)
+            self._start(folder, home)
         except BaseException:
             self.stop()
             raise
@@ -68,10 +68,11 @@ class PostgresServer:
         """End the server and remove its data."""
         if self._server is not None:
             end(self._server, signal.SIGINT)
-        shutil.rmtree(self._home, ignore_errors=True)
+        if self._home is not None:
+            shutil.rmtree(self._home, ignore_errors=True)
 
-    def _start(self, folder: Path) -> None:
-        data = self._home / "data"
+    def _start(self, folder: Path, home: Path) -> None:
+        data = home / "data"
         arguments = ["-D", str(data), "-U", "sink", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
         made = subprocess.run(
             [str(folder / "initdb"), *arguments], capture_output=True, text=True, check=False, cwd="/", **self._as
@@ -88,7 +89,7 @@ class PostgresServer:
             "unix_socket_directories": "",
             "fsync": "off",
         }
-        log = self._home / "log.txt"
+        log = home / "log.txt"
         with log.open("wb") as output:
             self._server = subprocess.Popen(
                 [str(folder / "postgres"), "-D", str(data), *(f"--{key}={value}" for key, value in settings.items())],
