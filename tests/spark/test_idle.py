@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 import pytest
@@ -12,10 +11,8 @@ from sqs_fifo_spark.source.segment import decode
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, SPARK_VERSION, Rig, micro_batches, require_alive
 
-SLOW = pytest.mark.skipif("SQSFIFO_SLOW_TESTS" not in os.environ, reason="takes a minute; set SQSFIFO_SLOW_TESTS=1")
 
-
-@pytest.mark.parametrize(("idle_s", "wait_s"), [(15, 5), pytest.param(60, 20, marks=SLOW)])
+@pytest.mark.parametrize(("idle_s", "wait_s"), [(15, 5), pytest.param(60, 20, marks=pytest.mark.long)])
 def test_an_idle_query_makes_one_receive_for_each_wait_and_no_micro_batch(rig: Rig, idle_s: int, wait_s: int) -> None:
     """Once drained: at most `idle / wait + 1` receives, no other call more than once a minute, no micro-batch."""
     rig.send(100, groups=10)
