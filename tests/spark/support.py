@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pyspark
 
+from sqs_fifo_spark.clock import SystemClock
 from sqs_fifo_spark.demo.auction import SinkLog
 from sqs_fifo_spark.local import LocalQueueServer
 from tests.helpers import wait_until
@@ -30,6 +31,15 @@ APPS = Path(__file__).parent / "apps"
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 LONG_S = 180.0
 """A deadline for what takes seconds on a quiet machine."""
+
+
+class TurnedClock(SystemClock):
+    """The machine's time and what a test adds to it."""
+
+    added_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.added_s
 
 
 @dataclass(frozen=True)

@@ -9,36 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import LocalQueueServer
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, SPARK_VERSION, Rig, assert_each_once, assert_in_order
+from tests.spark.support import LONG_S, SPARK_VERSION, Rig, TurnedClock, assert_each_once, assert_in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class _LeapingClock:
-    """The machine's time, and what the test adds to it."""
-
-    def __init__(self) -> None:
-        self.added_s = 0.0
-
-    def now(self) -> float:
-        return SYSTEM_CLOCK.now() + self.added_s
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(SYSTEM_CLOCK, name)
+@pytest.fixture
+def clock() -> TurnedClock:
+    return TurnedClock()
 
 
 @pytest.fixture
-def clock() -> _LeapingClock:
-    return _LeapingClock()
-
-
-@pytest.fixture
-def leaping(spark: SparkSession, tmp_path: Path, clock: _LeapingClock) -> Iterator[Rig]:
-    with LocalQueueServer(clock=clock, queues=["test.fifo"]) as server:  # type: ignore[arg-type]
+def leaping(spark: SparkSession, tmp_path: Path, clock: TurnedClock) -> Iterator[Rig]:
+    with LocalQueueServer(clock=clock, queues=["test.fifo"]) as server:
         yield Rig(spark, server, tmp_path)
 
 
@@ -51,7 +37,7 @@ def run_once(rig: Rig, **trigger: bool) -> int:
     return len(rig.rows()) - before
 
 
-def test_each_run_with_trigger_once_serves_something_new(leaping: Rig, clock: _LeapingClock) -> None:
+def test_each_run_with_trigger_once_serves_something_new(leaping: Rig, clock: TurnedClock) -> None:
     """Ten minutes apart, so that each run finds the last one's messages back in the queue: it deletes them."""
     leaping.send(300, groups=10)
     added = []
@@ -66,7 +52,7 @@ def test_each_run_with_trigger_once_serves_something_new(leaping: Rig, clock: _L
 
 @pytest.mark.skipif(SPARK_VERSION >= (4, 2), reason="from 4.2 on Spark needs no wrapper around the source")
 def test_available_now_with_sparks_wrapper_goes_on_after_a_crash_before_the_commit(
-    leaping: Rig, clock: _LeapingClock
+    leaping: Rig, clock: TurnedClock
 ) -> None:
     """Spark asks for the latest offset before it runs the unfinished micro-batch again: its log never goes back."""
     setting = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"

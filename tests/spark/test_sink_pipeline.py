@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sqs_fifo_spark.clock import SystemClock
 from sqs_fifo_spark.local import Event, LocalQueueServer
 from tests.helpers import wait_until
 from tests.spark.sink import DEADLINE_S, assert_each_once_in_order, group_of, take_all
-from tests.spark.support import Rig, start_app
+from tests.spark.support import Rig, TurnedClock, start_app
 
 pytestmark = pytest.mark.long
 
@@ -28,15 +27,6 @@ MOMENTS = [("sent", 700), ("received", 2_500), ("deleted", 1_500), ("sent", 2_30
 VISIBILITY_S = 30.0
 SMALL_JVM = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """For JVMs that live for seconds: what the second compiler makes is never paid back."""
-
-
-class TurnedClock(SystemClock):
-    """The machine's time and what a test adds to it."""
-
-    added_s = 0.0
-
-    def now(self) -> float:
-        return super().now() + self.added_s
 
 
 @pytest.fixture
