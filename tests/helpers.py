@@ -30,10 +30,13 @@ def wait_until(condition: Callable[[], T], timeout_s: float, what: str, *, pause
     return result
 
 
-def depth(sqs: Any, queue_url: str) -> tuple[int, int]:
-    """Return how many messages of the queue are visible, and how many are in flight."""
+def depth(get_queue_attributes: Callable[..., Any], queue_url: str) -> tuple[int, int]:
+    """Return how many messages of the queue are visible, and how many are in flight.
+
+    `get_queue_attributes` is a client's, or what calls a server's model in its place.
+    """
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    answer = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=names)
+    answer = get_queue_attributes(QueueUrl=queue_url, AttributeNames=names)
     visible, in_flight = (int(answer["Attributes"][name]) for name in names)
     return visible, in_flight
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,6 +11,7 @@ from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import Event, LocalQueueServer
+from tests.helpers import depth
 from tests.spark.support import Sent
 
 GROUPS = 48
@@ -68,10 +70,7 @@ class Traffic:
 
     def depth(self) -> tuple[int, int]:
         """Return how many messages are visible, and how many are in flight."""
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        answer = self._call("GetQueueAttributes", QueueUrl=self.url, AttributeNames=names)["Attributes"]
-        visible, in_flight = (int(answer[name]) for name in names)
-        return visible, in_flight
+        return depth(functools.partial(self._call, "GetQueueAttributes"), self.url)
 
     def _send(self) -> None:
         made: list[tuple[str, str]] = []

@@ -22,6 +22,7 @@ import pyspark
 
 from sqs_fifo_spark import __version__
 from sqs_fifo_spark.local import LocalQueueServer
+from tests import helpers
 from tests.helpers import wait_until
 from tests.spark.sink import group_of
 from tests.spark.support import APPS, LONG_S, ROOT
@@ -158,11 +159,7 @@ def fill(server: LocalQueueServer, url: str, count: int, groups: int) -> None:
 
 def depth(server: LocalQueueServer, url: str) -> tuple[int, int]:
     """Return how many messages of the queue are visible, and how many are in flight."""
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    request = {"QueueUrl": url, "AttributeNames": names}
-    answer = server.run(lambda model: model.call("GetQueueAttributes", request))["Attributes"]
-    visible, in_flight = (int(answer[name]) for name in names)
-    return visible, in_flight
+    return helpers.depth(lambda **request: server.run(lambda model: model.call("GetQueueAttributes", request)), url)
 
 
 @contextmanager

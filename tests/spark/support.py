@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import subprocess
@@ -20,7 +21,7 @@ import pyspark
 from sqs_fifo_spark.clock import SystemClock
 from sqs_fifo_spark.demo.auction import SinkLog
 from sqs_fifo_spark.local import LocalQueueServer
-from tests.helpers import wait_until
+from tests.helpers import depth, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -107,10 +108,7 @@ class Rig:
 
     def depth(self) -> tuple[int, int]:
         """Return how many messages are visible, and how many are in flight."""
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        answer = self.call("GetQueueAttributes", QueueUrl=self.url, AttributeNames=names)["Attributes"]
-        visible, in_flight = (int(answer[name]) for name in names)
-        return visible, in_flight
+        return depth(functools.partial(self.call, "GetQueueAttributes"), self.url)
 
     # The query
 

@@ -104,7 +104,7 @@ def main() -> None:
     def is_drained() -> bool:
         if not query.isActive:
             raise AssertionError(str(query.exception()))
-        return depth(sqs, URL) == (0, 0)
+        return depth(sqs.get_queue_attributes, URL) == (0, 0)
 
     wait_until(is_drained, 90, "the queue is empty")
     query.stop()
