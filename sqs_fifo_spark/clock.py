@@ -5,6 +5,7 @@ Everything else is handed a `Clock`, so that a test, or a simulation, can turn t
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import Protocol
@@ -80,9 +81,9 @@ class ManualClock:
         self.advance(timeout_s)
 
     def advance(self, seconds: float) -> None:
-        """Move time forward by `seconds`, which must not be negative."""
-        if seconds < 0:
-            raise ValueError(f"time cannot run backwards: {seconds} s")
+        """Move time forward by `seconds`, which must not be negative, nor infinite: nobody would end such a wait."""
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"time goes forward, and not for ever: {seconds} s")
         self._reading += seconds
 
 
