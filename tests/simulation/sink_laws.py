@@ -31,6 +31,8 @@ MOMENTS_S = 3
 """How much later it may fail, at most."""
 LONG_PAUSE_S = 60
 """For how long somebody stands still who is excused for what is doubled."""
+LONGEST_PAUSE_S = 10
+"""How long a task waits at most before it tries again what has failed."""
 LONGEST_CALL_S = 15
 """What a call may take before the client gives it up: its effect comes earlier, or the process stood still."""
 MAX_ENTRIES = 10
@@ -90,6 +92,8 @@ class SinkLaws:
         self._books: defaultdict[str, _Book] = defaultdict(_Book)
         self._attempts: dict[Process, SinkAttempt] = {}
         self._pauses: list[_Span] = []
+        self._upstream: list[_Span] = []
+        """When a task waits for its rows."""
         self._now = 0
         """The number of the history's last event."""
         self._newest = -1
@@ -124,14 +128,33 @@ class SinkLaws:
         attempt = self._current()
         if attempt is not None:
             attempt.busy_until = max(attempt.busy_until, self._hub.now() + seconds)
+            attempt.delayed_s += seconds
+
+    def pauses(self) -> None:
+        """What the task that runs has asked of queue or store fails, so that it waits before it tries that again."""
+        attempt = self._current()
+        if attempt is not None:
+            attempt.delayed_s += LONGEST_PAUSE_S
+
+    def upstream(self, seconds: float) -> None:
+        """The task that runs asks for its next rows, and waits for them so long."""
+        attempt = self._current()
+        assert attempt is not None
+        self._audit_hold_up(attempt, excused_s=0.0)
+        self._upstream.append((attempt.process, self._hub.now(), self._hub.now() + seconds))
 
     def _stood_still(self, process: Process, since: float) -> float:
         """Return for how long the process has stood still since then, in seconds."""
+        return self._share(self._pauses, process, since)
+
+    def _awaited_rows(self, process: Process, since: float) -> float:
+        """Return for how long the task has waited for rows since then, in seconds."""
+        return self._share(self._upstream, process, since)
+
+    def _share(self, spans: Sequence[_Span], process: Process, since: float) -> float:
         now = self._hub.now()
         return sum(
-            max(0.0, min(end, now) - max(begin, since))
-            for who, begin, end in self._pauses
-            if who is None or who is process
+            max(0.0, min(end, now) - max(begin, since)) for who, begin, end in spans if who is None or who is process
         )
 
     def _current(self) -> SinkAttempt | None:
@@ -238,6 +261,7 @@ class SinkLaws:
         if self._hub.now() - attempt.calls_began_at[thread] > LONGEST_CALL_S:
             return  # it stood still in mid-call, and nothing stops what is on the wire
         book.doubled_at.setdefault(key, self._hub.now())
+        self._audit_delay(attempt, key, book.messages[key] + REMEMBERED_S)
         owners = [each for each in book.accepted[key] if each is not attempt]
         if not any(
             (not each.process.is_alive and each.sent is None)
@@ -251,6 +275,16 @@ class SinkLaws:
         known = attempt.known_look(thread)
         if any(book.numbers.get(each, known) < known for each in later):
             self.violate(f"once: {key} is doubled, and not right behind itself")
+
+    def _audit_delay(self, attempt: SinkAttempt, key: Key, forgotten_at: float) -> None:
+        """Who begins in time comes in time, unless something keeps it."""
+        began_at, process = attempt.launched_at, attempt.process
+        kept_s = attempt.delayed_s + self._stood_still(process, began_at) + self._awaited_rows(process, began_at)
+        if began_at + kept_s + MOMENTS_S < forgotten_at:
+            self.violate(
+                f"once: {key} is doubled by {process.name}, which began {forgotten_at - began_at:.0f} s before it was "
+                f"forgotten, and was kept for {kept_s:.0f} s"
+            )
 
     def _answered(self, entries: Sequence[Entry], answer: Mapping[str, Any]) -> None:
         attempt = self._current()
@@ -351,7 +385,7 @@ class SinkLaws:
         name, book = attempt.process.name, self._books[attempt.folder]
         if threads and (attempt.error is None or not self._is_held_up(attempt)):
             self.violate(f"end: {name} is over, and {threads} are not")
-        self._audit_hold_up(attempt, book)
+        self._audit_hold_up(attempt, excused_s=self._awaited_rows(attempt.process, attempt.launched_at))
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
             self._audit_error(attempt, attempt.error)
@@ -375,21 +409,22 @@ class SinkLaws:
             self._audit_cost(attempt, book)
 
     def _is_held_up(self, attempt: SinkAttempt) -> bool:
-        """Return whether something of it may be too late, because of queue or store, or because it stood still."""
+        """Return whether something of it may be too late: because of queue or store, its rows, or its machine."""
         now = self._hub.now()
         is_late = now >= attempt.looked_at + RECORDED_S
-        is_busy = attempt.busy_until >= now - MOMENTS_S
-        return is_late and (is_busy or self._stood_still(attempt.process, attempt.looked_at) > 0)
+        since = attempt.looked_at
+        kept_s = self._stood_still(attempt.process, since) + self._awaited_rows(attempt.process, since)
+        return is_late and (attempt.busy_until >= now - MOMENTS_S or kept_s > 0)
 
-    def _audit_hold_up(self, attempt: SinkAttempt, book: _Book) -> None:
+    def _audit_hold_up(self, attempt: SinkAttempt, *, excused_s: float) -> None:
         """A task does not go on long with a row that it has sent, and of which nobody else can know."""
-        now = self._hub.now()
+        now, book = self._hub.now(), self._books[attempt.folder]
         spans = {key: (since, now) for key, since in attempt.tried_at.items()}
         for key, digest in attempt.digests.items():
             if self._has_journal and (key, id(attempt)) in book.accepted_at:
                 spans[key] = book.accepted_at[key, id(attempt)], book.recorded_at.get(digest, now)
         for key, (since, until) in spans.items():
-            if until - since > RECORDED_S + MOMENTS_S + self._stood_still(attempt.process, since):
+            if until - since > RECORDED_S + MOMENTS_S + excused_s + self._stood_still(attempt.process, since):
                 self.violate(f"once: {attempt.process.name} goes on for {until - since:.0f} s after it tried {key}")
 
     def _audit_error(self, attempt: SinkAttempt, error: BaseException) -> None:

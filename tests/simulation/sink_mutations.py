@@ -77,6 +77,21 @@ def _(limit, sender):
     return math.inf
 
 
+@planted("take more rows though a call is held up", "sink.sender.Sender._may_go_on_locked")
+def _(may_go_on, sender):
+    was, sender._limit_locked = sender._limit_locked, lambda: math.inf
+    may_go_on = may_go_on(sender)
+    sender._limit_locked = was
+    return may_go_on
+
+
+@planted("begin once the attempt before must be over", "sink.record.SentRecord.refresh")
+def _(refresh, record):
+    if record._looked_at is None:
+        record._clock.sleep(180)
+    return refresh(record)
+
+
 SINK_MUTATIONS.changed("one row in a call", "sink.sender.MAX_ENTRIES", 1)
 
 

@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
 from sqs_fifo_spark.sink import message as package
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
@@ -26,8 +28,8 @@ from tests.simulation.tasks import TaskFailedError
 
 CALLS_TAKE_S = (1, 5, 12)
 CONNECTS_TAKE_S = (6, 30, 110, 250)
-PUTS_TAKE_S = (60, 130, 400)
-"""How long the journal's store does not answer a put that is held up."""
+HANGS_S = (60, 130, 400)
+"""How long the journal's store does not answer a call that is held up."""
 STALLS_S = (1, 5, 31, 70, 130, 200, 400)
 GAPS_S = (5, 31, 200, 290, 310, 400, 3_600, 8 * 86_400)
 """How long a query is down."""
@@ -37,8 +39,11 @@ OUTAGES_S = (10, 60, 150, 200)
 MOST_OUTAGES = 2
 LISTS_TAKE_S = (8, 12, 20, 36)
 """How long each list takes where lists are slow."""
+ROWS_TAKE_S = (5, 60, 400)
+"""How long the next Arrow batch takes at most where a task's rows come slowly."""
 FAULTS = (
-    *("refused", "throttled", "lost", "denied", "entry", "unsaid", "slow", "slow connect", "slow put", "panic"),
+    *("refused", "throttled", "lost", "denied", "entry", "unsaid", "panic"),
+    *("slow", "slow connect", "slow put", "slow look"),
     *STORE_FAULTS,
 )
 CHAOS = {"copy of a task": 4, "kill a task": 3, "kill the query": 2, "stall": 3, "jump": 1, "outage": 2, "rival": 1}
@@ -77,6 +82,7 @@ class SinkSchedule:
         self._outages = 0
         self._lists_take_s = rng.choice(LISTS_TAKE_S) if not self.is_calm and rng.random() < 0.05 else 0
         self._lists_in_pieces = rng.random() < 0.3
+        self._rows_take_s = rng.choice(ROWS_TAKE_S) if not self.is_calm and rng.random() < 0.15 else 0
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
@@ -104,9 +110,9 @@ class SinkSchedule:
         world.actor = lambda: self.hub.current_name
         world.on_step = self._take_step
         world.fault = self._fault
-        world.failing_entries = lambda action: frozenset(i for i in range(10) if self._happens("entry"))
+        world.failing_entries = self._failing_entries
         world.connect = self._connect
-        world.unsaid = lambda: self._happens("unsaid")
+        world.unsaid = self._leaves_unsaid
         world.refuses_whole_calls = lambda: rng.random() < 0.5
         world.store.lies_about = self._lie
         world.store.fails = self._fails
@@ -139,6 +145,12 @@ class SinkSchedule:
 
     def _fault(self, action: str) -> str:
         self._slows("slow")
+        kind = self._draw_fault()
+        if kind:
+            self.laws.pauses()
+        return kind
+
+    def _draw_fault(self) -> str:
         kind, until = self._outage
         if self.hub.now() < until:
             return kind
@@ -146,15 +158,29 @@ class SinkSchedule:
             return "denied"
         return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind)), "")
 
+    def _failing_entries(self, action: str) -> frozenset[int]:
+        failing = frozenset(index for index in range(10) if self._happens("entry"))
+        if failing:
+            self.laws.pauses()
+        return failing
+
+    def _leaves_unsaid(self) -> bool:
+        is_unsaid = self._happens("unsaid")
+        if is_unsaid:
+            self.laws.pauses()
+        return is_unsaid
+
     def _lie(self, name: str) -> str:
         self._slows("slow store")
         if name.startswith("check/"):
             return ""
         if name.startswith("sent/") and self._happens("slow put", 0.5):
             self.world.note("the put is held up")
-            self._take(self.rng.choice(PUTS_TAKE_S))
+            self._take(self.rng.choice(HANGS_S))
         self._panics(0.5, "put")
         lie = next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind, 0.4)), "")
+        if lie:
+            self.laws.pauses()
         if lie in ("refuse", "raise"):
             if self.laws.is_tidying():
                 self.laws.could_not_tidy(name)
@@ -166,6 +192,9 @@ class SinkSchedule:
         self._slows("slow store")
         if call == "list" and self._lists_take_s:
             self._take(self._lists_take_s)
+        if self.laws.is_in_task() and self._happens("slow look", 0.2):
+            self.world.note(f"the {call} is held up")
+            self._take(self.rng.choice(HANGS_S))
         self._panics(0.1, call)
         fails = self._happens("fails", 1 if call == "drop" else 0.2)
         if fails and call != "drop":
@@ -257,6 +286,15 @@ class SinkSchedule:
 
     # Processes of ours
 
+    def slowly(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Give a task its rows, perhaps after a while."""
+        for batch in batches:
+            yield batch
+            if self._rows_take_s:
+                wait_s = self.rng.uniform(0, self._rows_take_s)
+                self.laws.upstream(wait_s)
+                self.hub.sleep(wait_s)
+
     def new_micro_batch(self) -> MicroBatch:
         return MicroBatch(self.traffic.rows(), self._writes)
 
@@ -331,7 +369,7 @@ class SinkSchedule:
                 self._end_run(self._run.process)
             self._between()
         self.world.note("-- the faults are over")
-        self.climate, self._outage, self._lists_take_s = CLEAR, ("", 0.0), 0
+        self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, 0
         self.traffic.calm_down()
         self._correct_rows()
         self._finish()

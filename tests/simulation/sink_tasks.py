@@ -79,6 +79,8 @@ class SinkAttempt:
         """When it first asked for a list of what was sent, or, without a journal, when it was launched."""
         self.busy_until = 0.0
         """When what it has asked of queue and store is over, all of it."""
+        self.delayed_s = 0.0
+        """For how long its threads together were kept waiting: by slow calls, or for another try of failed ones."""
         self.asked = 0
         """How many calls it has made, to queue and journal."""
         self.panicked = False
@@ -125,7 +127,7 @@ class SinkAttempt:
         try:
             sent = send_partition(
                 pickle.loads(pickle.dumps(self.plan)),
-                schedule.traffic.arrow(self.rows),
+                schedule.slowly(schedule.traffic.arrow(self.rows)),
                 self.place,
                 queue=SinkQueue(self.draft.options, hub),
                 open_journal=lambda: world.store if schedule.has_journal else None,

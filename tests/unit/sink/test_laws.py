@@ -151,11 +151,12 @@ def test_a_row_that_the_journal_had_breaks_a_law() -> None:
 def test_a_doubled_row_is_excused_by_who_could_not_go_on(fate: str, is_excused: bool) -> None:
     """Sent, not recorded, and sent again after SQS's 5 minutes: only whoever died, failed or stood still left that."""
     story = Story()
-    first, second = story.attempt(A1), story.attempt(A1)
+    first = story.attempt(A1)
     story.hub.spawn(first.process, lambda: story.send_one(first, lives_s=10_000))
     story.hub.run(lambda: bool(first.answered))
     story.laws.paused(first.process, {"stands still": 60, "pauses": 59}.get(fate, 0))
     story.hub.advance(301)
+    second = story.attempt(A1)
     if fate == "dies":
         story.hub.kill(first.process)
     elif fate == "fails":
@@ -163,6 +164,43 @@ def test_a_doubled_row_is_excused_by_who_could_not_go_on(fate: str, is_excused: 
     story.play(second, lambda: story.send_one(second))
     broken = "once: ('a', 'a1') is doubled, and nobody who had sent it died, failed or stood still"
     assert story.laws.violations == ([] if is_excused else [broken])
+
+
+@pytest.mark.parametrize(
+    ("began_at", "calls_take_s", "fails", "rows_take_s", "is_excused"),
+    [
+        (0, 0, 0, 0, False),
+        (290, 0, 0, 0, False),
+        (298, 0, 0, 0, True),
+        (290, 8, 0, 0, True),
+        (290, 0, 1, 0, True),
+        (270, 0, 1, 0, False),
+        (100, 0, 0, 200, True),
+        (100, 0, 0, 190, False),
+    ],
+)
+def test_who_begins_in_time_doubles_nothing_unless_something_keeps_it(
+    began_at: float, calls_take_s: float, fails: int, rows_take_s: float, is_excused: bool
+) -> None:
+    """The attempt before has died: the next one is not to dawdle until SQS has forgotten the row."""
+    story = Story()
+    first = story.attempt(A1)
+    story.play(first, lambda: story.send_one(first))
+    story.hub.advance(began_at)
+    second = story.attempt(A1)
+
+    def run() -> None:
+        story.laws.takes(calls_take_s)
+        for _ in range(fails):
+            story.laws.pauses()
+        story.laws.upstream(rows_take_s)
+        story.hub.sleep(301 - began_at)
+        story.send_one(second)
+
+    story.play(second, run)
+    told = [law for law in story.laws.violations if "is doubled by" in law]
+    assert told == story.laws.violations
+    assert bool(told) != is_excused
 
 
 NOT_HELD_UP = ["end: task is over, and ['task 3'] are not", "progress: nothing holds task up for long: it is held up"]
