@@ -144,7 +144,7 @@ class Lease:
             return outcomes
 
         for receipt, outcome in self._queue.renew(receipts, call):
-            if outcome is Outcome.GONE:
+            if outcome is Outcome.LOST:
                 self._lose(receipt, "SQS ended it")
             elif outcome is Outcome.FAILED and not self.is_held(receipt):
                 self._lose(receipt, "its renewals failed until it was over")

@@ -225,7 +225,7 @@ class _Copies:
         for receipt, outcome in self._queue.delete(copies, budget_s=self._budget_s):
             if outcome is Outcome.DONE:
                 self.deleted.add(receipt.message_id)
-            elif outcome is Outcome.GONE:
+            elif outcome is Outcome.LOST:
                 self.lost_groups.add(receipt.message_group_id)
             else:
                 kept.add(receipt.message_id)  # it is deferred, and the commit tries again

@@ -42,8 +42,8 @@ class Outcome(enum.Enum):
     """How one entry of a batch call ended."""
 
     DONE = "done"
-    GONE = "gone"
-    """The hold on the message is lost: its handle expired, or the message is not in flight any more."""
+    LOST = "lost"
+    """SQS refused the handle, so the hold is lost: it expired, or the message is not in flight any more."""
     FAILED = "failed"
     """No answer for this entry within the budget: nothing is known, and it may be tried again."""
 
@@ -111,7 +111,7 @@ class Queue(QueueCalls):
         """Return up to `max_messages` (at most ten) messages, hidden from others for the visibility timeout.
 
         With `wait_time_s` the call blocks until a message comes or the time is over. Retries carry the same
-        attempt id, so that messages whose answer was lost on the wire are handed out again (SQS keeps them for 5
+        attempt id, so that messages whose answer was lost on the wire are delivered again (SQS keeps them for 5
         minutes); so there are some retries also when the budget is used up. `receive` becomes the number of this
         receive in each receipt.
         """
@@ -147,7 +147,7 @@ class Queue(QueueCalls):
     ) -> list[tuple[Receipt, Outcome]]:
         """Delete messages; return each receipt with its outcome, those of one receive in their order.
 
-        GONE says that the handle expired, so that SQS refused: the message will come again. What is not called for
+        LOST says that SQS refused the handle: if the message is there still, it comes again. What is not called for
         within `budget_s` is FAILED. `before_call` gets the receipts of each call, up to ten, just before the call, or
         before it is found to be too late for one.
         """
@@ -164,7 +164,7 @@ class Queue(QueueCalls):
         return _call_in_batches(call, receipts, self._call_pool)
 
     def release(self, receipts: Iterable[Receipt]) -> None:
-        """Release these messages: SQS can hand them out at once, or, if it does not answer, once they lapse."""
+        """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse."""
         deadline = self._clock.monotonic() + RELEASE_BUDGET_S
 
         def call(entries: list[Receipt]) -> list[Outcome]:
@@ -212,7 +212,7 @@ class Queue(QueueCalls):
                     operation, self._url, failed["Code"], failed.get("Message", ""), sender_fault=failed
                 )
                 if isinstance(error, LostHoldError):
-                    outcomes[int(failed["Id"])] = Outcome.GONE
+                    outcomes[int(failed["Id"])] = Outcome.LOST
                 elif isinstance(error, TransientQueueError):
                     again.append(int(failed["Id"]))
                 else:

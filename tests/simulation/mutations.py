@@ -164,7 +164,7 @@ def _(call, *given, **named):
 
 @planted("take a refused delete for a success", "source.queue.Queue._batch")
 def _(batch, *given):
-    return [Outcome.DONE if outcome is Outcome.GONE else outcome for outcome in batch(*given)]
+    return [Outcome.DONE if outcome is Outcome.LOST else outcome for outcome in batch(*given)]
 
 
 @planted("settle as served what Spark was never given", "source.driver.Driver._release_epochs")

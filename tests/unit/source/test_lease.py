@@ -90,7 +90,7 @@ class ModelQueue(Queue):
                 outcomes.append(Outcome.FAILED)
                 continue
             done = self.model.call("ChangeMessageVisibilityBatch", {"QueueUrl": self.url, "Entries": [entry]})
-            outcomes.append(self.answer(receipt, Outcome.DONE if done["Successful"] else Outcome.GONE))
+            outcomes.append(self.answer(receipt, Outcome.DONE if done["Successful"] else Outcome.LOST))
         return outcomes
 
     def in_flight(self) -> int:
@@ -266,7 +266,7 @@ def test_holds_end_before_sqs_limit_of_twelve_hours(
     assert "12 hours" in caplog.text
 
 
-@pytest.mark.parametrize("outcome", [Outcome.GONE, Outcome.FAILED])
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FAILED])
 def test_dropping_during_a_call_is_no_loss(
     queue: ModelQueue, lease: Lease, clock: ManualClock, outcome: Outcome, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -305,8 +305,8 @@ def test_expired_handles_are_gone_and_the_others_done(rig: Rig) -> None:
     first, second = (message.receipt for message in rig.queue.receive(10, receive=0))
     assert rig.queue.extend([second], 1_000) == [Outcome.DONE]
     rig.server_clock.advance(130)
-    assert rig.queue.extend([first, second], 60) == [Outcome.GONE, Outcome.DONE]
-    assert rig.delete([first, second]) == [Outcome.GONE, Outcome.DONE]
+    assert rig.queue.extend([first, second], 60) == [Outcome.LOST, Outcome.DONE]
+    assert rig.delete([first, second]) == [Outcome.LOST, Outcome.DONE]
     assert rig.depth() == (1, 0)
 
 
@@ -315,7 +315,7 @@ def test_extending_past_twelve_hours_is_gone(rig: Rig) -> None:
     rig.send("a1")
     (receipt,) = (message.receipt for message in rig.queue.receive(10, receive=0))
     rig.server_clock.advance(60)
-    assert rig.queue.extend([receipt], 43_200) == [Outcome.GONE]
+    assert rig.queue.extend([receipt], 43_200) == [Outcome.LOST]
 
 
 def test_deleting_twice_is_done_twice(rig: Rig) -> None:
@@ -333,7 +333,7 @@ def test_a_message_may_stand_twice_in_one_call(rig: Rig) -> None:
     rig.server_clock.advance(130)
     (new,) = (message.receipt for message in rig.queue.receive(10, receive=1))
     assert old.message_id == new.message_id
-    assert rig.delete([old, new]) == [Outcome.GONE, Outcome.DONE]
+    assert rig.delete([old, new]) == [Outcome.LOST, Outcome.DONE]
     assert rig.delete([new, new]) == [Outcome.DONE, Outcome.DONE]
 
 
