@@ -584,7 +584,7 @@ class Driver:
             try:
                 journal.require_claim(self._claim)
             except FencedError:
-                self._lease.drop_all()  # the messages are now the other driver's, to hold or to release
+                self._lease.stop_renewing_all()  # the messages are now the other driver's, to hold or to release
                 raise
             epoch.discover()
 

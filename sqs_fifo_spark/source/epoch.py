@@ -146,9 +146,9 @@ class Epoch:
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
         # If SQS handed a carried message out again, its older handle is only in the object that carries it.
         for head in (*self._contents.values(), *self._taken_over.values()):
-            self._lease.drop(receipt for receipt in head.receipts if receipt.receipt_handle not in carried)
+            self._lease.stop_renewing(receipt for receipt in head.receipts if receipt.receipt_handle not in carried)
         unread = {message.receipt.receipt_handle for message in self.unread()}
-        self._lease.drop(
+        self._lease.stop_renewing(
             message.receipt for message in self.handed if message.receipt.receipt_handle not in carried | unread
         )
 

@@ -1,11 +1,11 @@
 """Leases: holding messages that were received, by renewing their visibility timeout before it is over.
 
-A lease is renewed `heartbeat_s` after a receive or the last renewal, which is at most a third of the visibility
-timeout: two renewals may fail before the hold is lost. Short work makes no call at all. SQS holds a message for
+A hold is renewed `heartbeat_s` after a receive or the last renewal, which is at most a third of the visibility
+timeout: two renewals may fail before the hold is lost. Short work makes no call at all. SQS lets a message be held for
 at most 12 hours from its receive, however often it is renewed.
 
-A lost lease is logged once for each group, and never fatal: what is sealed is served from the journal, and
-a message that SQS hands out again is recognised.
+A lost hold is logged once for each group, and never fatal: what is sealed is served from the journal, and
+a message that SQS delivers again is recognised.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Hold:
 
 
 class Lease:
-    """The messages that one process holds together. All methods may be called from several threads."""
+    """The holds of one attempt of a task, or of the driver. All methods may be called from several threads."""
 
     def __init__(self, queue: Queue, clock: Clock, *, visibility_timeout_s: int, heartbeat_s: float) -> None:
         self._queue = queue
@@ -80,8 +80,11 @@ class Lease:
             hold = self._holds.get(receipt.receipt_handle)
             return hold is not None and self._clock.monotonic() < hold.expires_at
 
-    def drop(self, receipts: Iterable[Receipt]) -> None:
-        """Stop renewing these: they are being deleted or released. A renewal that is under way then counts no loss."""
+    def stop_renewing(self, receipts: Iterable[Receipt]) -> None:
+        """Stop renewing these: they are being deleted or released. A renewal that is under way then counts no loss.
+
+        A lost one is forgotten: the next loss of its group is logged anew.
+        """
         with self._lock:
             for receipt in receipts:
                 self._holds.pop(receipt.receipt_handle, None)
@@ -91,7 +94,7 @@ class Lease:
                     if not self._lost_groups[group]:
                         del self._lost_groups[group]  # or it grows with every group that ever lost anything
 
-    def drop_all(self) -> None:
+    def stop_renewing_all(self) -> None:
         """Stop renewing everything."""
         with self._lock:
             self._holds.clear()
@@ -174,8 +177,7 @@ class Heartbeat:
     """Renews one lease until it is stopped, on one thread, or on two with `discover`.
 
     `discover` is called as often, and may hold more receipts. Its thread is another one, so that a journal that stalls
-    costs no lease. A failure is recorded for `check`, and the threads go on: the batch under way needs its
-    lease.
+    costs no hold. A failure is recorded for `check`, and the threads go on: the epoch under way needs its lease.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ class Heartbeat:
     def stop(self) -> None:
         """Stop renewing. Waits for a call under way; calls that have not begun are not made."""
         self._stopped.set()
-        self._lease.drop_all()
+        self._lease.stop_renewing_all()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()

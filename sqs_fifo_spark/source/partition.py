@@ -221,7 +221,7 @@ class _Copies:
         if not copies:
             return answer
         kept = set()
-        self._lease.drop(copies)
+        self._lease.stop_renewing(copies)
         for receipt, outcome in self._queue.delete(copies, budget_s=self._budget_s):
             if outcome is Outcome.DONE:
                 self.deleted.add(receipt.message_id)

@@ -29,11 +29,11 @@ def delete_committed(
 ) -> dict[str, Unconfirmed]:
     """Delete messages that are committed. Return all that is unconfirmed afterwards, old entries included.
 
-    Runs on the driver, for `SETTLE_BUDGET_S` at most. Entries whose time is over are left out: SQS has dropped them.
+    Runs on the driver, for `SETTLE_BUDGET_S` at most. Entries whose time is over are left out: SQS has let them expire.
     """
     now = clock.now()
     left = {message_id: entry for message_id, entry in unconfirmed.items() if now < entry.until}
-    for receipt, outcome in queue.delete(receipts, budget_s=SETTLE_BUDGET_S, before_call=lease.drop):
+    for receipt, outcome in queue.delete(receipts, budget_s=SETTLE_BUDGET_S, before_call=lease.stop_renewing):
         known = left.pop(receipt.message_id, None)
         if outcome is not Outcome.DONE:
             left[receipt.message_id] = Unconfirmed(
@@ -47,7 +47,7 @@ def delete_committed(
 
 
 def release(receipts: Iterable[Receipt], *, queue: Queue, lease: Lease) -> None:
-    """Release these messages: SQS can hand them out at once, or, if it does not answer, once they lapse."""
+    """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse."""
     held = list(receipts)
-    lease.drop(held)
+    lease.stop_renewing(held)
     queue.release(held)

@@ -406,7 +406,7 @@ class _CountingLease:
     def renew(self) -> None:
         self.renewals += 1
 
-    def drop_all(self) -> None:
+    def stop_renewing_all(self) -> None:
         pass
 
 

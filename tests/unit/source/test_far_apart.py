@@ -70,7 +70,7 @@ def test_a_copy_that_cannot_be_deleted_now_is_not_served(make_world: Callable[..
 
 
 def test_a_copy_that_lapses_before_it_is_deleted_proves_nothing(make_world: Callable[..., World]) -> None:
-    """The task drops what it got of that group, and the ledger keeps what it knows."""
+    """The task keeps nothing of that group, and the ledger keeps what it knows."""
     world = make_world(numPartitions="1")
     world.send("a1", "a2")
     assert len(once(world)) == 2

@@ -131,11 +131,11 @@ def run(lease: Lease, clock: ManualClock, seconds: float) -> None:
 
 
 def test_short_work_makes_no_call(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
-    """Before the heartbeat nothing is renewed, and nothing is once it is dropped."""
+    """Before the heartbeat nothing is renewed, and nothing is once it is deleted."""
     held = queue.take("a", "b")
     lease.hold(held, since=clock.monotonic())
     run(lease, clock, HEARTBEAT_S - 0.1)
-    lease.drop(held)
+    lease.stop_renewing(held)
     run(lease, clock, 100)
     assert queue.calls == []
     assert lease.next_renewal() is None
@@ -225,7 +225,7 @@ def test_a_lost_hold_is_warned_of_once_for_each_group(
     assert all(receipt.receipt_handle not in caplog.text for receipt in held)
 
 
-def test_the_others_of_a_batch_are_kept_when_one_is_gone(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
+def test_the_others_of_a_batch_are_kept_when_one_is_lost(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
     """A single lost hold costs only itself."""
     held = queue.take("a", "b", "c")
     lease.hold(held, since=clock.monotonic())
@@ -267,13 +267,13 @@ def test_holds_end_before_sqs_limit_of_twelve_hours(
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FAILED])
-def test_dropping_during_a_call_is_no_loss(
+def test_what_is_not_needed_any_more_is_not_lost_by_a_call_under_way(
     queue: ModelQueue, lease: Lease, clock: ManualClock, outcome: Outcome, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is deleted while its renewal is under way was not lost."""
     held = queue.take("a", "b")
     lease.hold(held, since=clock.monotonic())
-    queue.before = lambda: lease.drop(held)
+    queue.before = lambda: lease.stop_renewing(held)
     queue.answer = lambda receipt, done: outcome
     clock.advance(HEARTBEAT_S)
     lease.renew()
@@ -282,7 +282,7 @@ def test_dropping_during_a_call_is_no_loss(
     assert lease.next_renewal() is None
 
 
-def test_a_dropped_loss_may_be_held_and_lost_anew(
+def test_a_loss_that_is_over_may_be_held_and_lost_anew(
     queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After its epoch is settled a group's next loss is news again."""
@@ -291,7 +291,7 @@ def test_a_dropped_loss_may_be_held_and_lost_anew(
         lease.hold(held, since=clock.monotonic())
         clock.advance(VISIBILITY_S + 1)
         lease.renew()
-        lease.drop(held)
+        lease.stop_renewing(held)
     assert caplog.text.count("lost the lease") == 2
 
 
@@ -329,7 +329,7 @@ class StubLease:
         self.renewals += 1
         self.action()
 
-    def drop_all(self) -> None:
+    def stop_renewing_all(self) -> None:
         pass
 
 
@@ -561,7 +561,7 @@ def test_a_renewal_that_is_refused_costs_the_others_nothing(
 def test_a_lease_that_is_given_up_renews_nothing(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
     """Nor is it a loss: somebody else holds the messages, or lets them go."""
     lease.hold(queue.take("a", "b"), since=clock.monotonic())
-    lease.drop_all()
+    lease.stop_renewing_all()
     run(lease, clock, 2 * VISIBILITY_S)
     assert (queue.calls, lease.lost_count) == ([], 0)
 
