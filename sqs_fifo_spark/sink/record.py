@@ -11,8 +11,8 @@ whoever wrote them, in this run or an earlier one. A row is recorded before the 
 most one row of each group is sent and not recorded: the one that a replay may double, right behind itself.
 
 Put-if-absent guards a name only while its object is there, so nothing depends on having put a name. An object is
-removed only after another that says all that it says, or after the mark that forgets it; a mark is removed only after
-two higher ones are there, so whoever lists meanwhile sees one of them.
+dropped only after another that says all that it says, or after the mark, below `over/`, that forgets it; a mark is
+dropped only after two higher ones are there, so whoever lists meanwhile sees one of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Record(Protocol):
     """What a task knows of rows that were sent for its micro-batch. All methods may be called by several threads."""
 
     def refresh(self) -> float:
-        """Read what others have sent. Return the monotonic time of that look, at most OLDEST_REFRESH_S ago.
+        """Look: read what others have sent. Return the monotonic time of that look, at most OLDEST_REFRESH_S ago.
 
         Raises BatchForgottenError for what is forgotten, and JournalUnavailableError.
         """

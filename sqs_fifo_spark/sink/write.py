@@ -55,7 +55,10 @@ class Draft:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """What the driver, or a task, has found out of a draft by a look at queue and journal."""
+    """A draft, with the facts about queue and journal that the driver, or a task, has asked for.
+
+    It says how rows are sent, not which: those are Spark's partitions.
+    """
 
     options: SinkOptions
     form: RowForm
@@ -134,7 +137,7 @@ def _known_id(store: Store | None) -> str | None:
 
 
 def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: bool) -> SinkPlan:
-    """Return the plan of one write, after a look at queue and journal; the driver makes the journal if there is none.
+    """Return the plan of one write, from what queue and journal say; the driver makes the journal if there is none.
 
     Raises OptionError, JournalMismatchError, JournalUnavailableError and JournalCorruptError, and what
     `QueueCalls.describe` raises.
