@@ -83,7 +83,7 @@ class FencedError(SqsFifoError):
 
 
 class EpochSettledError(SqsFifoError):
-    """A task asked for an epoch that is committed, or whose objects are gone: its rows cannot be read any more."""
+    """A task asked for an epoch that is settled, or whose objects are not there: its rows cannot be read any more."""
 
 
 class BatchForgottenError(SqsFifoError):

@@ -1,11 +1,11 @@
 """When a query with `trigger(availableNow=True)` has served what waited at its beginning, and may end.
 
-SQS does not say which group it hands out first, so a micro-batch of newer messages alone proves nothing; nor does a
+SQS does not say which group it delivers first, so a micro-batch of newer messages alone proves nothing; nor does a
 short poll that brings nothing, for it asks only some of SQS's servers. A long poll asks all of them: if it brings
 nothing after such a micro-batch, there was nothing older to receive. What may be left is what SQS hides at that moment:
 what somebody else holds, what an attempt that died again and again held, or what the queue's DelaySeconds delays. While
 producers keep the queue from ever being empty, the query ends once it has served as many messages as waited; SQS may
-not have handed out some of the older ones by then.
+not have delivered some of the older ones by then.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WAIT_S = 2
 class AvailableNow:
     """What waited when the trigger began. Built on the driver, with two calls to the queue.
 
-    Messages that somebody holds show again within one visibility timeout: those of a run that crashed before, and those
-    that an attempt of this run received before it died. Nobody renews them.
+    Messages that somebody holds show again within one visibility timeout: those of a driver that crashed before, and
+    those that an attempt received before it died. Nobody renews them.
     """
 
     def __init__(self, queue: Queue, clock: Clock, *, visibility_timeout_s: int) -> None:
@@ -51,7 +51,7 @@ class AvailableNow:
         """Whether the closed `epoch` is the last one, if `ends_with` says so too. To be asked once for each epoch."""
         was_all_ours, self._is_all_ours = self._is_all_ours, False
         is_old = any(receipt.sent_at_ms <= self._until_ms for receipt in verdict.served.values())
-        if epoch.plans is not None:  # else the run before has served it
+        if epoch.plans is not None:  # else under the driver before
             self._served += len(verdict.served)
             self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
             if is_old:
@@ -66,7 +66,7 @@ class AvailableNow:
         return was_all_ours and is_short and self._queue.approximate_counts()[1] <= verdict.held
 
     def ends_with(self, found: Iterable[Message]) -> bool:
-        """Whether the query ends after a micro-batch that may be the last one, and a long poll that brought `found`."""
+        """Whether the query ends after a micro-batch that may be the last one, and a poll that brought `found`."""
         ages = [message.receipt.sent_at_ms <= self._until_ms for message in found]
         return not ages or (not any(ages) and self._served >= self._waited)
 

@@ -1,12 +1,12 @@
 """The driver's side of a query: which epoch comes next, what its tasks read, and what a commit does.
 
-    latest_offset   is there work?  -> the next epoch    (the probe; or the last epoch received something)
+    latest_offset   is there work?  -> the next epoch    (the last epoch leaves something; or the probe)
     commit          settle the last epoch                (delete, ledger, drop; its groups are unlocked)
     plan            the partitions of the next epoch
 
-Spark commits an epoch only when it plans the next one, so an epoch that received anything is always followed by
-another; one that received nothing is followed by a probe. Spark calls these methods one at a time; only the heartbeat's
-threads run beside them, and see nothing but the lease and the open epoch.
+Spark commits an epoch only when it has logged the next one, so after an epoch that leaves something to settle or to
+serve another is announced at once; after one that leaves nothing, the driver probes first. Spark calls these methods
+one at a time; only the heartbeat's threads run beside them, and see nothing but the lease and the open epoch.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class Driver:
         self._journal_or_none: Journal | None = None
         self._claim = 0
         self._ledger = Ledger(0)
-        self._committed_before = 0
-        """The last epoch that was committed when the journal was opened."""
+        self._settled_at_start = 0
+        """The last epoch that was settled when the journal was opened."""
         self._unsettled: dict[int, list[str]] = {}
-        """Epochs that stood in the journal when it was opened, and were not committed."""
+        """Epochs that stood in the journal when it was opened, and were not settled."""
         self._highest = 0
         """The highest of them."""
         self._open: Epoch | None = None
@@ -101,12 +101,12 @@ class Driver:
     # What Spark calls
 
     def initial_offset(self) -> Offset:
-        """Return where a new query starts: after all that is committed in the journal, which is made if needed.
+        """Return where a new query starts: after all that is settled in the journal, which is made if needed.
 
         What older queries have left there comes from the queue again. Raises every start-up error there is.
         """
         journal = self._journal(None)
-        start = Offset(journal.id, self._committed_before, 0)
+        start = Offset(journal.id, self._settled_at_start, 0)
         self._position = self._position or start
         return start
 
@@ -119,7 +119,7 @@ class Driver:
     def latest_offset_without_start(self) -> Offset:
         """Do `latest_offset` for Spark before 4.2, which gives no start: Spark is then at the offset it got last.
 
-        If it got none yet, its log may have epochs that the ledger does not have as committed. Then return an epoch
+        If it got none yet, its log may have epochs that are not settled. Then return an epoch
         after all of them, announced blindly, and the same one until Spark has said where it is.
         """
         told = self._next.offset if self._next else self._position
@@ -151,11 +151,11 @@ class Driver:
             return start
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
-        # A new query, perhaps on an old journal, skips all numbers that leftovers of older queries may still use.
+        # A new query, perhaps on an old journal, skips all numbers that leftovers of its older queries may still use.
         number = max(start.epoch, self._ledger.epoch) + 1 if start.plan else self._number_after_a_gap()
         if not start.plan:
             self._release_epochs(journal, self._unsettled)
-        elif self._open is None and start.epoch == self._committed_before:
+        elif self._open is None and start.epoch == self._settled_at_start:
             # Spark commits an epoch after it has logged the next. If the next was one of ours, the log has lost it.
             lost = self._lost_after(journal, start)
             if lost is not None:
@@ -175,37 +175,37 @@ class Driver:
         else:
             verdict = Verdict()
             carries = bool(self._ledger.carried)
-        handed = self._open.unread() if self._open is not None else ()
+        to_hand = self._open.unread() if self._open is not None else ()
         if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
             found, is_all = self._poll(journal, limit)
-            handed = self._without_held(found, verdict)
-            if is_all and len(handed) == len(found) and self._available_now.ends_with(found):
+            to_hand = self._without_held(found, verdict)
+            if is_all and len(to_hand) == len(found) and self._available_now.ends_with(found):
                 self._release([message.receipt for message in found])
                 self._is_finished = True
                 return self._announce(self._new_offset(journal, number, 0, start), limit)
-        if self._available_now and self._open and self._open.is_unread() and (handed or carries):
+        if self._available_now and self._open and self._open.is_unread() and (to_hand or carries):
             _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
-            self._release([message.receipt for message in handed])
+            self._release([message.receipt for message in to_hand])
             return start
         if verdict.is_empty and not carries:
-            handed = handed or self._probe(journal, limit)
-            if not handed:
+            to_hand = to_hand or self._probe(journal, limit)
+            if not to_hand:
                 return start
-        self._count_waiting(verdict.held + len(handed))
-        waiting = self._waiting + len(handed)
+        self._count_waiting(verdict.held + len(to_hand))
+        waiting = self._waiting + len(to_hand)
         expected = expected_messages(waiting, len(verdict.served), self._open.expected if self._open else 0)
-        # An epoch without partitions only makes Spark commit the last. A run that has read nothing yet does not trust
-        # the number of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
+        # An epoch without partitions only makes Spark commit the last. A driver that has planned nothing yet does not
+        # trust the number of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
         has_read = self._open is not None and self._open.plans is not None
         count = partition_count(expected, min(self._options.num_partitions, limit))
         if has_read and not waiting and not carries:
             count = 0
-        return self._announce(self._new_offset(journal, number, count, start), limit, expected, handed)
+        return self._announce(self._new_offset(journal, number, count, start), limit, expected, to_hand)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return one plan for each partition of the epoch `end`; the same ones whenever it is asked again.
 
-        Raises DataLossError for an epoch that is committed and dropped, or that lies behind where Spark is; OptionError
+        Raises DataLossError for an epoch that is settled, or that lies behind where Spark is; OptionError
         where Spark reads on without having committed.
         """
         journal = self._journal(end)
@@ -242,7 +242,7 @@ class Driver:
                 "'asyncProgressTrackingEnabled'. Leave that out: a message is deleted, and its group goes on, only "
                 "when its micro-batch is committed."
             )
-        # Spark plans from an epoch only when it has committed it; a crash may have kept it from saying so.
+        # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
         self._commit(start, is_followed=True)
         self._release_epochs(journal, self._unsettled_between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
@@ -256,15 +256,15 @@ class Driver:
         for head in carried.values():
             self._lease.hold(head.receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
         self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
-        sealed_groups, sealed_count = epoch.sealed_before()
+        put_groups, put_count = epoch.put_before()
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             after=start.name,
             handed=epoch.handed,
             carried=carried,
-            sealed_groups=sealed_groups,
+            put_groups=put_groups,
             expected=epoch.expected,
-            max_messages=max(0, epoch.max_messages - sealed_count),
+            max_messages=max(0, epoch.max_messages - put_count),
             max_bytes=self._options.max_bytes_per_trigger,
         )
         self._open = epoch
@@ -278,7 +278,7 @@ class Driver:
         """Raise DataLossError unless the journal is the one that the checkpoint's offset `known` refers to."""
         fail_on_data_loss = self._options.fail_on_data_loss
         require_same_journal(known, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
-        require_old_enough(known, self._committed_before, journal.location, fail_on_data_loss=fail_on_data_loss)
+        require_old_enough(known, self._settled_at_start, journal.location, fail_on_data_loss=fail_on_data_loss)
 
     def _require_none_lost(self, journal: Journal, start: Offset) -> None:
         """Raise DataLossError if Spark's log has lost an epoch, and Spark is about to log another one in its place."""
@@ -307,7 +307,7 @@ class Driver:
         return None
 
     def commit(self, end: Offset) -> None:
-        """Settle the epoch `end`, which Spark has committed: delete its messages, record the ledger, drop segments.
+        """Settle the epoch `end`, which Spark has committed: delete its messages, put the ledger, drop objects.
 
         Spark has logged the epoch after it by then, if one was announced.
         Returns when SQS has confirmed the deletes or they stand in the ledger. Doing it again changes nothing.
@@ -325,9 +325,9 @@ class Driver:
     def _settle_before(self, journal: Journal, given: Offset) -> None:
         """Settle or release the epochs in the journal that come before `given`, which Spark has been given.
 
-        Spark has committed the epoch that `given` follows, and stopped before it said so: settle that one. Release the
-        older ones, which are another query's. If `given` was announced blindly and its tasks have not run, nobody can
-        tell them apart: DataLossError.
+        Spark has committed the epoch that `given` follows, and a crash kept the driver from settling it: settle that
+        one. Release the older ones, which are another query's. If `given` was announced blindly and its tasks have not
+        run, nobody can tell them apart: DataLossError.
         """
         unsettled = self._unsettled_between(self._ledger.epoch, given.epoch)
         if given.after and unsettled and unsettled[-1] == given.epoch - 1:
@@ -368,23 +368,23 @@ class Driver:
         # 2. Check the claim: a newer driver may have settled the epoch, and leftovers may since have put segments with
         #    messages that it never served. A crash after it leaves all as it was.
         journal.require_claim(self._claim)
-        # 3. Delete what it served. A crash within or after it leaves the epoch whole in the journal, and not committed:
-        #    the next driver settles it, and SQS confirms the delete of what is gone.
+        # 3. Delete what it served, and copies. A crash within or after it leaves the epoch whole in the journal, not
+        #    settled: the next driver settles it, and SQS confirms the delete of what it no longer has.
         #    Deletes that got no answer last time are tried again with the handle that may still work.
         again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
         again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
         ledger = Ledger(end.epoch, unconfirmed, carried, is_followed)
-        # 4. Put the ledger. A crash after it leaves the epoch committed, with objects that the next driver drops when
+        # 4. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
         #    it opens the journal.
-        journal.commit(ledger)
+        journal.put_ledger(ledger)
         # 5. Check the claim: a newer driver may have put, and dropped, a ledger of this name before; then the rest is
         #    that driver's to do. A crash after it leaves the same as one after 4.
         journal.require_claim(self._claim)
         self._ledger = ledger
-        # 6. Drop the epoch's objects, but for those that the ledger carries. A crash within it leaves some of them, as
-        #    one after 4; a crash after it leaves nothing to do.
+        # 6. Drop all objects up to the epoch, but for those that the ledger carries. A crash within it leaves some of
+        #    them, as one after 4; a crash after it leaves nothing to do.
         seen = self._open.seen() if self._open is not None else frozenset()
         for epoch, names in journal.objects().items():
             if epoch <= end.epoch:
@@ -420,7 +420,7 @@ class Driver:
             )
             self._claim = opened.claim
             self._ledger = opened.ledger
-            self._committed_before = opened.ledger.epoch
+            self._settled_at_start = opened.ledger.epoch
             self._unsettled = dict(opened.unsettled)
             self._highest = max(opened.unsettled, default=0)
             self._journal_or_none = opened.journal
@@ -452,14 +452,14 @@ class Driver:
         while True:
             asked_at = self._clock.monotonic()
             try:
-                handed, _ = self._poll(journal, max_messages)
+                found, _ = self._poll(journal, max_messages)
             except TransientQueueError as error:
                 if self._available_now:
                     raise  # it would end as if nothing were left
                 _log.warning("the queue gives no answer, so the query waits for it: %s", error)
                 return ()
-            if handed or not self._available_now or self._available_now.may_end_empty(asked_at):
-                return handed
+            if found or not self._available_now or self._available_now.may_end_empty(asked_at):
+                return found
 
     def _poll(self, journal: Journal, max_messages: int) -> tuple[tuple[Message, ...], bool]:
         """Return the messages of a long poll that no epoch has served, and whether none of those was released.
@@ -480,10 +480,10 @@ class Driver:
             except SqsFifoError:
                 self._release(receipts)
                 raise
-            handed, has_released = self._without_copies(received)
+            found, has_released = self._without_copies(received)
             is_all = is_all and not has_released
-            if handed:
-                return handed, is_all
+            if found:
+                return found, is_all
 
     def _without_copies(self, received: list[Message]) -> tuple[tuple[Message, ...], bool]:
         """Delete the copies in `received`. Return the other messages, and whether some of those were released.
@@ -513,7 +513,7 @@ class Driver:
     def _without_held(self, found: tuple[Message, ...], verdict: Verdict) -> tuple[Message, ...]:
         """Release the groups of `found` in which a message of the last epoch came again; return the other messages.
 
-        The last epoch has lost its hold on such a message, but it is not committed yet: the message is left to the
+        The hold on such a message is lost, but the last epoch is not settled yet: the message is left to the
         commit, and to the tasks after it.
         """
         held = {*verdict.served, *verdict.copies, *(each.message_id for each in verdict.carried_receipts())}
@@ -578,7 +578,7 @@ class Driver:
     # Holding, closing, deleting
 
     def _discover(self) -> None:
-        """Hold what the open epoch's tasks have sealed. Runs on a thread of the heartbeat's, and in its `check`."""
+        """Hold what the open epoch's tasks have put. Runs on a thread of the heartbeat's, and in its `check`."""
         journal, epoch = self._journal_or_none, self._open
         if journal is not None and epoch is not None:
             try:

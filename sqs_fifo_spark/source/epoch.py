@@ -1,7 +1,7 @@
 """An epoch from its announcement to its settling, as the driver and its heartbeat both see it.
 
-The tasks' segments are the only truth about what an epoch received. The heartbeat looks for new ones while the tasks
-run, to hold their messages; the driver reads the rest when the tasks are over, and judges.
+The objects that its tasks have put are the only truth about what an epoch received. The heartbeat looks for new ones
+while the tasks run, to hold their messages; the driver reads the rest when the tasks are over, and judges.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ _receive_numbers = itertools.count()
 class Epoch:
     """One epoch that is not settled. The heartbeat calls `discover`; everything else runs on the driver's own thread.
 
-    `is_replay` says that an earlier driver's tasks have sealed some of it, and nobody has renewed that since. The
-    journal is read in `read_pool` for the driver's thread, in `discovery_pool` for the heartbeat's.
+    `is_replay` says that the journal had objects of it at start-up: an earlier driver's tasks have put them, and nobody
+    has renewed what is in them since. The journal is read in `read_pool` for the driver's thread, in `discovery_pool`
+    for the heartbeat's.
     """
 
     def __init__(
@@ -66,9 +67,9 @@ class Epoch:
         self.opened_at = clock.monotonic()
         """When the epoch was announced: its tasks receive after that."""
         self._is_replay = is_replay
-        # `_lock` guards `_contents` and `_is_closed`; no I/O while it is held.
+        # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
-        self._contents: dict[str, Head] = {}
+        self._objects: dict[str, Head] = {}
         self._is_closed = False
         self._taken_over: dict[str, Head] = {}
 
@@ -76,34 +77,34 @@ class Epoch:
         state = "closed" if self._is_closed else "announced" if self.plans is None else "planned"
         return (
             f"<Epoch {self.offset.name} {state} partitions={self.offset.partitions} handed={len(self.handed)} "
-            f"objects={len(self._contents)} is_blind={self.offset.is_blind} is_replay={self._is_replay}>"
+            f"objects={len(self._objects)} is_blind={self.offset.is_blind} is_replay={self._is_replay}>"
         )
 
     def discover(self) -> None:
-        """Hold what tasks have sealed since the last look.
+        """Hold what is in the objects that tasks have put since it was asked last.
 
         Runs on a thread of the heartbeat's, in its `check`, and before a replay.
         """
         with self._lock:
             if self._is_closed:
                 return
-            known = frozenset(self._contents)
+            known = frozenset(self._objects)
         found = self._load(known, self._discovery_pool)
         with self._lock:
             if not self._is_closed:
-                self._contents.update(found)
+                self._objects.update(found)
                 for head in found.values():
                     self._lease.hold(head.receipts, since=self._held_since())
 
     def replay(self) -> None:
-        """Hold what an earlier driver's tasks have sealed, and log that it is served again."""
+        """Hold what is in the objects that an earlier driver's tasks have put, and log that it is served again."""
         self.discover()
         _log.warning(
             "epoch %d runs again, with the %d messages that it had: its micro-batch was not committed. They stand in "
             "the journal at '%s'. If the micro-batch fails each time, correct what fails on one of its rows: until it "
             "is committed, none is skipped or deleted from the queue.",
             self.offset.epoch,
-            self.sealed_before()[1],
+            self.put_before()[1],
             self._journal.location,
         )
 
@@ -112,40 +113,40 @@ class Epoch:
         if self.verdict is None:
             with self._lock:
                 self._is_closed = True
-            self._contents.update(self._load(frozenset(self._contents), self._read_pool))
+            self._objects.update(self._load(frozenset(self._objects), self._read_pool))
             self._taken_over = load_carried(self._journal, ledger)
-            self.verdict = judge(self.offset, {**self._contents, **self._taken_over}, ledger)
-            for head in self._contents.values():
+            self.verdict = judge(self.offset, {**self._objects, **self._taken_over}, ledger)
+            for head in self._objects.values():
                 self._lease.hold(head.receipts, since=self._held_since())
         return self.verdict
 
-    def sealed_before(self) -> tuple[frozenset[str], int]:
-        """Return the groups that an earlier driver's tasks have sealed, and how many of those messages are served."""
+    def put_before(self) -> tuple[frozenset[str], int]:
+        """Return the groups in objects that an earlier driver's tasks have put, and how many messages those serve."""
         with self._lock:
-            contents = dict(self._contents)
-        groups = {receipt.message_group_id for head in contents.values() for receipt in head.receipts}
-        return frozenset(groups), len(judge(self.offset, contents, Ledger(0)).served)
+            objects = dict(self._objects)
+        groups = {receipt.message_group_id for head in objects.values() for receipt in head.receipts}
+        return frozenset(groups), len(judge(self.offset, objects, Ledger(0)).served)
 
     def seen(self) -> frozenset[str]:
         """Return the names of the objects that the verdict on this closed epoch is about."""
-        return frozenset(self._contents)
+        return frozenset(self._objects)
 
     def unread(self) -> tuple[Message, ...]:
-        """Return the handed messages that no task has sealed, whole groups only. Call it when the epoch is closed."""
-        sealed = {receipt.message_id for head in self._contents.values() for receipt in head.receipts}
+        """Return the handed messages that no task has read, whole groups only. Call it when the epoch is closed."""
+        put = {receipt.message_id for head in self._objects.values() for receipt in head.receipts}
         # Where some task has received of a group what was handed to another, our hold on it was lost.
-        lost = {message.receipt.message_group_id for message in self.handed if message.receipt.message_id in sealed}
+        lost = {message.receipt.message_group_id for message in self.handed if message.receipt.message_id in put}
         return tuple(message for message in self.handed if message.receipt.message_group_id not in lost)
 
     def is_unread(self) -> bool:
-        """Whether no task has read anything of this closed epoch, though Spark was given it in this run."""
-        return self.max_messages > 0 and self.offset.partitions > 0 and not self._contents
+        """Whether no task has read anything of this closed epoch, though this driver has given it to Spark."""
+        return self.max_messages > 0 and self.offset.partitions > 0 and not self._objects
 
     def stop_renewing(self) -> None:
         """Stop renewing this closed epoch's messages, except those that are carried, or handed and not read."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
-        # If SQS handed a carried message out again, its older handle is only in the object that carries it.
-        for head in (*self._contents.values(), *self._taken_over.values()):
+        # If SQS delivered a carried message again, its older handle is only in the object that carries it.
+        for head in (*self._objects.values(), *self._taken_over.values()):
             self._lease.stop_renewing(receipt for receipt in head.receipts if receipt.receipt_handle not in carried)
         unread = {message.receipt.receipt_handle for message in self.unread()}
         self._lease.stop_renewing(

@@ -1,17 +1,17 @@
-"""The journal: what was received, what is committed, and who owns it, on a `Store`.
+"""The journal: what was received, what is settled, and who owns it, on a `Store`.
 
     journal.json                                           format, journal id, queue ARN
     drivers/00000000000000000003.json                      claims; the highest number owns the journal
     epochs/00000000000000000042/0003-000000-000000000...   the segment of partition 3 of epoch 42; its plan in 20 digits
     epochs/00000000000000000042/spare-<writer>             what an attempt received that did not become a segment
-    ledger/00000000000000000041.json                       epoch 41 is committed; what of it is not finished
+    ledger/00000000000000000041.json                       epoch 41 is settled; what is not finished
 
 A sink's journal has the same identity; what else stands there, `sink.record` says.
 
-Contract. Every object is put if absent and never changed. A partition's content is its segment: that of the first
-writer of the plan that Spark has logged. Objects of another plan of the same epoch are no content, and nothing is taken
-from them. Epochs up to the highest ledger are committed: their objects are dropped, but for those that the
-ledger still refers to.
+Contract. Every object is put if absent and never changed. A partition's content is in its segment: that of the first
+attempt that put it, of the plan whose name Spark has logged. Objects of another plan of the same epoch are no content,
+and nothing is taken from them. Epochs up to the highest ledger are settled: their objects are dropped, but for those
+that the ledger carries.
 
 Put-if-absent guards a name only while its object is there: once it is dropped, a leftover may put it again. So
 
@@ -19,7 +19,7 @@ Put-if-absent guards a name only while its object is there: once it is dropped, 
 - a driver recognises its claim by the content, not by the name alone;
 - a ledger is dropped only after a higher one was seen, so the highest is always there: if one that was listed is not
   found, there is a newer one, and it is never taken for empty. A lower ledger that is put again has no effect;
-- a segment or spare of a committed epoch that is put again goes with the next commit, and nobody takes it for content:
+- a segment or spare of a settled epoch that is put again goes with the next commit, and nobody takes it for content:
   a task reads the ledger after it has read or put, a driver checks its claim after it has judged.
 
 All numbers have 20 digits, so that they sort as numbers.
@@ -99,7 +99,7 @@ class Journal(JournalIdentity):
     # Epochs
 
     def segment_name(self, epoch: int, partition: int, plan: int = 0) -> str:
-        """Return the name under which the content of one partition of one plan of an epoch stands."""
+        """Return the name of the segment of one partition of an epoch, in the plan that is called `plan`."""
         return f"epochs/{epoch:020d}/{partition:04d}-000000-{plan:020d}"
 
     def read(self, name: str) -> Segment | None:
@@ -142,7 +142,7 @@ class Journal(JournalIdentity):
         segment. If the answer to the attempt's own put was lost, it recognises its segment by the `writer` in it.
 
         Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail
-        rather than receive again. Raises EpochSettledError when the epoch is committed already: this task is a
+        rather than receive again. Raises EpochSettledError when the epoch is settled already: this task is a
         leftover, and what it sealed counts for nothing and goes with the next commit.
         """
         origin = segment.origin
@@ -150,15 +150,15 @@ class Journal(JournalIdentity):
         sealed: Segment | None = segment
         if not self.store.put_if_absent(name, encode(segment)):
             sealed = self.read(name)
-        # A committed epoch's objects are dropped after its ledger is written, so a leftover that finds its
-        # partition empty again finds the ledger too.
+        # A settled epoch's objects are dropped after its ledger is put, so a leftover that finds its partition empty
+        # again finds the ledger too.
         self.require_open(origin.epoch)
         if sealed is None:
             raise self._vanished(name)
         return sealed
 
     def put_spare(self, segment: Segment) -> None:
-        """Put a spare: what an attempt received, though another attempt's segment won. The next epoch serves it.
+        """Put a spare: what an attempt received, though another attempt's segment won. The verdict decides about it.
 
         Runs on an executor. Raises EpochSettledError when it is too late for that.
         """
@@ -168,13 +168,16 @@ class Journal(JournalIdentity):
         self.require_open(origin.epoch)
 
     def may_carry(self, origin: Origin) -> bool:
-        """Return whether a later epoch serves, or has served, what the spare of `origin` holds. Runs on an executor."""
+        """Return whether a later epoch serves, or may have served, what the spare of `origin` holds.
+
+        Runs on an executor.
+        """
         ledger = self.ledger()
         return ledger.epoch > origin.epoch or _spare_name(origin) in ledger.carried
 
     def require_open(self, epoch: int) -> None:
-        """Raise EpochSettledError if `epoch` is committed."""
-        last = self.last_committed()
+        """Raise EpochSettledError if `epoch` is settled."""
+        last = self.last_settled()
         if epoch <= last:
             raise EpochSettledError(
                 f"epoch {epoch} is committed and its messages are deleted (the journal is at {last}), so its rows "
@@ -192,7 +195,7 @@ class Journal(JournalIdentity):
 
     @staticmethod
     def partition_of(name: str, plan: int) -> int | None:
-        """Return the partition whose segment is called `name` in the plan `plan`, or None for anything else."""
+        """Return the partition whose segment is called `name` in the plan called `plan`, or None for anything else."""
         match = _SEGMENT_NAME.fullmatch(name)
         return int(match[2]) if match and int(match[3]) == plan else None
 
@@ -200,16 +203,16 @@ class Journal(JournalIdentity):
         """Remove segments and spares that nothing refers to any more. Runs on the driver."""
         self.store.delete(names)
 
-    # Commits
+    # Ledgers
 
-    def last_committed(self) -> int:
-        """Return the highest committed epoch, or 0."""
+    def last_settled(self) -> int:
+        """Return the highest settled epoch, or 0."""
         return max((_number(name) for name in self.store.list("ledger")), default=0)
 
     def ledger(self) -> Ledger:
         """Return the newest ledger; that of epoch 0 is empty."""
         missed = 0
-        while epoch := self.last_committed():
+        while epoch := self.last_settled():
             name = f"ledger/{epoch:020d}.json"
             data = self.store.get(name)
             if data is not None:
@@ -222,15 +225,15 @@ class Journal(JournalIdentity):
             raise self._vanished(f"ledger/{missed:020d}.json")
         return Ledger(0)
 
-    def commit(self, ledger: Ledger) -> None:
-        """Record that `ledger.epoch` is committed, and drop the ledgers before it once that one is seen.
+    def put_ledger(self, ledger: Ledger) -> None:
+        """Put the ledger, which settles `ledger.epoch`, and drop those before it once it is seen.
 
-        Runs on the driver, after its deletes. Raises FencedError if another driver has recorded the epoch, or a later
-        one: that record stands, and it may say something else.
+        Runs on the driver, after its deletes. Raises FencedError if another driver has put that of the epoch, or of a
+        later one: that ledger stands, and it may say something else.
         """
-        writer = uuid.uuid4().hex
+        token = uuid.uuid4().hex
         name = f"ledger/{ledger.epoch:020d}.json"
-        is_own = self._put_own(name, encode_ledger(ledger, writer), writer)
+        is_own = self._put_own(name, encode_ledger(ledger, token), token)
         standing = self.store.list("ledger")
         last = max(map(_number, standing), default=0)
         if not is_own or last > ledger.epoch:
@@ -249,12 +252,12 @@ class Journal(JournalIdentity):
             "still in the queue. Restore the object, or start the query again."
         )
 
-    def _put_own(self, name: str, data: bytes, writer: str) -> bool:
-        """Put if absent; True also if the object is there because our own put's answer was lost."""
+    def _put_own(self, name: str, data: bytes, token: str) -> bool:
+        """Put if absent; True also if the object, with its `token`, is there because our own put's answer was lost."""
         if self.store.put_if_absent(name, data):
             return True
         found = self.store.get(name)
-        return found is not None and writer.encode() in found
+        return found is not None and token.encode() in found
 
     def _require_own(self, origin: Origin, name: str) -> None:
         own_names = (self.segment_name(origin.epoch, origin.partition, origin.plan), _spare_name(origin))

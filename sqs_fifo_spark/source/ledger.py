@@ -1,4 +1,4 @@
-"""A journal's ledger: what is committed, and what of it is not finished.
+"""A journal's ledger: what is settled, and what is not finished.
 
 Whatever stands in the store is checked in full before it is used: names of objects, because they are going to be
 read, and kinds of values, because a wrong one would fail much later and far from its cause.
@@ -21,10 +21,10 @@ _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float":
 
 @dataclass(frozen=True)
 class Unconfirmed:
-    """A committed message whose delete SQS has not confirmed.
+    """A message of a settled epoch whose delete SQS has not confirmed.
 
-    SQS has dropped it by `until`, in wall-clock seconds, if it was not deleted before. What follows it in its group, by
-    `sequence_number`, is handed out only once it is gone. `receipt` is None once SQS has refused its handle: if the
+    It has expired by `until`, in wall-clock seconds, if it was not deleted before. What follows it in its group, by
+    `sequence_number`, is delivered only once it is gone. `receipt` is None once SQS has refused its handle: if the
     message is there still, it comes again, with another one.
     """
 
@@ -36,10 +36,10 @@ class Unconfirmed:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Says that `epoch` is committed, and what of it and of earlier ones is not finished.
+    """Says that all epochs up to `epoch` are settled, and what of them is not finished.
 
-    `unconfirmed` maps message ids. `carried` maps names of objects to ids of messages in them that were deferred
-    and that the next epoch serves.
+    `unconfirmed` maps message ids: if SQS delivers one of them, it is a copy. `carried` maps names of objects to ids of
+    messages in them that were deferred and that a later epoch serves: they are no copies.
     """
 
     epoch: int
@@ -49,11 +49,11 @@ class Ledger:
     """Whether Spark had logged a later epoch of this source (with several, a batch may be another source's alone)."""
 
 
-def encode_ledger(ledger: Ledger, writer: str) -> bytes:
-    """Return the ledger's bytes; `writer` tells them from another driver's."""
+def encode_ledger(ledger: Ledger, token: str) -> bytes:
+    """Return the ledger's bytes; `token` tells them from another driver's."""
     return to_json(
         {
-            "writer": writer,
+            "writer": token,
             "unconfirmed": {
                 message_id: {
                     "until": entry.until,

@@ -30,11 +30,11 @@ SYSTEM_ATTRIBUTES = (
 
 @dataclass(frozen=True)
 class Receipt:
-    """Our hold on one message: all that renewing, deleting and judging it takes, without its body.
+    """What we hold one message by: all that renewing, deleting and judging it takes, without its body.
 
     `receive` tells the receives of one reader apart: delete and renew calls are built from receipts of the
-    same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that was
-    received but is not served in its epoch, because somebody else may be serving it.
+    same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that
+    is held but not served in its epoch: see `source.partition`.
     """
 
     message_id: str

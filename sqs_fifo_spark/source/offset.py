@@ -20,9 +20,10 @@ class Offset:
     """All epochs up to `epoch` of the journal `journal` have been given to Spark.
 
     An epoch is what one micro-batch takes. `partitions` is the number of partitions of `epoch` itself; it stands
-    here so that a replay plans the same partitions. `plan` is the claim of the driver that announced the epoch: no two
-    plans of an epoch have the same, and only what tasks of this one wrote is its content. Epoch 0 has no partitions and
-    is where a new journal begins.
+    here so that a replay plans the same partitions. `plan` is the plan's name, which is the claim of the driver that
+    announced the epoch: no two plans of an epoch have the same, and only what tasks of this one put is its content. The
+    rest of the plan is not here: a driver makes it again after a restart. Epoch 0 has no partitions and is where a new
+    journal begins.
     """
 
     journal: str
@@ -32,9 +33,9 @@ class Offset:
     is_blind: bool = False
     """Announced before Spark had said where the query was, so nobody knows which epoch came before it."""
     after: int = 0
-    """The plan of the epoch that Spark was given before, `epoch - 1`; 0 if this one follows none.
+    """The name of the plan of the epoch that Spark was given before, `epoch - 1`; 0 if this one follows none.
 
-    Only its plan, as its number is known. `Origin.after` is the whole name of the offset that an epoch follows.
+    Only the plan's, as the epoch's number is known. `Origin.after` is the `name` of the offset that an epoch follows.
     """
 
     @property

@@ -5,8 +5,8 @@
 
 The first row is served after the segment exists, so a partition without a segment has never shown a row to
 anyone and may receive afresh. About a message that somebody received before, a task decides only one thing: if the
-ledger has it, it is a copy of a committed message, and is deleted at once. Any other is deferred, and the driver judges
-it once the epoch is closed and nothing can be sealed any more.
+ledger lists it as unconfirmed, it is a copy, and is deleted at once. Any other is deferred, also one that the ledger
+carries, and the driver judges it once the epoch is closed and nothing can be sealed any more.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ ROWS_PER_BATCH = 2_000
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """What one task is to read, made by the driver; the same for every attempt.
+    """One task's share of a plan: what it is to read. The same for every attempt, until another driver plans again.
 
-    `handed` are messages that the driver's probe received, and `carried` names messages that an earlier epoch
-    deferred: both are decided, and served before anything that the task receives itself. `decided_groups` are the
-    groups of all that is decided for any partition, or left for a later epoch: SQS keeps them locked, unless our hold
-    on them was lost; what a task then receives of them is deferred. `after` is that of the task's `Origin`.
+    `handed` are messages that the driver itself received, and `carried` names messages that an earlier epoch
+    deferred: both are decided, and served before anything that the task receives itself. `reserved_groups` are the
+    groups of all that is decided for any partition, or left for a later epoch, or already stands in an object that an
+    earlier driver's task has put: SQS keeps them locked, unless our hold on them was lost; what a task then receives of
+    them is deferred. `plan` is the plan's name, and `after` that of the task's `Origin`.
     """
 
     journal: str
@@ -56,14 +57,14 @@ class PartitionPlan:
     after: str = ""
     handed: tuple[Message, ...] = ()
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    decided_groups: frozenset[str] = frozenset()
+    reserved_groups: frozenset[str] = frozenset()
 
 
 def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
     """Yield the partition's rows, in order, with the columns of `ARROW_SCHEMA`.
 
     Runs in an executor's Python worker; may run many times, at once and after the query. Raises EpochSettledError
-    for an epoch that is committed, JournalCorruptError for a damaged segment, and the errors of queue and store.
+    for an epoch that is settled, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
     journal = _journal(options.journal_location, options.region, plan.journal)
     rows = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK)
@@ -109,7 +110,7 @@ def _receive_and_seal(
 
 
 def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
-    """Return the messages that the plan hands over, those carried from the journal with their rows.
+    """Return the decided messages: those that the plan hands, and those carried, with their rows from the journal.
 
     Their receives are numbered afresh from 0; this attempt's own follow.
     """
@@ -189,7 +190,7 @@ def _receive(
         count += len(kept)
         size += sum(message.size for message in kept)
     received.deleted = copies.deleted
-    # A group of which anything has lapsed may be somebody else's by now. SQS hands it out again.
+    # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
     lapsed = copies.lost_groups.union(
         each.receipt.message_group_id for each in received.messages if not lease.is_held(each.receipt)
     )
@@ -198,7 +199,7 @@ def _receive(
 
 
 class _Copies:
-    """Deletes copies of committed messages as soon as a task receives them: no later verdict can change what they are.
+    """Deletes copies as soon as a task receives them: no later verdict can change what they are.
 
     So their groups are free at once, and their next messages are received in the same micro-batch. The ledger is read
     only when a message comes that somebody received before.
@@ -209,7 +210,7 @@ class _Copies:
         self._journal = journal
         self._lease = lease
         self._budget_s = budget_s
-        self._committed: Container[str] | None = None
+        self._unconfirmed: Container[str] | None = None
         self.deleted: set[str] = set()
         """Ids whose delete SQS has confirmed."""
         self.lost_groups: set[str] = set()
@@ -217,7 +218,7 @@ class _Copies:
 
     def delete_from(self, answer: list[Message]) -> list[Message]:
         """Delete the copies in one answer. Return the others, and copies whose delete failed: hold those again."""
-        copies = [each.receipt for each in answer if each.receipt.receive_count > 1 and self._is_committed(each)]
+        copies = [each.receipt for each in answer if each.receipt.receive_count > 1 and self._is_copy(each)]
         if not copies:
             return answer
         kept = set()
@@ -232,20 +233,20 @@ class _Copies:
         handled = {receipt.message_id for receipt in copies} - kept
         return [each for each in answer if each.receipt.message_id not in handled]
 
-    def _is_committed(self, message: Message) -> bool:
-        if self._committed is None:
-            self._committed = self._journal.ledger().unconfirmed
-        return message.receipt.message_id in self._committed
+    def _is_copy(self, message: Message) -> bool:
+        if self._unconfirmed is None:
+            self._unconfirmed = self._journal.ledger().unconfirmed
+        return message.receipt.message_id in self._unconfirmed
 
 
 def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], received: _Received) -> Segment:
     """Return this attempt's segment: first what is decided, then what it received itself, each by sequence number.
 
     A message that it received is deferred if anybody received it before, or if its group is one of the plan's
-    `decided_groups`, or if an earlier message of its group is deferred.
+    `reserved_groups`, or if an earlier message of its group is deferred.
     """
     messages = sorted(decided, key=_sequence_number)
-    deferred_groups = set(plan.decided_groups)
+    deferred_groups = set(plan.reserved_groups)
     for message in sorted(received.messages, key=_sequence_number):
         receipt = message.receipt
         if receipt.receive_count > 1 or receipt.message_group_id in deferred_groups:
@@ -263,7 +264,7 @@ def _sequence_number(message: Message) -> int:
 def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease: Lease) -> None:
     """Put a spare with what this attempt received, from row `first` on, because another attempt's segment won.
 
-    Raises EpochSettledError if the epoch was committed before that; the messages are released then, unless the driver
+    Raises EpochSettledError if the epoch was settled before that; the messages are released then, unless the driver
     has seen the spare in time.
     """
     receipts = tuple(replace(receipt, deferred=True) for receipt in lost.receipts[first:])

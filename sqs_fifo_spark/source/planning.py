@@ -1,6 +1,6 @@
 """How many partitions an epoch gets, and what each of them is to read. Pure: no call, no clock.
 
-Decided messages (the probe's, and those carried over from an earlier epoch) go to the partition of their group. What
+Decided messages (handed, and carried from an earlier epoch) go to the partition of their group. What
 else a partition gets is whatever SQS gives it: the group lock keeps a group in one partition.
 """
 
@@ -42,7 +42,7 @@ def plan_partitions(
     after: str = "",
     handed: Sequence[Message],
     carried: Mapping[str, Head],
-    sealed_groups: frozenset[str] = frozenset(),
+    put_groups: frozenset[str] = frozenset(),
     expected: int,
     max_messages: int,
     max_bytes: int,
@@ -50,7 +50,7 @@ def plan_partitions(
     """Return one plan for each partition of the epoch `offset`, which follows the one that `after` names.
 
     `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
-    the epoch after. `sealed_groups` are those of partitions that an earlier driver's tasks have sealed. Limits are
+    the epoch after. `put_groups` are those in objects that an earlier driver's tasks have put. Limits are
     shared out evenly, after what is decided has been counted, and so is what is `expected`: a partition that runs early
     leaves the others their part.
     """
@@ -67,8 +67,8 @@ def plan_partitions(
     for receipt, name in left[:cut]:
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[cut:]}
-    decided = (*(message.receipt for message in handed), *(receipt for receipt, _ in left))
-    decided_groups = sealed_groups.union(receipt.message_group_id for receipt in decided)
+    reserved = (*(message.receipt for message in handed), *(receipt for receipt, _ in left))
+    reserved_groups = put_groups.union(receipt.message_group_id for receipt in reserved)
     messages: list[list[Message]] = [[] for _ in range(count)]
     for message in handed:
         if message.receipt.message_group_id not in groups_left:
@@ -88,7 +88,7 @@ def plan_partitions(
             after=after,
             handed=tuple(messages[index]),
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
-            decided_groups=decided_groups,
+            reserved_groups=reserved_groups,
         )
         for index in range(count)
     ]

@@ -1,7 +1,7 @@
-"""A segment's bytes: the messages of one partition of one epoch, durable. Written once.
+"""A segment's bytes, and a spare's: messages of one partition of one epoch, durable. Put once, never changed.
 
     header     magic, lengths and CRC-32 of both sections, CRC-32 of the header itself
-    receipts   Arrow IPC: one row for each message; which journal, epoch, partition and writer, as metadata
+    receipts   Arrow IPC: one row for each message; the `Origin`, as metadata
     messages   Arrow IPC, compressed: the rows with the source's columns, in the same order
 
 Receipts stand in front, so that the driver reads them without the bodies. Everything read is checked against its
@@ -54,10 +54,10 @@ _SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
 
 @dataclass(frozen=True)
 class Origin:
-    """Who wrote a segment, and as what: partition `partition` of `partitions`, of the plan that `plan` names.
+    """Who put a segment or a spare, and as what: partition `partition` of `partitions`, of the plan called `plan`.
 
     `writer` is unique to one attempt of one task. `after` is the `Offset.name` of the offset that the epoch follows in
-    Spark's log, whatever its number; `Offset.after` is only the plan of the epoch before.
+    Spark's log, whatever its number; `Offset.after` is only the name of the plan of the epoch before.
     """
 
     journal: str
@@ -71,17 +71,17 @@ class Origin:
 
 @dataclass(frozen=True)
 class Head:
-    """What a segment says without its bodies."""
+    """What a segment or a spare says without its bodies."""
 
     origin: Origin
     receipts: tuple[Receipt, ...]
     deleted: frozenset[str] = frozenset()
-    """Ids of messages that the ledger has, and whose copies this attempt has deleted: SQS has confirmed it."""
+    """Ids of messages that the ledger lists as unconfirmed, and whose copies this attempt has surely deleted."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A whole segment: what its `Head` says, and `rows`, one for each receipt, in the same order."""
+    """A whole segment or spare: what its `Head` says, and `rows`, one for each receipt, in the same order."""
 
     origin: Origin
     receipts: tuple[Receipt, ...]

@@ -1,4 +1,4 @@
-"""Ending our hold on messages: by deleting what is committed, or by letting others have it.
+"""Ending our hold on messages: by deleting what Spark has committed, or by letting others have it.
 
 Both stop renewing before the call, so that a renewal under way does not report a loss.
 """
@@ -27,7 +27,7 @@ def delete_committed(
     lease: Lease,
     clock: Clock,
 ) -> dict[str, Unconfirmed]:
-    """Delete messages that are committed. Return all that is unconfirmed afterwards, old entries included.
+    """Delete messages that Spark has committed. Return all that is unconfirmed afterwards, old entries included.
 
     Runs on the driver, for `SETTLE_BUDGET_S` at most. Entries whose time is over are left out: SQS has let them expire.
     """

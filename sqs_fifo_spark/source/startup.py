@@ -1,4 +1,4 @@
-"""What happens before the first message is received: check the queue, check the store, own the journal.
+"""What happens before the first message is received: check queue and store, claim the journal, drop what is settled.
 
 Everything that can be known to be wrong by then is raised here, as one line.
 """
@@ -30,7 +30,7 @@ class Opened:
     claim: int
     ledger: Ledger
     unsettled: Mapping[int, list[str]]
-    """Names of the objects of epochs that were not committed."""
+    """Names of the objects of epochs that were not settled."""
 
 
 def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_data_loss: bool) -> Opened:
@@ -75,12 +75,12 @@ def require_same_journal(known: Offset, found: Journal | None, location: str, *,
         )
 
 
-def require_old_enough(known: Offset, committed: int, location: str, *, fail_on_data_loss: bool) -> None:
-    """Raise DataLossError if the journal at `location` had committed more than the checkpoint's offset `known` has."""
-    if known.epoch < committed:
+def require_old_enough(known: Offset, settled: int, location: str, *, fail_on_data_loss: bool) -> None:
+    """Raise DataLossError if the journal, which is settled up to `settled`, is ahead of the checkpoint's `known`."""
+    if known.epoch < settled:
         report_data_loss(
             f"the checkpoint stands at epoch {known.epoch}, but the journal at '{location}' has committed epoch "
-            f"{committed}: the checkpoint is old, or another query has consumed the queue since",
+            f"{settled}: the checkpoint is old, or another query has consumed the queue since",
             "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
             fail_on_data_loss=fail_on_data_loss,
         )

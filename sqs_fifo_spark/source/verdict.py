@@ -1,7 +1,8 @@
 """What became of the messages of a closed epoch: served, a copy of what was served before, or carried to the next.
 
-Tasks never decide about a message that was received before: they defer it. Once all that an epoch served is sealed,
-nothing can change any more, and the driver judges from the receipts alone. The same journal gives the same verdict.
+Tasks defer a message that was received before, unless the ledger lists it as unconfirmed: that is a copy. Once all that
+an epoch served is sealed, nothing can change any more, and the driver judges from the receipts alone. The same journal
+gives the same verdict.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from sqs_fifo_spark.source.segment import Head
 
 @dataclass(frozen=True)
 class Verdict:
-    """The receipts of one epoch's messages, each message once, with the newest of its receipts."""
+    """The receipts in one epoch's objects, and of what was carried to it: for each message, the newest."""
 
     served: Mapping[str, Receipt] = field(default_factory=dict)
     """What the epoch gave to Spark, by message id: to be deleted once the epoch is committed."""
     copies: Mapping[str, Receipt] = field(default_factory=dict)
-    """What an earlier epoch gave to Spark and SQS handed out again: to be deleted, and never served."""
+    """What an earlier epoch gave to Spark and SQS delivered again: to be deleted, and never served."""
     carried: Mapping[str, Mapping[str, Receipt]] = field(default_factory=dict)
-    """What nobody served yet, by the name of the object that holds it: the next epoch serves it."""
+    """What nobody served yet, by the name of the object that holds it: the next epoch serves it, or a later one."""
     gone: frozenset[str] = frozenset()
-    """What the ledger has and SQS no longer has: a task has deleted it, or received a later message of its group."""
+    """Unconfirmed, and SQS no longer has it: a task has deleted it, or received a later message of its group."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the epoch received nothing at all."""
+        """Whether the epoch leaves nothing to settle or to carry; copies that its tasks deleted leave nothing."""
         return not (self.served or self.copies or self.carried)
 
     @property
     def held(self) -> int:
-        """How many messages the epoch holds."""
+        """How many messages it is about."""
         return len(self.served) + len(self.copies) + sum(map(len, self.carried.values()))
 
     def carried_receipts(self) -> list[Receipt]:
@@ -44,16 +45,16 @@ class Verdict:
         return [receipt for held in self.carried.values() for receipt in held.values()]
 
 
-def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdict:
+def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdict:
     """Return the verdict on the epoch of `offset`.
 
-    `contents` maps the names of objects of this plan of the epoch, and of those that `ledger` carries messages from, to
-    what they say. A spare serves nothing: what it holds is as good as deferred.
+    `objects` maps the names of objects of this plan of the epoch, and of those that `ledger` carries messages from, to
+    what they say. A spare serves nothing: all of it counts as deferred.
     """
     served: dict[str, Receipt] = {}
     left: dict[str, tuple[str, Receipt]] = {}
     newest: dict[str, Receipt] = {}
-    for name, head in contents.items():
+    for name, head in objects.items():
         is_carried = name in ledger.carried
         wanted = frozenset(ledger.carried.get(name, ()))
         partition = None if is_carried else Journal.partition_of(name, offset.plan)
@@ -68,7 +69,7 @@ def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdi
                 served[message_id] = receipt
             elif message_id not in left or receipt.recency > left[message_id][1].recency:
                 left[message_id] = (name, receipt)
-    gone = _gone(contents, newest, ledger)
+    gone = _gone(objects, newest, ledger)
     carried: dict[str, dict[str, Receipt]] = {}
     copies: dict[str, Receipt] = {}
     for message_id, (name, receipt) in left.items():
@@ -86,10 +87,10 @@ def judge(offset: Offset, contents: Mapping[str, Head], ledger: Ledger) -> Verdi
     )
 
 
-def _gone(contents: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
-    """Return which of the ledger's messages SQS has no longer.
+def _gone(objects: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
+    """Return which of the ledger's unconfirmed messages SQS has no longer.
 
-    SQS hands out a group in order: if a later message of a group was received, and this one was not, this one is gone.
+    SQS delivers a group in order: if a later message of a group was received, and this one was not, this one is gone.
     Carried messages were received before the ledger was put, so they prove nothing.
     """
     carried = {message_id for message_ids in ledger.carried.values() for message_id in message_ids}
@@ -98,7 +99,7 @@ def _gone(contents: Mapping[str, Head], received: Mapping[str, Receipt], ledger:
         if receipt.message_id not in carried:
             group = receipt.message_group_id
             last[group] = max(last.get(group, 0), receipt.sequence_number)
-    deleted = {message_id for head in contents.values() for message_id in head.deleted}
+    deleted = {message_id for head in objects.values() for message_id in head.deleted}
     return frozenset(
         message_id
         for message_id, entry in ledger.unconfirmed.items()

@@ -114,7 +114,7 @@ def _traps() -> Traps:
 def _install() -> None:
     """Put the points into this process's copy of the package, once."""
     settling: list[int] = []
-    seal, record = Journal.seal, Journal.commit
+    seal, put_ledger = Journal.seal, Journal.put_ledger
     batch: Callable[..., list[Outcome]] = Queue._batch
     commit = Driver.commit
 
@@ -134,9 +134,9 @@ def _install() -> None:
             _traps().reach("deleting")
         return outcomes
 
-    def trapped_record(journal: Journal, ledger: Ledger) -> None:
+    def trapped_put_ledger(journal: Journal, ledger: Ledger) -> None:
         _traps().reach("deleted")
-        record(journal, ledger)
+        put_ledger(journal, ledger)
         _traps().reach("recorded")
 
     def trapped_commit(driver: Driver, end: Any) -> None:
@@ -148,7 +148,7 @@ def _install() -> None:
 
     for owner, name, trapped in (
         (Journal, "seal", trapped_seal),
-        (Journal, "commit", trapped_record),
+        (Journal, "put_ledger", trapped_put_ledger),
         (Queue, "_batch", trapped_batch),
         (Driver, "commit", trapped_commit),
     ):

@@ -374,21 +374,21 @@ class Laws:
 
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
         out what follows; within one epoch no task can know of what another one has. But no task serves what it has
-        received of a group about which its plan has decided: so what a probe has handed over excuses only a task of a
+        received of a group that its plan reserves: so what a driver has handed excuses only a task of a
         later driver, which runs the epoch again and cannot know of that. Nothing excuses disorder in one partition of a
         micro-batch, for which `epoch` is None.
         """
         gone_at = self._gone.get(earlier.message_id, math.inf)
         if epoch not in self._epochs[earlier.message_id] or not any(
-            gone_at <= at and plan.epoch == epoch and earlier.group not in self._decided_groups(plan)
+            gone_at <= at and plan.epoch == epoch and earlier.group not in self._reserved_groups(plan)
             for plan, at in self._receives_by_task[later.message_id]
         ):
             self.violate(f"order: {what}")
 
-    def _decided_groups(self, plan: PartitionPlan) -> frozenset[str]:
-        """Return the groups about which the maker of a plan has decided: by the plan, and by what it handed over."""
+    def _reserved_groups(self, plan: PartitionPlan) -> frozenset[str]:
+        """Return the groups that the maker of a plan has reserved: by the plan, and by what it handed."""
         _, maker = self._makers[id(plan)]
-        return plan.decided_groups | self._handed[plan.epoch, maker]
+        return plan.reserved_groups | self._handed[plan.epoch, maker]
 
     def _audit_journal(self) -> None:
         """The journal holds only what is not settled. An id of a copy that was deleted since may be left."""

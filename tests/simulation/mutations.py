@@ -54,18 +54,18 @@ def _(receive_and_seal, plan, queue, *given):
 @planted("serve redelivered messages at once", "source.partition._segment")
 def _(make_segment, origin, plan, *given):
     segment = make_segment(origin, plan, *given)
-    return _deferring(segment, lambda each: each.message_group_id in plan.decided_groups)
+    return _deferring(segment, lambda each: each.message_group_id in plan.reserved_groups)
 
 
 @planted("serve what follows a deferred message", "source.partition._segment")
 def _(make_segment, origin, plan, *given):
     segment = make_segment(origin, plan, *given)
-    return _deferring(segment, lambda each: each.receive_count > 1 or each.message_group_id in plan.decided_groups)
+    return _deferring(segment, lambda each: each.receive_count > 1 or each.message_group_id in plan.reserved_groups)
 
 
 @planted("serve what follows carried messages", "source.partition._segment")
 def _(make_segment, origin, plan, *given):
-    return make_segment(origin, replace(plan, decided_groups=frozenset()), *given)
+    return make_segment(origin, replace(plan, reserved_groups=frozenset()), *given)
 
 
 def _deferring(segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
@@ -74,7 +74,7 @@ def _deferring(segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
     return replace(segment, receipts=tuple(receipts))
 
 
-@planted("receive for an epoch that is committed", "source.journal.Journal.require_open")
+@planted("receive for an epoch that is settled", "source.journal.Journal.require_open")
 def _(require_open, journal, epoch):
     pass
 
@@ -130,10 +130,10 @@ def _(make_ledger, epoch, unconfirmed=None, carried=None, *given):
     return make_ledger(epoch, unconfirmed or {}, {}, *given)
 
 
-@planted("drop the segments before the ledger is written", "source.journal.Journal.commit")
-def _(commit, journal, ledger):
+@planted("drop the segments before the ledger is written", "source.journal.Journal.put_ledger")
+def _(put_ledger, journal, ledger):
     journal.drop([name for name in journal.objects().get(ledger.epoch, ()) if name not in ledger.carried])
-    commit(journal, ledger)
+    put_ledger(journal, ledger)
 
 
 @planted("write the ledger before the deletes", "source.driver.Driver._settle")
@@ -179,23 +179,23 @@ def _(release_epochs, driver, journal, epochs):
 
 
 @planted("settle without the newer handle of a spare", "source.verdict.judge")
-def _(judge, offset, contents, ledger):
-    others = {name: head for name, head in contents.items() if "/spare-" not in name or name in ledger.carried}
-    return replace(judge(offset, contents, ledger), served=judge(offset, others, ledger).served)
+def _(judge, offset, objects, ledger):
+    others = {name: head for name, head in objects.items() if "/spare-" not in name or name in ledger.carried}
+    return replace(judge(offset, objects, ledger), served=judge(offset, others, ledger).served)
 
 
 @planted("serve again what the epoch has served", "source.verdict.judge")
-def _(judge, offset, contents, ledger):
+def _(judge, offset, objects, ledger):
     deferred = {
         name: replace(head, receipts=tuple(receipt for receipt in head.receipts if receipt.deferred))
-        for name, head in contents.items()
+        for name, head in objects.items()
     }
-    return replace(judge(offset, contents, ledger), carried=judge(offset, deferred, ledger).carried)
+    return replace(judge(offset, objects, ledger), carried=judge(offset, deferred, ledger).carried)
 
 
 @planted("take what was carried for a proof that a message is gone", "source.verdict._gone")
-def _(gone, contents, received, ledger):
-    return gone(contents, received, replace(ledger, carried={}))
+def _(gone, objects, received, ledger):
+    return gone(objects, received, replace(ledger, carried={}))
 
 
 # What comes next

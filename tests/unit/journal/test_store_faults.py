@@ -86,7 +86,7 @@ def test_an_executor_makes_no_folder_where_the_journal_is_not(tmp_path: Path) ->
     assert "; the file system that held it may not be mounted. The location must" in said
     assert not list((tmp_path / "disk").iterdir())
     name = made.segment_name(1, 0)
-    for look in (lambda: joined.read(name), lambda: joined.head(name), joined.last_committed, joined.objects):
+    for look in (lambda: joined.read(name), lambda: joined.head(name), joined.last_settled, joined.objects):
         assert "may not be mounted" in line(FileStore(tmp_path / "disk"), look)
 
 

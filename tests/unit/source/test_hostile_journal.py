@@ -360,7 +360,7 @@ def test_every_ledger_that_we_write_is_believed() -> None:
         {"id-1": Unconfirmed(1.5, "g", 1, MESSAGES[0].receipt), "id-2": Unconfirmed(2, "g", 2, None)},
         {NAME: ("id-3",), "epochs/00000000000000000006/spare-0123456789abcdef": ("id-4",)},
     )
-    Journal(store, "j").commit(ledger)
+    Journal(store, "j").put_ledger(ledger)
     assert Journal(store, "j").ledger() == ledger
 
 

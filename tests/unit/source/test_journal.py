@@ -327,26 +327,26 @@ LEDGER = Ledger(
 def test_a_new_journal_has_the_empty_ledger_of_epoch_0(journal: Journal) -> None:
     """Nothing is committed, nothing is unfinished."""
     assert journal.ledger() == Ledger(0)
-    assert journal.last_committed() == 0
+    assert journal.last_settled() == 0
 
 
 def test_ledger_comes_back_as_it_was(journal: Journal) -> None:
     """Ids, times, receipts with 128-bit numbers, and what is carried over."""
-    journal.commit(LEDGER)
+    journal.put_ledger(LEDGER)
     assert journal.ledger() == LEDGER
-    assert journal.last_committed() == 3
+    assert journal.last_settled() == 3
 
 
 def test_commit_drops_the_ledgers_before_it(journal: Journal, store: FaultyStore) -> None:
     """One ledger stands at a time; the number of epochs leaves no trace."""
     for epoch in range(1, 30):
-        journal.commit(Ledger(epoch))
+        journal.put_ledger(Ledger(epoch))
     assert store.list("ledger") == [f"ledger/{29:020d}.json"]
 
 
 def test_the_newest_of_several_ledgers_counts(journal: Journal, store: FaultyStore) -> None:
     """A crash before the old one was dropped leaves two."""
-    journal.commit(Ledger(9))
+    journal.put_ledger(Ledger(9))
     store.put_if_absent(f"ledger/{10:020d}.json", b'{"unconfirmed": {}, "carried": {}}')
     assert journal.ledger() == Ledger(10)
 
@@ -354,24 +354,24 @@ def test_the_newest_of_several_ledgers_counts(journal: Journal, store: FaultySto
 def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: FaultyStore) -> None:
     """A put that took effect and was denied is our commit."""
     store.answer = say_no
-    journal.commit(LEDGER)
+    journal.put_ledger(LEDGER)
     assert journal.ledger() == LEDGER
 
 
 def test_losing_the_put_of_a_ledger_to_another_driver_is_being_fenced(journal: Journal) -> None:
     """The first ledger stands; whoever else was about to write it stops."""
-    journal.commit(LEDGER)
+    journal.put_ledger(LEDGER)
     with pytest.raises(FencedError, match="has committed epoch 3") as told:
-        journal.commit(Ledger(3))
+        journal.put_ledger(Ledger(3))
     one_line(told.value)
     assert journal.ledger() == LEDGER
 
 
 def test_a_ledger_that_is_put_again_after_a_later_one_commits_nothing(journal: Journal, store: FaultyStore) -> None:
     """Its name was dropped meanwhile, so put-if-absent does not tell."""
-    journal.commit(LEDGER)
+    journal.put_ledger(LEDGER)
     with pytest.raises(FencedError, match="has committed epoch 3"):
-        journal.commit(Ledger(2))
+        journal.put_ledger(Ledger(2))
     assert journal.ledger() == LEDGER
 
 
@@ -379,12 +379,12 @@ def test_a_ledger_that_is_dropped_before_it_is_read_makes_way_for_the_newer_one(
     journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not taken for an empty one: a copy of a committed message would be served again."""
-    journal.commit(Ledger(2))
+    journal.put_ledger(Ledger(2))
     get = store.get
 
     def slow_get(name: str) -> bytes | None:
         if name == f"ledger/{2:020d}.json" and store.list("ledger") == [name]:
-            Journal(store, journal.id).commit(LEDGER)
+            Journal(store, journal.id).put_ledger(LEDGER)
         return get(name)
 
     monkeypatch.setattr(store, "get", slow_get)
@@ -395,7 +395,7 @@ def test_a_ledger_that_is_listed_and_never_found_is_told(
     journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is guessed."""
-    journal.commit(LEDGER)
+    journal.put_ledger(LEDGER)
     monkeypatch.setattr(store, "get", lambda name: None)
     with pytest.raises(JournalUnavailableError, match="vanished") as told:
         journal.ledger()
@@ -406,10 +406,10 @@ def test_an_older_ledger_is_dropped_only_when_the_newer_one_is_seen(
     journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that says that it has put what it has not costs the query, and no message."""
-    journal.commit(Ledger(1))
+    journal.put_ledger(Ledger(1))
     monkeypatch.setattr(store, "put_if_absent", lambda name, data: True)
     with pytest.raises(JournalUnavailableError, match="vanished"):
-        journal.commit(Ledger(2))
+        journal.put_ledger(Ledger(2))
     assert journal.ledger() == Ledger(1)
 
 
@@ -438,7 +438,7 @@ def test_damaged_ledger_is_told(journal: Journal, store: FaultyStore, data: byte
 
 def test_after_commit_a_leftover_attempt_is_refused(journal: Journal) -> None:
     """Sealing or keeping a spare in a committed epoch is EpochSettledError, and says what to do about it."""
-    journal.commit(Ledger(1))
+    journal.put_ledger(Ledger(1))
     for call in (journal.put_spare, journal.seal):
         with pytest.raises(EpochSettledError, match="Persist a micro-batch's DataFrame") as told:
             call(segment(journal, 1))
@@ -451,7 +451,7 @@ def test_commit_between_put_and_check_is_noticed(journal: Journal, store: Faulty
 
     def commit(name: str) -> None:
         store.before_put = lambda name: None
-        journal.commit(Ledger(1))
+        journal.put_ledger(Ledger(1))
 
     store.before_put = commit
     with pytest.raises(EpochSettledError):
