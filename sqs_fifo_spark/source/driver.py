@@ -203,7 +203,7 @@ class Driver:
         return self._announce(self._new_offset(journal, number, count, start), limit, expected, to_hand)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
-        """Return one plan for each partition of the epoch `end`; the same ones whenever it is asked again.
+        """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
 
         Raises DataLossError for an epoch that is settled, or that lies behind where Spark is; OptionError
         where Spark reads on without having committed.

@@ -47,7 +47,7 @@ def plan_partitions(
     max_messages: int,
     max_bytes: int,
 ) -> list[PartitionPlan]:
-    """Return one plan for each partition of the epoch `offset`, which follows the one that `after` names.
+    """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
     `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
     the epoch after. `put_groups` are those in objects that an earlier driver's tasks have put. Limits are

@@ -34,7 +34,7 @@ except ImportError:  # before Spark 4.2, which neither limits a read nor asks fo
 
 
 class SqsFifoPartition(InputPartition):
-    """One partition's plan, pickled to the executors."""
+    """One partition's share of a plan, pickled to the executors."""
 
     def __init__(self, plan: PartitionPlan) -> None:
         super().__init__(plan)
