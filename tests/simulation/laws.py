@@ -83,7 +83,7 @@ class Laws:
         self._handed: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         """The groups of which a query has handed something to tasks of an epoch."""
         self._epochs: defaultdict[str, set[int]] = defaultdict(set)
-        """In which epochs tasks received it, or a probe handed it over."""
+        """In which epochs tasks received it, or a driver handed it."""
         self._receives_by_task: defaultdict[str, list[tuple[PartitionPlan, float]]] = defaultdict(list)
         """Which tasks received it, and when."""
         self._times: Counter[str] = Counter()

@@ -191,7 +191,7 @@ def test_a_file_sink_that_skips_a_replayed_batch_gets_its_copies_deleted(rig: Ri
 
 @pytest.mark.long
 def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_group(rig: Rig, tmp_path: Path) -> None:
-    """The query goes on, the copies that SQS hands out are deleted, and the sink has everything once."""
+    """The query goes on, the copies that SQS delivers are deleted, and the sink has everything once."""
     groups = 6
     sent = rig.send(60, groups=groups)
     events = watch(rig)

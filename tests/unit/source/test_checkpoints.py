@@ -250,7 +250,7 @@ def test_available_now_does_not_take_a_short_poll_for_the_end(make_world: Callab
 def test_available_nows_last_poll_hands_on_nothing_that_the_last_epoch_has_served(
     make_world: Callable[..., World],
 ) -> None:
-    """All stood still for a visibility timeout, so SQS hands it out again, and it is not committed yet."""
+    """All stood still for a visibility timeout, so SQS delivers it again, and it is not committed yet."""
     world = make_world(numPartitions="1", maxMessagesPerTrigger="100")
     world.send("x1", "x2", "x3", "x4")
     others = world.receive_elsewhere(4)

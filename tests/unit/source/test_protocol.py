@@ -756,7 +756,7 @@ def test_max_messages_per_trigger_is_exact(make_world: Callable[..., World], lim
 
 @pytest.mark.parametrize("group", ["a", "b"])
 def test_what_follows_carried_messages_waits_for_them(make_world: Callable[..., World], group: str) -> None:
-    """Also when somebody else deletes them and SQS hands out what follows: no other partition serves it before."""
+    """Also when somebody else deletes them and SQS delivers what follows: no other partition serves it before."""
     world = make_world(numPartitions="2")
     world.send("x1")
     query = Query(world)
