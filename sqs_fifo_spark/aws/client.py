@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,6 +97,7 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     return client
 
 
+_RESET_ON_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 _check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
 
 
@@ -119,13 +122,19 @@ def require_in_time() -> None:
 
 
 class _Watched:
-    """A connection that asks in the last moment, before each piece of a request: of two in all, head and body.
+    """A connection that asks in the last moment, before each piece of a request: head and body.
 
-    A server that gets no whole request takes nothing of it.
+    A server that gets no whole request takes nothing of it. So what is given up is revoked: to close the connection
+    resets it, where else the kernel would go on for minutes to deliver what it has taken of the last piece.
     """
 
     sock: Any
+    socket_options: Any
     connect: Callable[[], None]
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.socket_options = [*(self.socket_options or ()), _RESET_ON_CLOSE]
 
     def send(self, data: Any) -> None:
         require_in_time()

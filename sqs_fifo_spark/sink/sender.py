@@ -208,7 +208,8 @@ class Sender:
                 missing = [row for row, known in zip(rows, is_known, strict=True) if not known]
                 if missing:
                     self._send(missing, deadline)
-                    self._record.tidy()
+                    if not self._stopped.is_set():
+                        self._record.tidy()
         except StoppedError:
             return  # whoever set it knows why
         except BaseException as error:  # whatever ends a thread, a panic of native code too: the caller waits for it

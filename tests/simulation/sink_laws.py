@@ -256,12 +256,12 @@ class SinkLaws:
         self._world.note(f"{key} is doubled")
         if self._hub.now() < book.messages[key] + REMEMBERED_S:
             self.violate(f"once: {key} is doubled within 5 minutes")
-        if not self._has_journal:
-            return
         if self._hub.now() - attempt.calls_began_at[thread] > LONGEST_CALL_S:
             return  # it stood still in mid-call, and nothing stops what is on the wire
-        book.doubled_at.setdefault(key, self._hub.now())
         self._audit_delay(attempt, key, book.messages[key] + REMEMBERED_S)
+        if not self._has_journal:
+            return
+        book.doubled_at.setdefault(key, self._hub.now())
         owners = [each for each in book.accepted[key] if each is not attempt]
         if not any(
             (not each.process.is_alive and each.sent is None)
@@ -324,7 +324,14 @@ class SinkLaws:
             return
         attempt.panicked = True  # it may end so
         if not is_tidying:
+            self.could_not_put(call)
             self.doom()
+
+    def could_not_put(self, call: str = "put") -> None:
+        """The put of the task that runs fails, and may be the record of what it has sent."""
+        attempt = self._current()
+        if attempt is not None and call == "put":
+            attempt.could_not_record = True
 
     def could_not_tidy(self, name: str) -> None:
         """The put of the task that runs fails, and only tidies up."""
@@ -386,6 +393,10 @@ class SinkLaws:
         if threads and (attempt.error is None or not self._is_held_up(attempt)):
             self.violate(f"end: {name} is over, and {threads} are not")
         self._audit_hold_up(attempt, excused_s=self._awaited_rows(attempt.process, attempt.launched_at))
+        if self._has_journal and not threads and not attempt.could_not_record:
+            left = [key for key in attempt.confirmed if attempt.digests[key] not in book.recorded]
+            if left:
+                self.violate(f"once: {name} ends, and {left} are sent and not recorded")
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
             self._audit_error(attempt, attempt.error)

@@ -85,6 +85,22 @@ def _(may_go_on, sender):
     return may_go_on
 
 
+@planted("record nothing more once a row has failed", "sink.sender.Sender._confirm")
+def _(confirm, sender, sending, confirmed):
+    if sender._failure is None:
+        confirm(sender, sending, confirmed)
+        return
+    with sender._changed:
+        sender.sent += len(confirmed)
+        sender.equal += sum(map(sender._is_equal_locked, confirmed))
+
+
+@planted("without a journal, begin once the attempt before must be over", "sink.record.NoRecord.__init__")
+def _(make, record, clock):
+    clock.sleep(180)
+    make(record, clock)
+
+
 @planted("begin once the attempt before must be over", "sink.record.SentRecord.refresh")
 def _(refresh, record):
     if record._looked_at is None:

@@ -185,6 +185,7 @@ class SinkSchedule:
             if self.laws.is_tidying():
                 self.laws.could_not_tidy(name)
             else:
+                self.laws.could_not_put()
                 self.laws.doom()
         return lie
 

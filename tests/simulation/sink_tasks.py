@@ -23,7 +23,7 @@ QUERY = "q1"
 WORKER_LIVES_S = 30
 """How long a worker's process outlives its task: what it still did would be seen."""
 ABANDONED_LIVE_S = 600
-"""How much longer it may live while threads are left in it: Spark gives it other tasks."""
+"""How much longer it may live while threads are left in it: its worker ends when Spark closes the connection to it."""
 
 
 @dataclass
@@ -84,6 +84,8 @@ class SinkAttempt:
         self.asked = 0
         """How many calls it has made, to queue and journal."""
         self.panicked = False
+        self.could_not_record = False
+        """Whether a put of what it has sent has failed."""
         self.tidying: list[str] = []
         """How errors begin that only say that it could not tidy up."""
         self.last_events: dict[str, int] = {}

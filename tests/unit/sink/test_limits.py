@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import http.client
 import math
+import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -47,7 +49,8 @@ RECORDED_S = sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S
 
 def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() -> None:
     """From one's look to the other's last call; the first may record late, and the second look just before."""
-    call_s = aws.CONNECT_TIMEOUT_S + aws.READ_TIMEOUT_S
+    piece_s = aws.CONNECT_TIMEOUT_S  # the limit of each wait while it is sent, too
+    call_s = aws.CONNECT_TIMEOUT_S + piece_s + aws.READ_TIMEOUT_S
     assert RECORDED_S + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S
     fails_after_s = RECORDED_S + 2 * sender.GRACE_S
     assert fails_after_s + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S, "nor one that follows a failed one"
@@ -153,6 +156,28 @@ def test_a_call_whose_task_ends_while_it_leaves_is_not_completed(monkeypatch: py
         monkeypatch.undo()
         sending_by_http(server, clock)(10)
         assert server.requests.counts()["SendMessageBatch"] == 1
+
+
+def test_a_call_that_is_given_up_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has taken all of it, and would deliver it to a server, or through a network, that goes on later."""
+    monkeypatch.setattr(aws, "READ_TIMEOUT_S", 0.5)
+    clock = SharedClock()
+    with closing(socket.socket()) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/000000000000/q.fifo"
+        queue = SinkQueue(parse_sink_options({"queueUrl": url, "region": "eu-west-1"}), clock)
+        big = rows_of([("a", "x" * 200_000)])
+        aws.forget_clients()
+        try:
+            with pytest.raises(TransientQueueError, match="no usable answer"):
+                queue.send(big, lambda confirmed: None, stopped=threading.Event(), deadline=clock.monotonic())
+        finally:
+            aws.forget_clients()
+        connection, _ = server.accept()
+        with closing(connection), pytest.raises(ConnectionResetError):
+            deque(iter(lambda: connection.recv(65_536), b""), maxlen=0)
 
 
 @pytest.mark.parametrize("where", ["a call", "its second try"])

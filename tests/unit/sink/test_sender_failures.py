@@ -181,6 +181,28 @@ def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
     assert (sender.sent, record.closed, threads()) == (1, 0, [])
 
 
+def test_what_is_confirmed_after_a_row_has_failed_is_recorded(sqs: Sqs) -> None:
+    """Else the next attempt would send it again, however late."""
+    record = Noted()
+    sender = make(sqs, record)
+    is_answering = threading.Event()
+
+    def hold(called: list[str], answer: Answer) -> None:
+        if "a1" in called:
+            is_answering.set()
+            wait_until(lambda: sender._failure is not None, LONG_S, "the other row has failed")
+
+    sqs.after = hold
+    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == "b1" else None
+    sender.add(rows("a1"))
+    assert is_answering.wait(LONG_S)
+    with pytest.raises(RefusedRowError):
+        finish(sender, "b1")
+    assert sqs.bodies() == ["a1"]
+    assert record.digests == {row.digest for row in rows("a1")}
+    assert sender.sent == 1
+
+
 def test_stop_while_a_retry_pauses_ends_the_retry(sqs: Sqs) -> None:
     """Nothing is tried again once somebody has failed elsewhere."""
     sender = make(sqs)
