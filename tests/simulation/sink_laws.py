@@ -393,12 +393,12 @@ class SinkLaws:
         if threads and (attempt.error is None or not self._is_held_up(attempt)):
             self.violate(f"end: {name} is over, and {threads} are not")
         self._audit_hold_up(attempt, excused_s=self._awaited_rows(attempt.process, attempt.launched_at))
-        if self._has_journal and not threads and not attempt.could_not_record:
-            left = [key for key in attempt.confirmed if attempt.digests[key] not in book.recorded]
-            if left:
-                self.violate(f"once: {name} ends, and {left} are sent and not recorded")
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
+            if self._has_journal and not threads and not attempt.could_not_record:
+                left = [key for key in attempt.confirmed if attempt.digests[key] not in book.recorded]
+                if left:
+                    self.violate(f"once: {name} fails, and {left} are sent and not recorded")
             self._audit_error(attempt, attempt.error)
             return
         assert attempt.sent is not None

@@ -238,6 +238,35 @@ def test_what_is_held_up_fails_its_task_after_175_s(
     assert [law.partition(". 1 rows")[0] for law in story.laws.violations] == broken
 
 
+@pytest.mark.parametrize(
+    ("recorded", "put_fails", "threads", "broken"),
+    [
+        (True, False, [], []),
+        (False, False, [], ["once: task fails, and [('a', 'a1')] are sent and not recorded"]),
+        (False, True, [], []),
+        (False, False, ["task 3"], []),
+    ],
+)
+def test_what_a_failed_task_was_told_is_sent_must_be_recorded(
+    recorded: bool, put_fails: bool, threads: list[str], broken: list[str]
+) -> None:
+    """Unless the journal failed or held it up: else the next attempt would double it for nothing."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.send_one(attempt, recorded=recorded)
+        if put_fails:
+            story.laws.could_not_put()
+        story.laws.takes(400)
+        story.hub.sleep(176)
+        attempt.error = TransientQueueError("it is held up. 1 rows of partition 0 were sent.")
+        story.laws.ended(attempt, threads)
+
+    story.play(attempt, run)
+    assert story.laws.violations == broken
+
+
 def test_a_task_that_ends_well_leaves_no_thread() -> None:
     """However long it took."""
     story = Story()
