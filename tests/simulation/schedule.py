@@ -64,6 +64,8 @@ class Schedule:
         self._drivers: dict[Process, Driver] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
+        self._stalled_until = 0.0
+        """Until when the journal stalls for whoever discovers: all at once."""
         self._query: Thread | None = None
         self.is_sink_slow = False
         """Whether each micro-batch takes longer than a hold that nobody renews."""
@@ -92,7 +94,8 @@ class Schedule:
         world.receive_share = lambda: rng.random() if self._happens("short") else 1.0
         world.store.lies_about = self._lie
         world.store.fails = self._fails
-        if rng.random() < 0.3:
+        # Who stalls holds up others only where they share threads.
+        if rng.random() < 0.3 or self.climate.calls["stalled discovery"]:
             world.pool = lambda name, threads: HubPool(self.hub, name, min(threads, self._pool_threads))
         return world
 
@@ -107,11 +110,13 @@ class Schedule:
 
     def _step(self, event: str) -> None:
         is_discovery = "discovery" in self.hub.current_name and event.startswith("before get epochs/")
-        if is_discovery and self._happens("stalled discovery", 5):
+        if is_discovery and self.hub.now() >= self._stalled_until and self._happens("stalled discovery", 5):
             pause_s = self.rng.choice(PAUSES_S)
             self.world.note(f"the journal stalls for {pause_s} s")
-            self.laws.stalls(self.hub.now() + pause_s)
-            self.hub.sleep(pause_s)
+            self._stalled_until = self.hub.now() + pause_s
+            self.laws.stalls(self._stalled_until)
+        if is_discovery and self.hub.now() < self._stalled_until:
+            self.hub.sleep(self._stalled_until - self.hub.now())
         rivals = next((count for name, count in NAMES.items() if event.startswith(name)), None)
         if rivals is not None and "query" in self.hub.current_name and self._happens("still at a name", 5):
             process, pause_s = self.hub.current_process, self.rng.choice(PAUSES_S)
