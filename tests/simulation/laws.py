@@ -172,7 +172,8 @@ class Laws:
         if run.rows < run.counted or self._query() not in self._brought:
             left |= {each for each in old & free if self._times_taken(each) == run.polled.times.get(each)}
         if run.rows < run.counted and run.waits_for_holds:
-            elsewhere = {self._group(each) for each in waiting & self._others}
+            # Also a copy of what was served locks its group.
+            elsewhere = {self._group(each) for each in (waiting | self._receives.keys()) & self._others}
             left |= {each for each in old if self._group(each) not in elsewhere}
         if left:
             names = sorted(self._name[each] for each in left)

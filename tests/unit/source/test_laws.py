@@ -1,0 +1,30 @@
+"""The simulation's laws of the source, each on a story that keeps or breaks it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.laws import AvailableNowRun, Laws
+from tests.simulation.world import BEGAN_AT, World
+
+
+@pytest.mark.parametrize(("held_s", "is_excused"), [(60, True), (1, False), (0, False)])
+def test_available_now_may_leave_what_somebody_else_locks(held_s: int, is_excused: bool) -> None:
+    """Also by a copy of what is served, which the queue still has, and as long as it is held."""
+    world = World()
+    laws = Laws(world, is_calm=False)
+    first, second = (world.put(body, body) for body in ("e1", "e2"))
+    laws.sent(first)
+    laws.sent(second)
+    world.checkpoint.sink[0] = {0: [first]}
+    laws.committed(world.checkpoint, 0)
+    if held_s:
+        assert len(world.receive_elsewhere(1, held_s)) == 1
+    began = laws.begins()
+    world.clock.advance(30)
+    run = AvailableNowRun(
+        query="query 2", began=began, last=began, polled=began, old_at=BEGAN_AT, rows=0, counted=2, waits_for_holds=True
+    )
+    laws.ended_well(run)
+    broken = "available now: it ended well, and these had waited: ['e2']"
+    assert laws.violations == ([] if is_excused else [broken])
