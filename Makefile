@@ -30,7 +30,7 @@ demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, an
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
 
 test: java $(READY)  ## every law once, on the newest Spark
-	@echo "This takes about 6 minutes on 2 cores. The long tests are in: make test-all"
+	@echo "This takes about 7 minutes on 2 cores. The long tests are in: make test-all"
 	$(BIN)/$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-all: java need-postgres $(READY)  ## all tests, on the newest Spark
@@ -51,10 +51,10 @@ simulate: $(READY)  ## source and sink under N schedules of crashes and faults, 
 replay: $(READY)  ## the schedule of one SEED, step by step
 	@$(BIN)/python -m tests.simulation --seed $(SEED)
 
-# SHARE=3/8 takes each eighth of them, from number 3 on.
+# SHARE=3/4 takes each fourth of them, from number 3 on.
 SHARE ?= 0/1
-mutations: $(READY)  ## bugs planted into source and sink, each hunted by the simulation until it is caught
-	$(BIN)/python -m tests.simulation --mutations --share $(SHARE)
+mutations: $(READY)  ## bugs planted into source and sink, each hunted by the simulation, from seed FROM, until caught
+	$(BIN)/python -m tests.simulation --mutations --share $(SHARE) --first $(FROM)
 
 # KILLS is for each of the two sinks; KILL_ARGS takes what `python -m tests.crash --help` lists, such as --seed 7.
 kill: java need-postgres $(READY)  ## kill a query's processes on a real cluster, and audit what reached two sinks
@@ -63,7 +63,7 @@ kill: java need-postgres $(READY)  ## kill a query's processes on a real cluster
 # Hours on 2 cores.
 proof: test-all test-min-all  ## everything, and each long proof whole
 	$(MAKE) simulate N=100000 FROM=$(FROM)
-	$(MAKE) mutations
+	$(MAKE) mutations FROM=$(FROM)
 	$(MAKE) kill
 
 lint: $(READY)  ## style, types, layers

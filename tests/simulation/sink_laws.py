@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from sqs_fifo_spark.errors import (
@@ -94,6 +95,11 @@ class SinkLaws:
         self._pauses: list[_Span] = []
         self._upstream: list[_Span] = []
         """When a task waits for its rows."""
+        self._calls: list[_Span] = []
+        """When a task waits for queue or store."""
+        self._retries: list[_Span] = []
+        """When a task may wait before it tries again what has failed."""
+        self._all_spans = self._pauses, self._upstream, self._calls, self._retries
         self._now = 0
         """The number of the history's last event."""
         self._newest = -1
@@ -115,7 +121,7 @@ class SinkLaws:
         self._world.note(f"!! {law}")
 
     def launched(self, attempt: SinkAttempt) -> None:
-        attempt.launched_at = attempt.looked_at = self._hub.now()
+        attempt.launched_at = self._hub.now()
         self._attempts[attempt.process] = attempt
         self._books[attempt.folder].versions.add(attempt.version)
 
@@ -125,37 +131,35 @@ class SinkLaws:
 
     def takes(self, seconds: float) -> None:
         """What the task that runs has asked of queue or store takes so long."""
-        attempt = self._current()
-        if attempt is not None:
-            attempt.busy_until = max(attempt.busy_until, self._hub.now() + seconds)
-            attempt.delayed_s += seconds
+        self._keep(self._calls, seconds)
 
     def pauses(self) -> None:
         """What the task that runs has asked of queue or store fails, so that it waits before it tries that again."""
-        attempt = self._current()
-        if attempt is not None:
-            attempt.delayed_s += LONGEST_PAUSE_S
+        self._keep(self._retries, LONGEST_PAUSE_S)
 
     def upstream(self, seconds: float) -> None:
         """The task that runs asks for its next rows, and waits for them so long."""
         attempt = self._current()
         assert attempt is not None
-        self._audit_hold_up(attempt, excused_s=0.0)
-        self._upstream.append((attempt.process, self._hub.now(), self._hub.now() + seconds))
+        self._audit_hold_up(attempt, self._pauses)
+        self._keep(self._upstream, seconds)
+
+    def _keep(self, spans: list[_Span], seconds: float) -> None:
+        attempt = self._current()
+        if attempt is not None:
+            spans.append((attempt.process, self._hub.now(), self._hub.now() + seconds))
+
+    def _covered(self, process: Process, since: float, until: float, *spans: Sequence[_Span]) -> float:
+        """Return for how long any of the spans holds the process between two times, in seconds."""
+        covered_s = 0.0
+        for begin, end in sorted((begin, end) for who, begin, end in chain(*spans) if who is None or who is process):
+            covered_s += max(0.0, min(end, until) - max(begin, since))
+            since = max(since, end)
+        return covered_s
 
     def _stood_still(self, process: Process, since: float) -> float:
         """Return for how long the process has stood still since then, in seconds."""
-        return self._share(self._pauses, process, since)
-
-    def _awaited_rows(self, process: Process, since: float) -> float:
-        """Return for how long the task has waited for rows since then, in seconds."""
-        return self._share(self._upstream, process, since)
-
-    def _share(self, spans: Sequence[_Span], process: Process, since: float) -> float:
-        now = self._hub.now()
-        return sum(
-            max(0.0, min(end, now) - max(begin, since)) for who, begin, end in spans if who is None or who is process
-        )
+        return self._covered(process, since, self._hub.now(), self._pauses)
 
     def _current(self) -> SinkAttempt | None:
         return self._attempts.get(self._hub.current_process) if self._hub.current_name else None
@@ -265,7 +269,7 @@ class SinkLaws:
         owners = [each for each in book.accepted[key] if each is not attempt]
         if not any(
             (not each.process.is_alive and each.sent is None)
-            or each.error is not None
+            or self._could_not_tell(each, key)
             or self._stood_still(each.process, book.accepted_at[key, id(each)]) >= LONG_PAUSE_S
             for each in owners
         ):
@@ -276,14 +280,25 @@ class SinkLaws:
         if any(book.numbers.get(each, known) < known for each in later):
             self.violate(f"once: {key} is doubled, and not right behind itself")
 
+    def _could_not_tell(self, attempt: SinkAttempt, key: Key) -> bool:
+        """Return whether an attempt need not have recorded a row that SQS took: it has failed, or can fail only when
+        its next rows have come; and nobody told it that the row is sent, or the record failed or was held up.
+        """
+        now = self._hub.now()
+        awaits_rows = self._covered(attempt.process, now, now + MOMENTS_S, self._upstream) > 0
+        if attempt.error is None and not awaits_rows:
+            return False
+        is_held_up = attempt.was_held_up or (awaits_rows and self._is_held_up(attempt))
+        return key not in attempt.confirmed or attempt.could_not_record or is_held_up
+
     def _audit_delay(self, attempt: SinkAttempt, key: Key, forgotten_at: float) -> None:
         """Who begins in time comes in time, unless something keeps it."""
-        began_at, process = attempt.launched_at, attempt.process
-        kept_s = attempt.delayed_s + self._stood_still(process, began_at) + self._awaited_rows(process, began_at)
+        began_at = attempt.launched_at
+        kept_s = self._covered(attempt.process, began_at, forgotten_at, *self._all_spans)
         if began_at + kept_s + MOMENTS_S < forgotten_at:
             self.violate(
-                f"once: {key} is doubled by {process.name}, which began {forgotten_at - began_at:.0f} s before it was "
-                f"forgotten, and was kept for {kept_s:.0f} s"
+                f"once: {key} is doubled by {attempt.process.name}, which began {forgotten_at - began_at:.0f} s before "
+                f"it was forgotten, and was kept for {kept_s:.0f} s"
             )
 
     def _answered(self, entries: Sequence[Entry], answer: Mapping[str, Any]) -> None:
@@ -324,13 +339,14 @@ class SinkLaws:
             return
         attempt.panicked = True  # it may end so
         if not is_tidying:
-            self.could_not_put(call)
+            if call == "put":
+                self.could_not_put()
             self.doom()
 
-    def could_not_put(self, call: str = "put") -> None:
+    def could_not_put(self) -> None:
         """The put of the task that runs fails, and may be the record of what it has sent."""
         attempt = self._current()
-        if attempt is not None and call == "put":
+        if attempt is not None:
             attempt.could_not_record = True
 
     def could_not_tidy(self, name: str) -> None:
@@ -371,8 +387,8 @@ class SinkLaws:
 
     def _list_asked(self, prefix: str) -> None:
         attempt = self._current()
-        if attempt is not None and prefix == attempt.folder and not attempt.looks:
-            attempt.looked_at = self._hub.now()
+        if attempt is not None and prefix == attempt.folder:
+            attempt.looked_at.append(self._hub.now())
 
     def _listed(self, prefix: str) -> None:
         self._now += 1
@@ -390,9 +406,10 @@ class SinkLaws:
     def ended(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
         """A task has returned or raised."""
         name, book = attempt.process.name, self._books[attempt.folder]
-        if threads and (attempt.error is None or not self._is_held_up(attempt)):
+        attempt.was_held_up = attempt.error is not None and self._is_held_up(attempt)
+        if threads and not attempt.was_held_up:
             self.violate(f"end: {name} is over, and {threads} are not")
-        self._audit_hold_up(attempt, excused_s=self._awaited_rows(attempt.process, attempt.launched_at))
+        self._audit_hold_up(attempt, self._pauses, self._upstream)
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
             if self._has_journal and not threads and not attempt.could_not_record:
@@ -420,14 +437,30 @@ class SinkLaws:
             self._audit_cost(attempt, book)
 
     def _is_held_up(self, attempt: SinkAttempt) -> bool:
-        """Return whether something of it may be too late: because of queue or store, its rows, or its machine."""
-        now = self._hub.now()
-        is_late = now >= attempt.looked_at + RECORDED_S
-        since = attempt.looked_at
-        kept_s = self._stood_still(attempt.process, since) + self._awaited_rows(attempt.process, since)
-        return is_late and (attempt.busy_until >= now - MOMENTS_S or kept_s > 0)
+        """Return whether something of it is too late just now, because of queue or store, or its machine.
 
-    def _audit_hold_up(self, attempt: SinkAttempt, *, excused_s: float) -> None:
+        It was under way RECORDED_S after a look, and the task has only waited since then: for queue or store, for its
+        rows, or until its machine went on.
+        """
+        now, process = self._hub.now(), attempt.process
+        return any(
+            limit <= now
+            and self._covered(process, limit - MOMENTS_S, limit + MOMENTS_S, self._calls, self._pauses) > 0
+            and now - limit - self._covered(process, limit, now, *self._all_spans) <= MOMENTS_S
+            for limit in self._limits(attempt)
+        )
+
+    def _limits(self, attempt: SinkAttempt) -> Iterator[float]:
+        """Yield the times at which something of it may have become too late."""
+        if self._has_journal:
+            yield from (looked_at + RECORDED_S for looked_at in attempt.looked_at)
+            return
+        # It shows to nobody when it began to try a row: any time may be one, from RECORDED_S on.
+        for who, _, end in chain(self._calls, self._pauses):
+            if who in (None, attempt.process):
+                yield max(attempt.launched_at + RECORDED_S, min(end, self._hub.now()))
+
+    def _audit_hold_up(self, attempt: SinkAttempt, *excuses: Sequence[_Span]) -> None:
         """A task does not go on long with a row that it has sent, and of which nobody else can know."""
         now, book = self._hub.now(), self._books[attempt.folder]
         spans = {key: (since, now) for key, since in attempt.tried_at.items()}
@@ -435,7 +468,8 @@ class SinkLaws:
             if self._has_journal and (key, id(attempt)) in book.accepted_at:
                 spans[key] = book.accepted_at[key, id(attempt)], book.recorded_at.get(digest, now)
         for key, (since, until) in spans.items():
-            if until - since > RECORDED_S + MOMENTS_S + excused_s + self._stood_still(attempt.process, since):
+            excused_s = self._covered(attempt.process, since, until, *excuses)
+            if until - since > RECORDED_S + MOMENTS_S + excused_s:
                 self.violate(f"once: {attempt.process.name} goes on for {until - since:.0f} s after it tried {key}")
 
     def _audit_error(self, attempt: SinkAttempt, error: BaseException) -> None:
@@ -475,7 +509,7 @@ class SinkLaws:
         if text.startswith("cannot drop 'sent/") or any(text.startswith(f"{each} ") for each in attempt.tidying):
             self.violate(f"cost: {name} fails, and could only not tidy up: {text}")
         is_too_late = any(each in text for each in _TOO_LATE)
-        if is_too_late and not self._is_held_up(attempt):
+        if is_too_late and not attempt.was_held_up:
             self.violate(f"progress: nothing holds {name} up for long: {text}")
         is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
         if isinstance(error, JournalUnavailableError) and not is_explained and not _has_equal_rows(attempt):

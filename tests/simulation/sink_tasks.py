@@ -75,12 +75,10 @@ class SinkAttempt:
         self.recorded: set[bytes] = set()
         """What it has made durable."""
         self.launched_at = 0.0
-        self.looked_at = 0.0
-        """When it first asked for a list of what was sent, or, without a journal, when it was launched."""
-        self.busy_until = 0.0
-        """When what it has asked of queue and store is over, all of it."""
-        self.delayed_s = 0.0
-        """For how long its threads together were kept waiting: by slow calls, or for another try of failed ones."""
+        self.looked_at: list[float] = []
+        """When it asked for each list of what was sent: the list may begin later."""
+        self.was_held_up = False
+        """Whether it failed because something was not over in time."""
         self.asked = 0
         """How many calls it has made, to queue and journal."""
         self.panicked = False
