@@ -29,6 +29,10 @@ class Offered(NamedTuple):
     times: Mapping[str, int]
     """How often each that is free was received before, or anything of its group by somebody else."""
     held: frozenset[str]
+    elsewhere: frozenset[str]
+    """What somebody else holds, be it a copy of what is served."""
+    taken: int
+    """How often somebody else had received anything."""
 
 
 class AvailableNowRun(NamedTuple):
@@ -45,6 +49,10 @@ class AvailableNowRun(NamedTuple):
     rows: int
     counted: int
     """How many messages the queue counted at its beginning."""
+    lapse_at: float
+    """When all had lapsed that was held when its tasks last ran, or when it began."""
+    is_newer: bool
+    """Whether its last micro-batch with tasks served something, and nothing of what had waited."""
     waits_for_holds: bool
     """Whether no leftover of a task hides messages again and again, so that it sees all holds lapse."""
 
@@ -62,6 +70,8 @@ class Laws:
         self._world = world
         self._name: dict[str, str] = {}
         """What was sent, by message id."""
+        self._sequence: dict[str, int] = {}
+        """Where it stands in the queue, by message id."""
         self._delivered: set[str] = set()
         """What stands in a batch that Spark has committed."""
         self._gone: dict[str, float] = {}
@@ -70,6 +80,8 @@ class Laws:
         """What our side received last."""
         self._others: set[str] = set()
         """What somebody else received last."""
+        self._taken: list[str] = []
+        """All that somebody else has received, in that order."""
         self._received: dict[str, tuple[str, float]] = {}
         """Which thread of ours received it last, or "" for somebody else; and when."""
         self._receives: dict[str, int] = {}
@@ -115,6 +127,7 @@ class Laws:
 
     def sent(self, row: Row) -> None:
         self._name[row.message_id] = row.body
+        self._sequence[row.message_id] = row.sequence
 
     def launched(self, task: str, plan: PartitionPlan) -> None:
         """A task begins: what its plan hands over is received in its epoch, though the driver did it."""
@@ -147,7 +160,8 @@ class Laws:
         """Return what the queue has, and may give, now."""
         waiting, free = self.waiting(), self._world.free()
         times = {message_id: self._times_taken(message_id) for message_id in waiting & free}
-        return Offered(self._world.clock.now(), frozenset(waiting), times, frozenset(self._receives))
+        held = frozenset(self._receives)
+        return Offered(self._world.clock.now(), frozenset(waiting), times, held, held & self._others, len(self._taken))
 
     def _polls(self) -> None:
         self._polled[self._query()] = self.offers()
@@ -161,23 +175,33 @@ class Laws:
         """AvailableNow serves what waited when it began and SQS gave it.
 
         None of it is left that was free since its last long poll began, or the last micro-batch with tasks if none came
-        after that; nor what `_knows_of` names. With `waits_for_holds` it also waits until what dead attempts held is
-        free again, but not for groups of which somebody else has something. What is excused: as many messages were
-        served as had waited, and there was always more.
+        after that; nor what `_knows_of` names; nor anything at all, if that was before `lapse_at`, unless the last
+        micro-batch was of newer messages only. With `waits_for_holds` it also waits until what dead attempts held is
+        free again, but not for what somebody else had locked when it looked last, or has locked since. What is excused:
+        as many messages were served as had waited, and there was always more.
         """
         free = self._world.free()
-        waiting = self.waiting()
-        old = run.began.waiting & waiting
-        left = {each for each in old if self._knows_of(each, run)}
+        old = run.began.waiting & self.waiting()
+        locked = old & self._locked_since(run.polled)
+        has_waited = run.polled.at >= run.lapse_at
+        left = {each for each in old if self._knows_of(each, run)} - (locked if has_waited else set())
         if run.rows < run.counted or self._query() not in self._brought:
             left |= {each for each in old & free if self._times_taken(each) == run.polled.times.get(each)}
         if run.rows < run.counted and run.waits_for_holds:
-            # Also a copy of what was served locks its group.
-            elsewhere = {self._group(each) for each in (waiting | self._receives.keys()) & self._others}
-            left |= {each for each in old if self._group(each) not in elsewhere}
+            left |= old - locked
+        if not (has_waited or run.is_newer):
+            left |= old
         if left:
             names = sorted(self._name[each] for each in left)
             self.violate(f"available now: it ended well, and these had waited: {names}")
+
+    def _locked_since(self, polled: Offered) -> set[str]:
+        """Return what somebody else had or has taken since `polled`, with all that stands behind it in its group."""
+        heads: dict[str, int] = {}
+        for each in (*polled.elsewhere, *self._taken[polled.taken :]):
+            group = self._group(each)
+            heads[group] = min(self._sequence[each], heads.get(group, self._sequence[each]))
+        return {each for each in self._name if self._sequence[each] >= heads.get(self._group(each), math.inf)}
 
     def _knows_of(self, message_id: str, run: AvailableNowRun) -> bool:
         """Whether the run cannot end well before it has served the message, however many others it has served.
@@ -266,6 +290,7 @@ class Laws:
             self._receives[event.message_id] = event.receive_count
             self._times[event.message_id] += 1
             if not ours:
+                self._taken.append(event.message_id)
                 self._times_elsewhere[self._group(event.message_id)] += 1
             self._received[event.message_id] = (self._world.actor() if ours else "", event.at)
             self._brought.update({self._query()} if ours else ())

@@ -12,7 +12,7 @@ from tests.simulation.climate import PAUSES_S
 from tests.simulation.hub import Thread
 from tests.simulation.laws import AvailableNowRun, Offered
 from tests.simulation.spark import Query
-from tests.simulation.world import LAPSE_S, Checkpoint, Row
+from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Schedule
@@ -43,6 +43,10 @@ class SimulatedQuery(Query):
         self._schedule = schedule
         self.over_at: dict[int, float] = {}
         """When each batch of this run was over."""
+        self.lapse_at = self.world.clock.now() + (VISIBILITY_S if self.world.in_flight else 0)
+        """When the last hold has lapsed that was there when the run began, or when its tasks last ran."""
+        self.tasked: int | None = None
+        """The last batch with tasks."""
         self.offered: Offered | None = None
         """What the queue had to give when the last micro-batch with tasks began."""
 
@@ -54,6 +58,8 @@ class SimulatedQuery(Query):
         """Return what this run has done since it began, with the batch `first`."""
         rows = {batch: [row for rows in self.rows(batch) for row in rows] for batch in range(first, len(self.offsets))}
         served_old = [batch for batch in rows if any(row.message_id in began.waiting for row in rows[batch])]
+        newest = rows.get(self.tasked, []) if self.tasked is not None else []
+        is_newer = bool(newest) and self.tasked not in served_old
         return AvailableNowRun(
             query=self._schedule.hub.current_name,
             began=began,
@@ -62,6 +68,8 @@ class SimulatedQuery(Query):
             old_at=max([began.at, *(self.over_at[batch] for batch in served_old if batch in self.over_at)]),
             rows=sum(len(rows[batch]) for batch in rows if batch in self.over_at),
             counted=counted,
+            lapse_at=self.lapse_at,
+            is_newer=is_newer,
             waits_for_holds=waits_for_holds,
         )
 
@@ -81,6 +89,8 @@ class SimulatedQuery(Query):
         rows: dict[int, list[Row]] = {}
         for _ in range(rng.choice((1, 1, 1, 2))):
             rows = self._run_tasks(plans, slots=rng.randint(1, 3))
+        if plans:
+            self.lapse_at, self.tasked = schedule.hub.now() + VISIBILITY_S, len(self.offsets) - 1
         return rows
 
     def _run_tasks(self, plans: list[PartitionPlan], *, slots: int) -> dict[int, list[Row]]:

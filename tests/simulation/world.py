@@ -181,6 +181,8 @@ class World:
         """How much of what it could have a short poll is given."""
         self.counted = 0
         """How many messages the queue last said that it has."""
+        self.in_flight = 0
+        """How many of them somebody held."""
         self.pool: MakePool = in_calling_thread
         """How a driver and its queue make their pools of threads."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
@@ -235,6 +237,7 @@ class World:
         shown = answer.get("Attributes", {})
         if _COUNTS[0] in shown:
             self.counted = sum(int(shown[name]) for name in _COUNTS)
+            self.in_flight = int(shown[_COUNTS[1]])
         failed = [entry["Code"] for entry in answer.get("Failed", ())]
         if action == "DeleteMessageBatch":
             handles = {entry["Id"]: entry["ReceiptHandle"] for entry in request["Entries"]}

@@ -8,9 +8,11 @@ from tests.simulation.laws import AvailableNowRun, Laws
 from tests.simulation.world import BEGAN_AT, World
 
 
-@pytest.mark.parametrize(("held_s", "is_excused"), [(60, True), (1, False), (0, False)])
-def test_available_now_may_leave_what_somebody_else_locks(held_s: int, is_excused: bool) -> None:
-    """Also by a copy of what is served, which the queue still has, and as long as it is held."""
+@pytest.mark.parametrize(
+    ("held_s", "waits_s", "is_excused"), [(60, 30, True), (60, 29, False), (1, 30, False), (0, 30, False)]
+)
+def test_available_now_may_leave_what_somebody_else_locks(held_s: int, waits_s: int, is_excused: bool) -> None:
+    """Also by a copy of what is served, which the queue still has; if it looked once all earlier holds had lapsed."""
     world = World()
     laws = Laws(world, is_calm=False)
     first, second = (world.put(body, body) for body in ("e1", "e2"))
@@ -21,10 +23,20 @@ def test_available_now_may_leave_what_somebody_else_locks(held_s: int, is_excuse
     if held_s:
         assert len(world.receive_elsewhere(1, held_s)) == 1
     began = laws.begins()
-    world.clock.advance(30)
+    world.clock.advance(waits_s)
     run = AvailableNowRun(
-        query="query 2", began=began, last=began, polled=began, old_at=BEGAN_AT, rows=0, counted=2, waits_for_holds=True
+        query="query 2",
+        began=began,
+        last=began,
+        polled=laws.offers(),
+        old_at=BEGAN_AT,
+        rows=0,
+        counted=2,
+        lapse_at=BEGAN_AT + 30,
+        is_newer=False,
+        waits_for_holds=True,
     )
+    world.clock.advance(60)  # what it held then, it has let go of since
     laws.ended_well(run)
     broken = "available now: it ended well, and these had waited: ['e2']"
     assert laws.violations == ([] if is_excused else [broken])
