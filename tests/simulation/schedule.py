@@ -52,6 +52,8 @@ class Schedule:
         self._replays = random.Random(f"{seed}/replays")
         self._lost_batch: tuple[Checkpoint, int] | None = None
         """The last batch that an offset log has lost, and that has no rows for the sink but those that it has."""
+        self._begun = 0
+        """How many batches of the first checkpoint have begun, as far as a log has lost them since."""
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
         self._elsewhere: list[dict[str, Any]] = []
@@ -294,6 +296,8 @@ class Schedule:
         ):
             return
         lost = checkpoint.offsets.pop()
+        if checkpoint is self.laws.checkpoints[0]:
+            self._begun = max(self._begun, batch + 1)
         if batch in checkpoint.sink or not self.laws.sealed(lost, to_serve=True):
             self._lost_batch = checkpoint, batch
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
@@ -470,7 +474,8 @@ class Schedule:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
         self.world.note("-- the faults are over")
         self.climate = CLEAR
-        self._modes = self._modes[: len(self.laws.checkpoints[0].offsets)]  # a batch that runs again runs as before
+        begun = max(self._begun, len(self.laws.checkpoints[0].offsets))
+        self._modes = self._modes[:begun]  # a batch that runs again runs as before
         hub.advance(61)  # what others hold
         if rng.random() < 0.3:
             self._run_far_apart()

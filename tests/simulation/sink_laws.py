@@ -96,10 +96,12 @@ class SinkLaws:
         self._upstream: list[_Span] = []
         """When a task waits for its rows."""
         self._calls: list[_Span] = []
-        """When a task waits for queue or store."""
+        """When a task waits for the queue, or for a put."""
+        self._looks: list[_Span] = []
+        """When a task waits for the store otherwise, to list, read or drop: nothing of that is too late."""
         self._retries: list[_Span] = []
         """When a task may wait before it tries again what has failed."""
-        self._all_spans = self._pauses, self._upstream, self._calls, self._retries
+        self._all_spans = self._pauses, self._upstream, self._calls, self._looks, self._retries
         self._now = 0
         """The number of the history's last event."""
         self._newest = -1
@@ -129,9 +131,9 @@ class SinkLaws:
         """The process, or everybody, stands still."""
         self._pauses.append((process, self._hub.now(), self._hub.now() + seconds))
 
-    def takes(self, seconds: float) -> None:
+    def takes(self, seconds: float, *, is_look: bool = False) -> None:
         """What the task that runs has asked of queue or store takes so long."""
-        self._keep(self._calls, seconds)
+        self._keep(self._looks if is_look else self._calls, seconds)
 
     def pauses(self) -> None:
         """What the task that runs has asked of queue or store fails, so that it waits before it tries that again."""
@@ -255,7 +257,9 @@ class SinkLaws:
         book.accepted_at.setdefault((key, id(attempt)), self._hub.now())
 
     def _audit_copy(self, attempt: SinkAttempt, key: Key, book: _Book) -> None:
-        """A second message is excused if somebody died with the first, failed or stood still, and it stands behind."""
+        """A second message is excused if its first sender died, could not record it, or stood still, and it stands right
+        behind the first.
+        """
         thread = self._hub.current_name
         self._world.note(f"{key} is doubled")
         if self._hub.now() < book.messages[key] + REMEMBERED_S:
@@ -273,7 +277,9 @@ class SinkLaws:
             or self._stood_still(each.process, book.accepted_at[key, id(each)]) >= LONG_PAUSE_S
             for each in owners
         ):
-            self.violate(f"once: {key} is doubled, and nobody who had sent it died, failed or stood still")
+            self.violate(
+                f"once: {key} is doubled, and nobody who had sent it died, stood still, or could not record it"
+            )
         group = list(dict.fromkeys(row.key for row in attempt.rows if row.group == key[0]))
         later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
         known = attempt.known_look(thread)
@@ -281,8 +287,10 @@ class SinkLaws:
             self.violate(f"once: {key} is doubled, and not right behind itself")
 
     def _could_not_tell(self, attempt: SinkAttempt, key: Key) -> bool:
-        """Return whether an attempt need not have recorded a row that SQS took: it has failed, or can fail only when
-        its next rows have come; and nobody told it that the row is sent, or the record failed or was held up.
+        """Return whether an attempt need not have recorded a row that SQS took.
+
+        It has failed, or can fail only when its next rows have come; and nobody told it that the row is sent, or a put
+        of its failed, or something of it was held up.
         """
         now = self._hub.now()
         awaits_rows = self._covered(attempt.process, now, now + MOMENTS_S, self._upstream) > 0
@@ -407,9 +415,12 @@ class SinkLaws:
         """A task has returned or raised."""
         name, book = attempt.process.name, self._books[attempt.folder]
         attempt.was_held_up = attempt.error is not None and self._is_held_up(attempt)
-        if threads and not attempt.was_held_up:
+        # Another call may have failed before, so that nothing is waited for after its limit, a look neither.
+        may_abandon = attempt.error is not None and self._is_held_up(attempt, self._looks)
+        if threads and not may_abandon:
             self.violate(f"end: {name} is over, and {threads} are not")
-        self._audit_hold_up(attempt, self._pauses, self._upstream)
+        # Who has failed may have waited for its rows first; who ends well has noticed that nothing was too late.
+        self._audit_hold_up(attempt, self._pauses, self._upstream if attempt.error is not None else ())
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
             if self._has_journal and not threads and not attempt.could_not_record:
@@ -436,16 +447,16 @@ class SinkLaws:
         if self.is_calm:
             self._audit_cost(attempt, book)
 
-    def _is_held_up(self, attempt: SinkAttempt) -> bool:
-        """Return whether something of it is too late just now, because of queue or store, or its machine.
+    def _is_held_up(self, attempt: SinkAttempt, *others: Sequence[_Span]) -> bool:
+        """Return whether something of it may be too late just now.
 
-        It was under way RECORDED_S after a look, and the task has only waited since then: for queue or store, for its
-        rows, or until its machine went on.
+        RECORDED_S after a look a call, a put, or one of `others` was under way, or its machine stood still. And since
+        then the task has only waited: for queue or store, for another try, for its rows, or for its machine.
         """
         now, process = self._hub.now(), attempt.process
         return any(
             limit <= now
-            and self._covered(process, limit - MOMENTS_S, limit + MOMENTS_S, self._calls, self._pauses) > 0
+            and self._covered(process, limit - MOMENTS_S, limit + MOMENTS_S, self._calls, self._pauses, *others) > 0
             and now - limit - self._covered(process, limit, now, *self._all_spans) <= MOMENTS_S
             for limit in self._limits(attempt)
         )
@@ -455,8 +466,8 @@ class SinkLaws:
         if self._has_journal:
             yield from (looked_at + RECORDED_S for looked_at in attempt.looked_at)
             return
-        # It shows to nobody when it began to try a row: any time may be one, from RECORDED_S on.
-        for who, _, end in chain(self._calls, self._pauses):
+        # When it began to try a row shows only if it came to call: whatever it waited for may have ended at a limit.
+        for who, _, end in chain(self._calls, self._looks, self._pauses):
             if who in (None, attempt.process):
                 yield max(attempt.launched_at + RECORDED_S, min(end, self._hub.now()))
 
@@ -514,9 +525,10 @@ class SinkLaws:
         is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
         if isinstance(error, JournalUnavailableError) and not is_explained and not _has_equal_rows(attempt):
             self.violate(f"cost: {name} fails, and nothing that it needed has failed: {text}")
-        tried_s = self._hub.now() - min(attempt.tried_at.values(), default=0.0)
+        now = self._hub.now()
+        tried_s = now - min(attempt.tried_at.values(), default=now if attempt.calls else attempt.launched_at)
         is_early = tried_s < SHORTEST_TRY_S and not self._stood_still(attempt.process, attempt.launched_at)
-        if isinstance(error, TransientQueueError) and is_early and "was not made in time" not in text:
+        if isinstance(error, TransientQueueError) and is_early and not is_too_late:
             self.violate(f"progress: {name} tries for {tried_s:.0f} s: {text}")
 
     def _audit_cost(self, attempt: SinkAttempt, book: _Book) -> None:

@@ -95,6 +95,11 @@ def _(confirm, sender, sending, confirmed):
         sender.equal += sum(map(sender._is_equal_locked, confirmed))
 
 
+@planted("without a journal, give a task as long as a row", "sink.record.NoRecord.refresh")
+def _(refresh, record):
+    return vars(record).setdefault("_began_at", refresh(record))
+
+
 @planted("without a journal, begin once the attempt before must be over", "sink.record.NoRecord.__init__")
 def _(make, record, clock):
     clock.sleep(180)
@@ -399,4 +404,12 @@ SINK_MUTATIONS.rewritten(
     "aws.calls.QueueCalls._call",
     "if stopped is not None and stopped.is_set():",
     "if False:",
+)
+
+SINK_MUTATIONS.rewritten(
+    "take a look at the journal for a call that is held up",
+    "sink.sender.Sender._run",
+    "deadline = self._record.refresh() + SEND_BUDGET_S",
+    "self._sending.add(looking := _Sending(self._clock.monotonic() + SEND_BUDGET_S + CONFIRM_BUDGET_S)); "
+    "deadline = self._record.refresh() + SEND_BUDGET_S; self._sending.discard(looking)",
 )

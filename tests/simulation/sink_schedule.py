@@ -129,13 +129,13 @@ class SinkSchedule:
         probability = factor * self.climate.calls.get(kind, 0.0)
         return probability > 0 and self.rng.random() < probability
 
-    def _slows(self, kind: str) -> None:
+    def _slows(self, kind: str, *, is_look: bool = False) -> None:
         """Maybe let the thread wait for its call, no longer than a client does."""
         if self._happens(kind, 9 if self.is_calm else 3):
-            self._take(self.rng.choice(CALLS_TAKE_S))
+            self._take(self.rng.choice(CALLS_TAKE_S), is_look=is_look)
 
-    def _take(self, seconds: float) -> None:
-        self.laws.takes(seconds)
+    def _take(self, seconds: float, *, is_look: bool = False) -> None:
+        self.laws.takes(seconds, is_look=is_look)
         self.hub.sleep(seconds)
 
     def _connect(self) -> None:
@@ -190,12 +190,12 @@ class SinkSchedule:
         return lie
 
     def _fails(self, call: str) -> bool:
-        self._slows("slow store")
+        self._slows("slow store", is_look=True)
         if call == "list" and self._lists_take_s:
-            self._take(self._lists_take_s)
+            self._take(self._lists_take_s, is_look=True)
         if self.laws.is_in_task() and self._happens("slow look", 0.2):
             self.world.note(f"the {call} is held up")
-            self._take(self.rng.choice(HANGS_S))
+            self._take(self.rng.choice(HANGS_S), is_look=True)
         self._panics(0.1, call)
         fails = self._happens("fails", 1 if call == "drop" else 0.2)
         if fails and call != "drop":

@@ -78,7 +78,7 @@ class SinkAttempt:
         self.looked_at: list[float] = []
         """When it asked for each list of what was sent: the list may begin later."""
         self.was_held_up = False
-        """Whether it failed because something was not over in time."""
+        """Whether something of it was too late when it failed."""
         self.asked = 0
         """How many calls it has made, to queue and journal."""
         self.panicked = False

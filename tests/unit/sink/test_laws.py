@@ -179,7 +179,7 @@ def test_a_doubled_row_is_excused_by_who_could_not_go_on(fate: str, is_excused: 
         if fate == "is not told":
             first.confirmed.clear()
     story.play(second, lambda: story.send_one(second))
-    broken = "once: ('a', 'a1') is doubled, and nobody who had sent it died, failed or stood still"
+    broken = "once: ('a', 'a1') is doubled, and nobody who had sent it died, stood still, or could not record it"
     assert story.laws.violations == ([] if is_excused else [broken])
 
 
@@ -315,6 +315,7 @@ def test_a_failed_task_must_tell_how_many_rows_were_sent() -> None:
     assert story.laws.violations == [
         "end: task is over, and ['task 3'] are not",
         "spoken errors: 1 rows were sent, and task says: no answer. 0 rows of partition 0 were sent.",
+        "progress: task tries for 0 s: no answer. 0 rows of partition 0 were sent.",
         "end: task is over, and sends [('a', 'a1')]",
         "end: task is over, and a call leaves it",
     ]
