@@ -257,8 +257,8 @@ class SinkLaws:
         book.accepted_at.setdefault((key, id(attempt)), self._hub.now())
 
     def _audit_copy(self, attempt: SinkAttempt, key: Key, book: _Book) -> None:
-        """A second message is excused if its first sender died, could not record it, or stood still, and it stands right
-        behind the first.
+        """A second message is excused if it stands right behind the first, whose sender died, could not record it, or
+        stood still.
         """
         thread = self._hub.current_name
         self._world.note(f"{key} is doubled")
