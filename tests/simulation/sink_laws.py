@@ -289,11 +289,11 @@ class SinkLaws:
     def _could_not_tell(self, attempt: SinkAttempt, key: Key) -> bool:
         """Return whether an attempt need not have recorded a row that SQS took.
 
-        It has failed, or can fail only when its next rows have come; and nobody told it that the row is sent, or a put
+        It has failed, or can fail only when its next rows have come, or came just now; and nobody told it that the row is sent, or a put
         of its failed, or something of it was held up.
         """
         now = self._hub.now()
-        awaits_rows = self._covered(attempt.process, now, now + MOMENTS_S, self._upstream) > 0
+        awaits_rows = self._covered(attempt.process, now - MOMENTS_S, now + MOMENTS_S, self._upstream) > 0
         if attempt.error is None and not awaits_rows:
             return False
         is_held_up = attempt.was_held_up or (awaits_rows and self._is_held_up(attempt))
