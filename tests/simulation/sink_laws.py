@@ -289,8 +289,8 @@ class SinkLaws:
     def _could_not_tell(self, attempt: SinkAttempt, key: Key) -> bool:
         """Return whether an attempt need not have recorded a row that SQS took.
 
-        It has failed, or can fail only when its next rows have come, or came just now; and nobody told it that the row is sent, or a put
-        of its failed, or something of it was held up.
+        It has failed, or it waits for its next rows, or has just got them: only then can it fail. And nobody told it
+        that the row is sent, or a put of its failed, or something of it was held up.
         """
         now = self._hub.now()
         awaits_rows = self._covered(attempt.process, now - MOMENTS_S, now + MOMENTS_S, self._upstream) > 0
