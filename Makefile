@@ -17,8 +17,9 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min test-min-all: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-# Whole files go to a worker, so that what is costly to set up for a file is set up once.
-PYTEST := python -m pytest -n $(JOBS) --dist loadfile
+# Whole files go to a worker, so that what is costly to set up for a file is set up once. They go in order, for else the
+# few long ones, which start Spark, come last, and one worker waits for the other.
+PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-all test-min test-min-all simulate replay mutations kill proof lint bench memory jar clean \
 	java postgres need-postgres

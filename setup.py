@@ -39,7 +39,7 @@ setup(
         "order": ["pandas>=2.2,<3"],
         "test": [
             "pytest>=8",
-            "pytest-xdist>=3.6",
+            "pytest-xdist>=3.7",
             "moto[server,s3]>=5",
             "aiohttp>=3.9",
             "pandas>=2.2,<3",

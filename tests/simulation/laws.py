@@ -118,6 +118,7 @@ class Laws:
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
         world.on_poll = self._polls
+        world.on_polled = self._has_polled
 
     def violate(self, law: str) -> None:
         self.violations.append(law)
@@ -165,7 +166,9 @@ class Laws:
 
     def _polls(self) -> None:
         self._polled[self._query()] = self.offers()
-        self._brought.discard(self._query())
+
+    def _has_polled(self, has_brought: bool) -> None:
+        (self._brought.add if has_brought else self._brought.discard)(self._query())
 
     def polled(self, began: Offered) -> Offered:
         """Return what there was when the last long poll of the query that runs began, or when its run did."""
@@ -293,7 +296,6 @@ class Laws:
                 self._taken.append(event.message_id)
                 self._times_elsewhere[self._group(event.message_id)] += 1
             self._received[event.message_id] = (self._world.actor() if ours else "", event.at)
-            self._brought.update({self._query()} if ours else ())
             task = _TASK.match(self._world.actor())
             if ours and task:
                 plan = self._plans[task[0]]

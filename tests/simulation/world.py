@@ -189,6 +189,8 @@ class World:
         """Told of each handle with which a delete was refused."""
         self.on_poll: Callable[[], None] = lambda: None
         """Told when SQS has a long poll of ours, before it looks for messages."""
+        self.on_polled: Callable[[bool], None] = lambda has_brought: None
+        """Told whether a long poll of ours has brought anything, be it for the second time, under one attempt id."""
         self.poll: Callable[[float], None] = self.clock.advance
         """Wait for messages, for so many seconds at most."""
         self.is_ours = False
@@ -231,6 +233,8 @@ class World:
             if not answer and request.get("WaitTimeSeconds"):
                 self.poll(request["WaitTimeSeconds"])
                 answer = self._call_model(action, request)
+            if request.get("WaitTimeSeconds"):
+                self.on_polled(bool(answer))
         except SqsError as error:
             self.note(f"{action}: {error.query_code}: {error.message}")
             raise _client_error(action, error.query_code, error.message, error.status) from None
