@@ -31,7 +31,7 @@ demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, an
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
 
 test: java $(READY)  ## every law once, on the newest Spark
-	@echo "This takes about 7 minutes on 2 cores. The long tests are in: make test-all"
+	@echo "This takes about 6 minutes on 2 cores. The long tests are in: make test-all"
 	$(BIN)/$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-all: java need-postgres $(READY)  ## all tests, on the newest Spark

@@ -6,6 +6,7 @@ from collections import defaultdict
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame
 
 from sqs_fifo_spark import in_group_order
@@ -39,6 +40,7 @@ def test_a_streaming_write_of_50_000_rows_puts_each_there_once_and_in_order(rig:
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
 
 
+@pytest.mark.long
 def test_a_batch_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig) -> None:
     """1,000 groups, each scattered over all partitions until `in_group_order` brings it together in one of 8."""
     frame = in_group_order(rows(rig.spark, COUNT, GROUPS), order_by="number", num_partitions=8).select(COLUMNS)
