@@ -52,7 +52,7 @@ simulate: $(READY)  ## source and sink under N schedules of crashes and faults, 
 replay: $(READY)  ## the schedule of one SEED, step by step
 	@$(BIN)/python -m tests.simulation --seed $(SEED)
 
-# SHARE=3/4 takes each fourth of them, from number 3 on.
+# SHARE=3/8 takes each eighth of them, from number 3 on.
 SHARE ?= 0/1
 mutations: $(READY)  ## bugs planted into source and sink, each hunted by the simulation, from seed FROM, until caught
 	$(BIN)/python -m tests.simulation --mutations --share $(SHARE) --first $(FROM)

@@ -5,7 +5,7 @@ python -m tests.simulation --first 500000 --schedules 100000
 python -m tests.simulation --side sink            20,000 of the sink's alone
 python -m tests.simulation --seed 4711            one schedule, with its whole trace
 python -m tests.simulation --mutations            every planted bug until it is caught
-python -m tests.simulation --mutations --share 3/4     every fourth planted bug, from number 3 on
+python -m tests.simulation --mutations --share 3/8     every eighth planted bug, from number 3 on
 """
 
 from __future__ import annotations
