@@ -1,7 +1,7 @@
-"""A segment's bytes, and a spare's: messages of one partition of one epoch, durable. Put once, never changed.
+"""A segment's bytes: a link of the chain that is one partition of one epoch, durable. Put once, never changed.
 
     header     magic, lengths and CRC-32 of both sections, CRC-32 of the header itself
-    receipts   Arrow IPC: one row for each message; the `Origin`, as metadata
+    receipts   Arrow IPC: one row for each message, then one for each of `Chain.unconfirmed`; all else, as metadata
     messages   Arrow IPC, compressed: the rows with the source's columns, in the same order
 
 Receipts stand in front, so that the driver reads them without the bodies. Everything read is checked against its
@@ -27,7 +27,7 @@ from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.source.message import Receipt
 
-_MAGIC = b"SQSFIFO1"
+_MAGIC = b"SQSFIFO2"
 _HEADER = struct.Struct("<8sQIQI")
 _CRC = struct.Struct("<I")
 HEADER_LENGTH = _HEADER.size + _CRC.size
@@ -45,7 +45,8 @@ _RECEIPT_SCHEMA = pa.schema(
         ("deferred", pa.bool_()),
     ]
 )
-_METADATA = ("journal", "epoch", "partitions", "partition", "writer", "plan", "after")
+_ORIGIN = "origin"
+_CHAIN = "chain"
 _DELETED = "deleted"
 _LONGEST_SECTION = 1 << 40
 """Bytes; a header that tells of more is damaged. No store holds an object of that size."""
@@ -54,10 +55,11 @@ _SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
 
 @dataclass(frozen=True)
 class Origin:
-    """Who put a segment or a spare, and as what: partition `partition` of `partitions`, of the plan called `plan`.
+    """Who put a segment, and as what: link `link` of partition `partition` of `partitions`, of the plan called `plan`.
 
-    `writer` is unique to one attempt of one task. `after` is the `Offset.name` of the offset that the epoch follows in
-    Spark's log, whatever its number; `Offset.after` is only the name of the plan of the epoch before.
+    `writer` is unique to one attempt of one task, or to the driver that closed the chain. `after` is the `Offset.name`
+    of the offset that the epoch follows in Spark's log, whatever its number; `Offset.after` is only the name of the
+    plan of the epoch before.
     """
 
     journal: str
@@ -67,42 +69,79 @@ class Origin:
     writer: str
     plan: int = 0
     after: str = ""
+    link: int = 0
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a chain comes to with one of its links."""
+
+    is_last: bool = False
+    """No link follows."""
+    served: int = 0
+    """How many messages it serves, this link's included."""
+    oldest_ms: int | None = None
+    """When the oldest of those was sent."""
+    deferring: tuple[int, ...] = ()
+    """The links that hold deferred messages, this one's number included."""
+    unconfirmed: tuple[Receipt, ...] = ()
+    """What the links before this one serve, and SQS has not confirmed to have deleted."""
+
+    def with_link(self, number: int, before: Sequence[Receipt], receipts: Sequence[Receipt], *, is_last: bool) -> Chain:
+        """Return what this chain comes to with a further link of `receipts`; `before` becomes `unconfirmed`."""
+        served = [receipt for receipt in receipts if not receipt.deferred]
+        times = [receipt.sent_at_ms for receipt in served]
+        return Chain(
+            is_last=is_last,
+            served=self.served + len(served),
+            oldest_ms=min(times, default=None) if self.oldest_ms is None else min([self.oldest_ms, *times]),
+            deferring=(*self.deferring, number) if len(served) < len(receipts) else self.deferring,
+            unconfirmed=tuple(before),
+        )
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a segment or a spare says without its bodies."""
+    """What a segment says without its bodies."""
 
     origin: Origin
     receipts: tuple[Receipt, ...]
     deleted: frozenset[str] = frozenset()
-    """Ids of messages that the ledger lists as unconfirmed, and whose copies this attempt has surely deleted."""
+    """Ids of messages that the ledger lists as unconfirmed, and whose copies the chain's tasks have surely deleted."""
+    chain: Chain = Chain()
+
+    def in_flight(self) -> tuple[Receipt, ...]:
+        """Return what the chain serves and may still be in flight, if this is the last link that it has."""
+        return (*(receipt for receipt in self.receipts if not receipt.deferred), *self.chain.unconfirmed)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A whole segment or spare: what its `Head` says, and `rows`, one for each receipt, in the same order."""
+    """A whole segment: what its `Head` says, and `rows`, one for each receipt, in the same order."""
 
-    origin: Origin
-    receipts: tuple[Receipt, ...]
+    head: Head
     rows: pa.RecordBatch = field(repr=False)
-    deleted: frozenset[str] = frozenset()
 
     def served(self) -> pa.RecordBatch:
         """Return the rows that belong to this epoch, in order: all but the deferred ones."""
-        if not any(receipt.deferred for receipt in self.receipts):
+        receipts = self.head.receipts
+        if not any(receipt.deferred for receipt in receipts):
             return self.rows
-        return self.rows.filter(pa.array([not receipt.deferred for receipt in self.receipts], pa.bool_()))
+        return self.rows.filter(pa.array([not receipt.deferred for receipt in receipts], pa.bool_()))
 
 
 def encode(segment: Segment) -> bytes:
     """Return the segment's bytes."""
-    columns = {
-        column.name: [getattr(receipt, column.name) for receipt in segment.receipts] for column in _RECEIPT_SCHEMA
-    }
+    head = segment.head
+    every = (*head.receipts, *head.chain.unconfirmed)
+    columns = {column.name: [getattr(receipt, column.name) for receipt in every] for column in _RECEIPT_SCHEMA}
     columns["sequence_number"] = [str(number) for number in columns["sequence_number"]]
-    metadata = {name: str(getattr(segment.origin, name)) for name in _METADATA}
-    metadata[_DELETED] = json.dumps(sorted(segment.deleted))
+    chain = {key: value for key, value in vars(head.chain).items() if key != "unconfirmed"}
+    metadata = {
+        _ORIGIN: json.dumps(vars(head.origin)),
+        _CHAIN: json.dumps({**chain, "receipts": len(head.receipts)}),
+        _DELETED: json.dumps(sorted(head.deleted)),
+    }
     receipts = pa.RecordBatch.from_pydict(columns, schema=_RECEIPT_SCHEMA.with_metadata(metadata))
     first, second = _to_ipc(receipts, None), _to_ipc(segment.rows, "zstd")
     header = _HEADER.pack(_MAGIC, first.size, zlib.crc32(first), second.size, zlib.crc32(second))
@@ -122,7 +161,7 @@ def decode(data: bytes, name: str) -> Segment:
         raise _corrupt(name, "its rows are not those of its receipts")
     if rows.column("body").null_count:
         raise _corrupt(name, "a row has no body")
-    return Segment(head.origin, head.receipts, rows, head.deleted)
+    return Segment(head, rows)
 
 
 def decode_head(read: Callable[[int, int], bytes | None], name: str) -> Head | None:
@@ -161,19 +200,42 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
         deleted = json.loads(metadata[_DELETED.encode()])
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
             raise ValueError(_DELETED)
-        return Head(_origin(metadata), _parsed(batch), frozenset(deleted))
-    except (KeyError, ValueError, RecursionError):
+        origin = _origin(json.loads(metadata[_ORIGIN.encode()]))
+        told = json.loads(metadata[_CHAIN.encode()])
+        receipts = _parsed(batch)
+        count = _whole(told.pop("receipts"))
+        if count > len(receipts):
+            raise ValueError(count)
+        return Head(origin, receipts[:count], frozenset(deleted), _chain(told, receipts[count:]))
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
 
 
-def _origin(metadata: Mapping[bytes, bytes]) -> Origin:
-    """Return the origin in a segment's metadata. Raises KeyError or ValueError if there is none."""
-    journal, epoch, partitions, partition, writer, plan = (metadata[name.encode()].decode() for name in _METADATA[:-1])
-    after = metadata.get(b"after", b"").decode()  # older segments do not say it
-    origin = Origin(journal, int(epoch), int(partitions), int(partition), writer, int(plan), after)
-    if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions and origin.plan >= 0):
-        raise ValueError(metadata)
+def _origin(told: Mapping[str, Any]) -> Origin:
+    """Return the origin that `vars` made `told` of. Raises TypeError or ValueError for anything else."""
+    origin = Origin(**told)
+    for each in fields(Origin):
+        if type(getattr(origin, each.name)) is not {"str": str, "int": int}[str(each.type)]:
+            raise ValueError(each.name)
+    if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions and origin.plan >= 0 and origin.link >= 0):
+        raise ValueError(told)
     return origin
+
+
+def _chain(told: Mapping[str, Any], unconfirmed: tuple[Receipt, ...]) -> Chain:
+    chain = Chain(**{**told, "deferring": tuple(map(_whole, told["deferring"])), "unconfirmed": unconfirmed})
+    if type(chain.is_last) is not bool:
+        raise ValueError(told)
+    _whole(chain.served)
+    if chain.oldest_ms is not None:
+        _whole(chain.oldest_ms)
+    return chain
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(value)
+    return value
 
 
 def _parsed(batch: pa.RecordBatch) -> tuple[Receipt, ...]:
