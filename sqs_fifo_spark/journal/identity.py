@@ -11,7 +11,7 @@ from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
 from sqs_fifo_spark.journal.location import anchored
 from sqs_fifo_spark.journal.store import Store
 
-FORMAT = 2
+FORMAT = 3
 _IDENTITY = "journal.json"
 _IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _Self = TypeVar("_Self", bound="JournalIdentity")

@@ -50,13 +50,13 @@ class AvailableNow:
     def may_end_with(self, epoch: Epoch, verdict: Verdict) -> bool:
         """Whether the closed `epoch` is the last one, if `ends_with` says so too. To be asked once for each epoch."""
         was_all_ours, self._is_all_ours = self._is_all_ours, False
-        is_old = any(receipt.sent_at_ms <= self._until_ms for receipt in verdict.served.values())
+        is_old = verdict.oldest_ms is not None and verdict.oldest_ms <= self._until_ms
         if epoch.plans is not None:  # else under the driver before
-            self._served += len(verdict.served)
+            self._served += verdict.count
             self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
             if is_old:
                 self._old_lapse_at = self._any_lapse_at
-        if is_old or not verdict.served or verdict.copies or verdict.carried or epoch.unread():
+        if is_old or not verdict.count or verdict.copies or verdict.carried or epoch.unread():
             return False
         if epoch.opened_at >= self._old_lapse_at and self._served >= self._waited:
             return True

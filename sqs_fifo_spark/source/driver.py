@@ -193,7 +193,7 @@ class Driver:
                 return start
         self._count_waiting(verdict.held + len(to_hand))
         waiting = self._waiting + len(to_hand)
-        expected = expected_messages(waiting, len(verdict.served), self._open.expected if self._open else 0)
+        expected = expected_messages(waiting, verdict.count, self._open.expected if self._open else 0)
         # An epoch without partitions only makes Spark commit the last. A driver that has planned nothing yet does not
         # trust the number of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
         has_read = self._open is not None and self._open.plans is not None
@@ -246,25 +246,25 @@ class Driver:
         self._commit(start, is_followed=True)
         self._release_epochs(journal, self._unsettled_between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
+        is_replay = end.epoch in self._unsettled
         if self._next is not None and self._next.offset == end:
             epoch = self._next
         else:
-            epoch = self._epoch(journal, end, limit, expected=limit)
-        if self._unsettled.pop(end.epoch, None):
-            epoch.replay()
+            epoch, is_replay = self._epoch(journal, end, limit, expected=limit), True
+        self._unsettled.pop(end.epoch, None)
+        if is_replay:
+            epoch.replay(start.name)
         carried = load_carried(journal, self._ledger)
         for head in carried.values():
             self._lease.hold(head.receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
         self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
-        put_groups, put_count = epoch.put_before()
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             after=start.name,
             handed=epoch.handed,
             carried=carried,
-            put_groups=put_groups,
             expected=epoch.expected,
-            max_messages=max(0, epoch.max_messages - put_count),
+            max_messages=epoch.max_messages,
             max_bytes=self._options.max_bytes_per_trigger,
         )
         self._open = epoch
@@ -338,7 +338,7 @@ class Driver:
                 del self._unsettled[before.epoch]
                 return
         names = self._unsettled.get(given.epoch, ())
-        if unsettled and given.is_blind and all(journal.partition_of(name, given.plan) is None for name in names):
+        if unsettled and given.is_blind and all(journal.link_of(name, given.plan) is None for name in names):
             report_data_loss(
                 f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never "
                 f"read, so nobody can tell whether Spark has committed epoch {unsettled[-1]}, which is in the journal "
@@ -385,13 +385,12 @@ class Driver:
         self._ledger = ledger
         # 6. Drop all objects up to the epoch, but for those that the ledger carries. A crash within it leaves some of
         #    them, as one after 4; a crash after it leaves nothing to do.
-        seen = self._open.seen() if self._open is not None else frozenset()
         for epoch, names in journal.objects().items():
             if epoch <= end.epoch:
                 doomed = [name for name in names if name not in carried]
                 for name in doomed:
-                    if epoch == end.epoch and name not in seen:
-                        self._release(journal.receipts(name))  # came between the verdict and the ledger
+                    if epoch == end.epoch and journal.link_of(name, end.plan) is None:
+                        self._release(journal.receipts(name))  # another plan's: it is no content
                 journal.drop(doomed)
         if self._open is not None:
             self._open.stop_renewing()
@@ -572,7 +571,6 @@ class Driver:
             max_messages=max_messages,
             expected=expected,
             handed=handed,
-            is_replay=offset.epoch in self._unsettled,
         )
 
     # Holding, closing, deleting

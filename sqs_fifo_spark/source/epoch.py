@@ -1,7 +1,9 @@
 """An epoch from its announcement to its settling, as the driver and its heartbeat both see it.
 
-The objects that its tasks have put are the only truth about what an epoch received. The heartbeat looks for new ones
-while the tasks run, to hold their messages; the driver reads the rest when the tasks are over, and judges.
+The chains that its tasks have put are the only truth about what an epoch received. The heartbeat looks for new links
+while the tasks run, to hold their messages. When the tasks are over, the driver closes each chain that no task has
+closed, so that nothing is appended any more, and judges. It reads of a chain only the last link, which tells what the
+others leave, and those links that defer something.
 """
 
 from __future__ import annotations
@@ -9,30 +11,34 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Ledger
-from sqs_fifo_spark.source.message import Message
+from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.pool import Pool
-from sqs_fifo_spark.source.segment import Head
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from sqs_fifo_spark.source.verdict import Verdict, judge
 
 _log = logging.getLogger(__name__)
 
 # Different tasks number their receives alike; the driver gives each receive a number of its own.
 _receive_numbers = itertools.count()
+_CLOSER = "driver-"
+"""How the writers of links begin that only close a chain."""
 
 
 class Epoch:
     """One epoch that is not settled. The heartbeat calls `discover`; everything else runs on the driver's own thread.
 
-    `is_replay` says that the journal had objects of it at start-up: an earlier driver's tasks have put them, and nobody
-    has renewed what is in them since. The journal is read in `read_pool` for the driver's thread, in `discovery_pool`
+    The journal is read in `read_pool` for the driver's thread, in `discovery_pool`
     for the heartbeat's.
     """
 
@@ -49,7 +55,6 @@ class Epoch:
         max_messages: int,
         expected: int,
         handed: tuple[Message, ...] = (),
-        is_replay: bool = False,
     ) -> None:
         self.offset = offset
         self.handed = handed
@@ -66,10 +71,12 @@ class Epoch:
         self._discovery_pool = discovery_pool
         self.opened_at = clock.monotonic()
         """When the epoch was announced: its tasks receive after that."""
-        self._is_replay = is_replay
+        self._is_replay = False
+        self._after = ""
         # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
         self._objects: dict[str, Head] = {}
+        """By name: of each chain the last link that was found, and those that defer something."""
         self._is_closed = False
         self._taken_over: dict[str, Head] = {}
 
@@ -81,9 +88,9 @@ class Epoch:
         )
 
     def discover(self) -> None:
-        """Hold what is in the objects that tasks have put since it was asked last.
+        """Hold what is in the links that tasks have put since it was asked last.
 
-        Runs on a thread of the heartbeat's, in its `check`, and before a replay.
+        Runs on a thread of the heartbeat's, and in its `check`.
         """
         with self._lock:
             if self._is_closed:
@@ -92,62 +99,113 @@ class Epoch:
         found = self._load(known, self._discovery_pool)
         with self._lock:
             if not self._is_closed:
-                self._objects.update(found)
-                for head in found.values():
-                    self._lease.hold(head.receipts, since=self._held_since())
+                self._take_locked(found)
 
-    def replay(self) -> None:
-        """Hold what is in the objects that an earlier driver's tasks have put, and log that it is served again."""
-        self.discover()
-        _log.warning(
-            "epoch %d runs again, with the %d messages that it had: its micro-batch was not committed. They stand in "
-            "the journal at '%s'. If the micro-batch fails each time, correct what fails on one of its rows: until it "
-            "is committed, none is skipped or deleted from the queue.",
-            self.offset.epoch,
-            self.put_before()[1],
-            self._journal.location,
-        )
+    def replay(self, after: str) -> None:
+        """Close what an earlier driver's tasks have begun: all that it has by now, and no more, is served again.
+
+        What follows `after` in Spark's log was perhaps in the sink already, and there without what no task had read.
+        """
+        self._is_replay, self._after = True, after
+        self._close_chains()
+        count = sum(head.chain.served for head in self._ends().values())
+        if count:
+            _log.warning(
+                "epoch %d runs again, with the %d messages that it had: its micro-batch was not committed. They stand "
+                "in the journal at '%s'. If the micro-batch fails each time, correct what fails on one of its rows: "
+                "until it is committed, none is skipped or deleted from the queue.",
+                self.offset.epoch,
+                count,
+                self._journal.location,
+            )
 
     def close(self, ledger: Ledger) -> Verdict:
         """Return the verdict on this epoch, whose tasks are over; the same whenever it is asked."""
         if self.verdict is None:
-            with self._lock:
-                self._is_closed = True
-            self._objects.update(self._load(frozenset(self._objects), self._read_pool))
+            self._close_chains()
             self._taken_over = load_carried(self._journal, ledger)
             self.verdict = judge(self.offset, {**self._objects, **self._taken_over}, ledger)
-            for head in self._objects.values():
-                self._lease.hold(head.receipts, since=self._held_since())
         return self.verdict
 
-    def put_before(self) -> tuple[frozenset[str], int]:
-        """Return the groups in objects that an earlier driver's tasks have put, and how many messages those serve."""
+    def _close_chains(self) -> None:
         with self._lock:
-            objects = dict(self._objects)
-        groups = {receipt.message_group_id for head in objects.values() for receipt in head.receipts}
-        return frozenset(groups), len(judge(self.offset, objects, Ledger(0)).served)
+            self._is_closed = True
+        self._take_locked(self._load(frozenset(self._objects), self._read_pool))
+        ends = self._ends()
+        for partition in range(self.offset.partitions):
+            while (end := ends.get(partition)) is None or not end.chain.is_last:
+                ends[partition] = self._close_chain(partition, end)
 
-    def seen(self) -> frozenset[str]:
-        """Return the names of the objects that the verdict on this closed epoch is about."""
-        return frozenset(self._objects)
+    def _close_chain(self, partition: int, end: Head | None) -> Head:
+        """Put an empty last link after `end`. Return it, or what a leftover has put there meanwhile."""
+        offset, link = self.offset, 0 if end is None else end.origin.link + 1
+        origin = Origin(
+            self._journal.id,
+            offset.epoch,
+            offset.partitions,
+            partition,
+            f"{_CLOSER}{uuid.uuid4().hex}",
+            offset.plan,
+            self._after if self.plans is None else self.plans[partition].after,
+            link,
+        )
+        if end is None:
+            head = Head(origin, (), chain=Chain(is_last=True))
+        else:
+            head = Head(origin, (), end.deleted, end.chain.with_link(link, end.in_flight(), (), is_last=True))
+        sealed = _numbered_apart(self._journal.seal(Segment(head, to_arrow(()))).head)
+        self._take_locked({Journal.segment_name(offset.epoch, partition, offset.plan, link): sealed})
+        return sealed
+
+    def _take_locked(self, found: Mapping[str, Head]) -> None:
+        """Hold what is in the links that were `found`, and no longer what has been deleted since."""
+        before = self._ends()
+        self._objects.update(found)
+        for partition, end in self._ends().items():
+            known = before.get(partition)
+            if known is not None and known.origin.link < end.origin.link:
+                left = {receipt.receipt_handle for receipt in end.in_flight()}
+                self._lease.stop_renewing(each for each in known.in_flight() if each.receipt_handle not in left)
+        for head in found.values():
+            self._lease.hold(_left_by(head), since=self._held_since())
+
+    def _ends(self) -> dict[int, Head]:
+        """Return of each chain the last link that was found, by partition."""
+        heads = sorted(self._objects.values(), key=lambda head: head.origin.link)
+        return {head.origin.partition: head for head in heads}
 
     def unread(self) -> tuple[Message, ...]:
         """Return the handed messages that no task has read, whole groups only. Call it when the epoch is closed."""
-        put = {receipt.message_id for head in self._objects.values() for receipt in head.receipts}
+        begun = self._begun()
+        read = {
+            message.receipt.message_id
+            for plan in self.plans or ()
+            if plan.partition in begun
+            for message in plan.handed
+        }
+        put = {receipt.message_id for head in self._objects.values() for receipt in head.receipts} | read
         # Where some task has received of a group what was handed to another, our hold on it was lost.
         lost = {message.receipt.message_group_id for message in self.handed if message.receipt.message_id in put}
         return tuple(message for message in self.handed if message.receipt.message_group_id not in lost)
 
     def is_unread(self) -> bool:
         """Whether no task has read anything of this closed epoch, though this driver has given it to Spark."""
-        return self.max_messages > 0 and self.offset.partitions > 0 and not self._objects
+        return self.max_messages > 0 and self.offset.partitions > 0 and not self._begun()
+
+    def _begun(self) -> frozenset[int]:
+        """Return the partitions of which a task has put a link."""
+        return frozenset(
+            partition
+            for partition, end in self._ends().items()
+            if end.origin.link or not end.origin.writer.startswith(_CLOSER)
+        )
 
     def stop_renewing(self) -> None:
         """Stop renewing this closed epoch's messages, except those that are carried, or handed and not read."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
         # If SQS delivered a carried message again, its older handle is only in the object that carries it.
         for head in (*self._objects.values(), *self._taken_over.values()):
-            self._lease.stop_renewing(receipt for receipt in head.receipts if receipt.receipt_handle not in carried)
+            self._lease.stop_renewing(each for each in _left_by(head) if each.receipt_handle not in carried)
         unread = {message.receipt.receipt_handle for message in self.unread()}
         self._lease.stop_renewing(
             message.receipt for message in self.handed if message.receipt.receipt_handle not in carried | unread
@@ -159,15 +217,29 @@ class Epoch:
         return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)
 
     def _load(self, known: frozenset[str], pool: Pool) -> dict[str, Head]:
-        names = [name for name in self._journal.objects().get(self.offset.epoch, ()) if name not in known]
+        """Return those of the chains' last links, and of the links that defer, that are not `known` yet."""
+        offset = self.offset
+        last: dict[int, int] = {}
+        for name in self._journal.objects().get(offset.epoch, ()):
+            place = Journal.link_of(name, offset.plan)  # what another plan's tasks hold was never given to Spark
+            if place is not None and place[0] < offset.partitions:
+                last[place[0]] = max(last.get(place[0], 0), place[1])
+        ends = self._heads(last.items(), known, pool)
+        deferring = [(head.origin.partition, link) for head in ends.values() for link in head.chain.deferring]
+        return {**self._heads(deferring, known | ends.keys(), pool), **ends}
+
+    def _heads(self, links: Iterable[tuple[int, int]], known: Set[str], pool: Pool) -> dict[str, Head]:
+        offset = self.offset
+        names = [Journal.segment_name(offset.epoch, partition, offset.plan, link) for partition, link in links]
+        names = [name for name in names if name not in known]
         heads = zip(names, pool.map(self._journal.head, names), strict=True)
-        # An object that went after it was listed was a leftover's, of a settled epoch: nobody asks for it again. What
-        # tasks of another plan hold was never given to Spark: SQS still has it, or another epoch has served it.
-        return {
-            name: _numbered_apart(head)
-            for name, head in heads
-            if head is not None and head.origin.plan == self.offset.plan
-        }
+        # An object that went after it was listed was a leftover's, of a settled epoch: nobody asks for it again.
+        return {name: _numbered_apart(head) for name, head in heads if head is not None}
+
+
+def _left_by(head: Head) -> tuple[Receipt, ...]:
+    """Return what may be in flight of what a link tells of, if it is the last of its chain, or defers."""
+    return (*head.receipts, *head.chain.unconfirmed)
 
 
 def load_carried(journal: Journal, ledger: Ledger) -> dict[str, Head]:
@@ -185,8 +257,10 @@ def load_carried(journal: Journal, ledger: Ledger) -> dict[str, Head]:
 
 
 def _numbered_apart(head: Head) -> Head:
-    receives = dict.fromkeys(receipt.receive for receipt in head.receipts)
-    numbers = {number: next(_receive_numbers) for number in receives}
-    return replace(
-        head, receipts=tuple(replace(receipt, receive=numbers[receipt.receive]) for receipt in head.receipts)
-    )
+    numbers: defaultdict[int, int] = defaultdict(lambda: next(_receive_numbers))
+
+    def apart(receipts: Iterable[Receipt]) -> tuple[Receipt, ...]:
+        return tuple(replace(receipt, receive=numbers[receipt.receive]) for receipt in receipts)
+
+    chain = replace(head.chain, unconfirmed=apart(head.chain.unconfirmed))
+    return replace(head, receipts=apart(head.receipts), chain=chain)

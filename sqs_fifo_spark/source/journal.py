@@ -2,16 +2,16 @@
 
     journal.json                                           format, journal id, queue ARN
     drivers/00000000000000000003.json                      claims; the highest number owns the journal
-    epochs/00000000000000000042/0003-000000-000000000...   the segment of partition 3 of epoch 42; its plan in 20 digits
-    epochs/00000000000000000042/spare-<writer>             what an attempt received that did not become a segment
+    epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3 of epoch 42; its plan in 20
+                                                           digits
     ledger/00000000000000000041.json                       epoch 41 is settled; what is not finished
 
 A sink's journal has the same identity; what else stands there, `sink.record` says.
 
-Contract. Every object is put if absent and never changed. A partition's content is in its segment: that of the first
-attempt that put it, of the plan whose name Spark has logged. Objects of another plan of the same epoch are no content,
-and nothing is taken from them. Epochs up to the highest ledger are settled: their objects are dropped, but for those
-that the ledger carries.
+Contract. Every object is put if absent and never changed. A partition's content is in its chain: the segments called
+link 0, 1, ... up to the one that says it is the last, each of the first attempt that put it, of the plan whose name
+Spark has logged. Objects of another plan of the same epoch are no content, and nothing is taken from them. Epochs up to
+the highest ledger are settled: their objects are dropped, but for those that the ledger carries.
 
 Put-if-absent guards a name only while its object is there: once it is dropped, a leftover may put it again. So
 
@@ -19,8 +19,8 @@ Put-if-absent guards a name only while its object is there: once it is dropped, 
 - a driver recognises its claim by the content, not by the name alone;
 - a ledger is dropped only after a higher one was seen, so the highest is always there: if one that was listed is not
   found, there is a newer one, and it is never taken for empty. A lower ledger that is put again has no effect;
-- a segment or spare of a settled epoch that is put again goes with the next commit, and nobody takes it for content:
-  a task reads the ledger after it has read or put, a driver checks its claim after it has judged.
+- a segment of a settled epoch that is put again goes with the next commit, and nobody takes it for content: a task
+  reads the ledger after it has read or put, a driver checks its claim after it has judged.
 
 All numbers have 20 digits, so that they sort as numbers.
 """
@@ -45,7 +45,7 @@ from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
 
-_SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-000000-(\d{20})")
+_SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-(\d{6,})-(\d{20})")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
 _NUMBERED = re.compile(r"[a-z]+/(\d{20})\.json")
 
@@ -98,21 +98,22 @@ class Journal(JournalIdentity):
 
     # Epochs
 
-    def segment_name(self, epoch: int, partition: int, plan: int = 0) -> str:
-        """Return the name of the segment of one partition of an epoch, in the plan that is called `plan`."""
-        return f"epochs/{epoch:020d}/{partition:04d}-000000-{plan:020d}"
+    @staticmethod
+    def segment_name(epoch: int, partition: int, plan: int = 0, link: int = 0) -> str:
+        """Return the name of a link of the chain of one partition of an epoch, in the plan that is called `plan`."""
+        return f"epochs/{epoch:020d}/{partition:04d}-{link:06d}-{plan:020d}"
 
     def read(self, name: str) -> Segment | None:
-        """Return the segment or spare called `name`, or None. Raises JournalCorruptError if it is damaged."""
+        """Return the segment called `name`, or None. Raises JournalCorruptError if it is damaged."""
         data = self.store.get(name)
         if data is None:
             return None
         segment = decode(data, name)
-        self._require_own(segment.origin, name)
+        self._require_own(segment.head.origin, name)
         return segment
 
     def head(self, name: str) -> Head | None:
-        """Return what the segment or spare called `name` says without its bodies, or None if it is gone.
+        """Return what the segment called `name` says without its bodies, or None if it is gone.
 
         Runs on the driver.
         """
@@ -122,7 +123,7 @@ class Journal(JournalIdentity):
         return found
 
     def receipts(self, name: str) -> tuple[Receipt, ...]:
-        """Return the receipts in the segment or spare called `name`; an object that is gone has none."""
+        """Return the receipts in the segment called `name`; one that is gone has none."""
         found = self.head(name)
         return () if found is None else found.receipts
 
@@ -136,17 +137,18 @@ class Journal(JournalIdentity):
         return None if origin is None else Offset(self.id, origin.epoch, origin.partitions, origin.plan)
 
     def seal(self, segment: Segment) -> Segment:
-        """Make `segment` the content of its partition for good, and return what is sealed.
+        """Make `segment` its link of its chain for good, and return what is sealed there.
 
-        Runs on an executor. One put-if-absent: of several attempts exactly one wins, and all return the winner's
-        segment. If the answer to the attempt's own put was lost, it recognises its segment by the `writer` in it.
+        Runs on an executor; on the driver, to close a chain. One put-if-absent: of several attempts exactly one wins,
+        and all return the winner's segment. If the answer to the attempt's own put was lost, it recognises its segment
+        by the `writer` in it.
 
         Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail
         rather than receive again. Raises EpochSettledError when the epoch is settled already: this task is a
         leftover, and what it sealed counts for nothing and goes with the next commit.
         """
-        origin = segment.origin
-        name = self.segment_name(origin.epoch, origin.partition, origin.plan)
+        origin = segment.head.origin
+        name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
         sealed: Segment | None = segment
         if not self.store.put_if_absent(name, encode(segment)):
             sealed = self.read(name)
@@ -156,24 +158,6 @@ class Journal(JournalIdentity):
         if sealed is None:
             raise self._vanished(name)
         return sealed
-
-    def put_spare(self, segment: Segment) -> None:
-        """Put a spare: what an attempt received, though another attempt's segment won. The verdict decides about it.
-
-        Runs on an executor. Raises EpochSettledError when it is too late for that.
-        """
-        origin = segment.origin
-        self.store.put_if_absent(_spare_name(origin), encode(segment))
-        # What is written too late stays until the next commit: the driver may have seen it in time.
-        self.require_open(origin.epoch)
-
-    def may_carry(self, origin: Origin) -> bool:
-        """Return whether a later epoch serves, or may have served, what the spare of `origin` holds.
-
-        Runs on an executor.
-        """
-        ledger = self.ledger()
-        return ledger.epoch > origin.epoch or _spare_name(origin) in ledger.carried
 
     def require_open(self, epoch: int) -> None:
         """Raise EpochSettledError if `epoch` is settled."""
@@ -185,7 +169,7 @@ class Journal(JournalIdentity):
             )
 
     def objects(self) -> dict[int, list[str]]:
-        """Return the names of all segments and spares by epoch. Runs on the driver."""
+        """Return the names of all segments by epoch. Runs on the driver."""
         found: dict[int, list[str]] = {}
         for name in self.store.list("epochs"):
             match = _OBJECT_NAME.fullmatch(name)
@@ -194,13 +178,13 @@ class Journal(JournalIdentity):
         return found
 
     @staticmethod
-    def partition_of(name: str, plan: int) -> int | None:
-        """Return the partition whose segment is called `name` in the plan called `plan`, or None for anything else."""
+    def link_of(name: str, plan: int) -> tuple[int, int] | None:
+        """Return partition and link of the segment called `name` in the plan called `plan`, or None."""
         match = _SEGMENT_NAME.fullmatch(name)
-        return int(match[2]) if match and int(match[3]) == plan else None
+        return (int(match[2]), int(match[3])) if match and int(match[4]) == plan else None
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove segments and spares that nothing refers to any more. Runs on the driver."""
+        """Remove segments that nothing refers to any more. Runs on the driver."""
         self.store.delete(names)
 
     # Ledgers
@@ -260,8 +244,8 @@ class Journal(JournalIdentity):
         return found is not None and token.encode() in found
 
     def _require_own(self, origin: Origin, name: str) -> None:
-        own_names = (self.segment_name(origin.epoch, origin.partition, origin.plan), _spare_name(origin))
-        if origin.journal != self.id or name not in own_names:
+        own_name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
+        if origin.journal != self.id or name != own_name:
             raise JournalCorruptError(
                 f"'{name}' in the journal at '{self.location}' belongs to another journal, epoch or partition. It was "
                 "copied or moved there, so restore what the query wrote; or, if a journal was removed from this place, "
@@ -271,10 +255,6 @@ class Journal(JournalIdentity):
 
 def _claim_name(number: int) -> str:
     return f"drivers/{number:020d}.json"
-
-
-def _spare_name(origin: Origin) -> str:
-    return f"epochs/{origin.epoch:020d}/spare-{origin.writer}"
 
 
 def _number(name: str) -> int:

@@ -1,10 +1,11 @@
 """The executor's side: read one partition of one epoch, the same rows however often it is asked.
 
-    segment there?  -> serve it
-    else            receive under a lease, seal, serve what is sealed
+    a link there?   -> serve it, and go on with the next, up to the last
+    else            receive under a lease, seal the next link, serve what is sealed there
 
-The first row is served after the segment exists, so a partition without a segment has never shown a row to
-anyone and may receive afresh. About a message that somebody received before, a task decides only one thing: if the
+A row is served after its segment exists, so what is not in the chain was never shown to anyone. All attempts append to
+one chain: who finds a link taken serves that, and puts what it has received into the next. Once a link says that it is
+the last, nothing is appended any more, and what was received is released. About a message that somebody received before, a task decides only one thing: if the
 ledger lists it as unconfirmed, it is a copy, and is deleted at once. Any other is deferred, also one that the ledger
 carries, and the driver judges it once the epoch is closed and nothing can be sealed any more.
 """
@@ -22,14 +23,14 @@ import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, TransientQueueError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
-from sqs_fifo_spark.source.message import Message, from_arrow, to_arrow
+from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, to_arrow
 from sqs_fifo_spark.source.queue import Outcome, Queue
-from sqs_fifo_spark.source.segment import Origin, Segment
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
@@ -55,6 +56,10 @@ class PartitionPlan:
     max_bytes: int
     plan: int = 0
     after: str = ""
+    claim: int = 0
+    """The claim of the driver that made this plan: only while no other has a higher one, tasks delete."""
+    deletes: bool = False
+    """Whether tasks delete what they have sealed; else nothing is deleted before Spark has committed it."""
     handed: tuple[Message, ...] = ()
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
     reserved_groups: frozenset[str] = frozenset()
@@ -67,46 +72,116 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     for an epoch that is settled, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
     journal = _journal(options.journal_location, options.region, plan.journal)
-    rows = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK)
-    for start in range(0, rows.num_rows, ROWS_PER_BATCH):
-        yield rows.slice(start, ROWS_PER_BATCH)
+    for rows in serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK):
+        for start in range(0, rows.num_rows, ROWS_PER_BATCH):
+            yield rows.slice(start, ROWS_PER_BATCH)
 
 
-def serve(plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock) -> pa.RecordBatch:
-    """Return the partition's rows, from its segment, which is made first if there is none."""
-    sealed = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan))
-    if sealed is None:
-        sealed = _receive_and_seal(plan, queue, journal, options, clock)
-    else:
-        journal.require_open(plan.epoch)  # or it may be a leftover's, put where the epoch's own has been dropped
-    return sealed.served()
-
-
-def _receive_and_seal(
+def serve(
     plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
-) -> Segment:
-    journal.require_open(plan.epoch)
-    origin = Origin(plan.journal, plan.epoch, plan.partitions, plan.partition, uuid.uuid4().hex, plan.plan, plan.after)
-    lease = Lease(queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s)
-    heartbeat = Heartbeat(lease, clock, every_s=options.heartbeat_s)
-    decided = _decided(plan, journal)
-    heartbeat.start()
-    try:
-        received = _receive(plan, decided, queue, journal, lease, options, clock)
-        heartbeat.check()
-        own = len(decided)
-        segment = _segment(origin, plan, decided, received)
-        del decided, received  # the segment has the bodies, too; sealing makes more copies of them
-        try:
-            sealed = journal.seal(segment)
-        except EpochSettledError:
-            release(segment.receipts[own:], queue=queue, lease=lease)
-            raise
-        if sealed.origin.writer != origin.writer:
-            _keep_spare(segment, own, journal, queue, lease)
-    finally:
-        heartbeat.stop()
-    return sealed
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed."""
+    end: Head | None = None
+    while end is None or not end.chain.is_last:
+        link = 0 if end is None else end.origin.link + 1
+        segment = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan, link))
+        # What is there may be a leftover's, put where the epoch's own has been dropped.
+        journal.require_open(plan.epoch)
+        if segment is None:
+            break
+        yield segment.served()
+        end = segment.head
+    else:
+        return
+    with _Attempt(plan, end, queue, journal, options, clock) as attempt:
+        for segment in attempt.append():
+            yield segment.served()
+
+
+class _Attempt:
+    """One attempt that appends to a chain, from the link after `end` on."""
+
+    def __init__(
+        self,
+        plan: PartitionPlan,
+        end: Head | None,
+        queue: Queue,
+        journal: Journal,
+        options: SourceOptions,
+        clock: Clock,
+    ) -> None:
+        self._plan = plan
+        self._queue = queue
+        self._journal = journal
+        self._options = options
+        self._clock = clock
+        self._writer = uuid.uuid4().hex
+        self._lease = Lease(
+            queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s
+        )
+        self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s)
+        self._end = end
+        self._in_flight: tuple[Receipt, ...] = () if end is None else end.in_flight()
+        """What the chain serves up to its end, and SQS has not confirmed to have deleted."""
+
+    def __enter__(self) -> _Attempt:
+        self._heartbeat.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._heartbeat.stop()
+
+    def append(self) -> Iterator[Segment]:
+        """Yield the links that this attempt appends, and those that others do meanwhile, up to the last."""
+        decided = _decided(self._plan, self._journal) if self._end is None else []
+        received = _receive(self._plan, decided, self._queue, self._journal, self._lease, self._options, self._clock)
+        self._heartbeat.check()
+        while True:
+            segment = self._segment(decided, received, is_last=True)
+            try:
+                sealed = self._journal.seal(segment)
+            except EpochSettledError:
+                self._release(received)
+                raise
+            if sealed.head.origin.writer == self._writer:
+                del decided, received, segment  # what is sealed has the bodies, too
+                self._heartbeat.stop()  # from now on the driver holds it
+                yield sealed
+                return
+            decided = []  # the chain has it
+            self._end, self._in_flight = sealed.head, sealed.head.in_flight()
+            yield sealed
+            if sealed.head.chain.is_last:
+                self._release(received)
+                return
+
+    def _release(self, received: _Received) -> None:
+        release([message.receipt for message in received.messages], queue=self._queue, lease=self._lease)
+
+    def _segment(self, decided: list[Message], received: _Received, *, is_last: bool) -> Segment:
+        """Return the chain's next link: first what is decided, then what was received, each by sequence number.
+
+        A received message is deferred if anybody received it before, or if its group is one of the plan's
+        `reserved_groups`, or if an earlier message of its group is deferred.
+        """
+        plan, end = self._plan, self._end
+        messages = sorted(decided, key=_sequence_number)
+        deferred_groups = set(plan.reserved_groups)
+        for message in sorted(received.messages, key=_sequence_number):
+            receipt = message.receipt
+            if receipt.receive_count > 1 or receipt.message_group_id in deferred_groups:
+                deferred_groups.add(receipt.message_group_id)
+                message = replace(message, receipt=replace(receipt, deferred=True))
+            messages.append(message)
+        receipts = tuple(message.receipt for message in messages)
+        link = 0 if end is None else end.origin.link + 1
+        origin = Origin(
+            plan.journal, plan.epoch, plan.partitions, plan.partition, self._writer, plan.plan, plan.after, link
+        )
+        before = Chain() if end is None else end.chain
+        deleted = received.deleted if end is None else received.deleted | end.deleted
+        chain = before.with_link(link, self._in_flight, receipts, is_last=is_last)
+        return Segment(Head(origin, receipts, frozenset(deleted), chain), to_arrow(messages))
 
 
 def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
@@ -130,14 +205,15 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
                 f"'{name}', which holds messages that epoch {plan.epoch} serves, is gone from the journal. Either the "
                 "epoch is committed and this task runs too late, or somebody has removed it: start the query again."
             )
-        places = {receipt.message_id: place for place, receipt in enumerate(source.receipts)}
+        receipts = source.head.receipts
+        places = {receipt.message_id: place for place, receipt in enumerate(receipts)}
         if not places.keys() >= set(message_ids):
             raise JournalCorruptError(
                 f"'{name}' in the journal is not what the driver saw there: it lacks messages that epoch {plan.epoch} "
                 "serves. What is not committed is still in the queue. Restore the object."
             )
         wanted = [places[message_id] for message_id in message_ids]
-        for message in from_arrow([source.receipts[place] for place in wanted], source.rows.take(wanted)):
+        for message in from_arrow([receipts[place] for place in wanted], source.rows.take(wanted)):
             take(message, name)
     return messages
 
@@ -239,49 +315,8 @@ class _Copies:
         return message.receipt.message_id in self._unconfirmed
 
 
-def _segment(origin: Origin, plan: PartitionPlan, decided: list[Message], received: _Received) -> Segment:
-    """Return this attempt's segment: first what is decided, then what it received itself, each by sequence number.
-
-    A message that it received is deferred if anybody received it before, or if its group is one of the plan's
-    `reserved_groups`, or if an earlier message of its group is deferred.
-    """
-    messages = sorted(decided, key=_sequence_number)
-    deferred_groups = set(plan.reserved_groups)
-    for message in sorted(received.messages, key=_sequence_number):
-        receipt = message.receipt
-        if receipt.receive_count > 1 or receipt.message_group_id in deferred_groups:
-            deferred_groups.add(receipt.message_group_id)
-            message = replace(message, receipt=replace(receipt, deferred=True))
-        messages.append(message)
-    receipts = tuple(message.receipt for message in messages)
-    return Segment(origin, receipts, to_arrow(messages), frozenset(received.deleted))
-
-
 def _sequence_number(message: Message) -> int:
     return message.receipt.sequence_number
-
-
-def _keep_spare(lost: Segment, first: int, journal: Journal, queue: Queue, lease: Lease) -> None:
-    """Put a spare with what this attempt received, from row `first` on, because another attempt's segment won.
-
-    Raises EpochSettledError if the epoch was settled before that; the messages are released then, unless the driver
-    has seen the spare in time.
-    """
-    receipts = tuple(replace(receipt, deferred=True) for receipt in lost.receipts[first:])
-    if not receipts and not lost.deleted:
-        return
-    try:
-        journal.put_spare(replace(lost, receipts=receipts, rows=lost.rows.slice(first)))
-    except EpochSettledError:
-        if not journal.may_carry(lost.origin):
-            release(receipts, queue=queue, lease=lease)
-        raise
-    except JournalUnavailableError as error:
-        _log.warning(
-            "%d messages that a second attempt received come again after their visibility timeout: %s",
-            len(receipts),
-            error,
-        )
 
 
 @functools.cache

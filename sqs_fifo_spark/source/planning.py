@@ -42,7 +42,6 @@ def plan_partitions(
     after: str = "",
     handed: Sequence[Message],
     carried: Mapping[str, Head],
-    put_groups: frozenset[str] = frozenset(),
     expected: int,
     max_messages: int,
     max_bytes: int,
@@ -50,9 +49,8 @@ def plan_partitions(
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
     `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
-    the epoch after. `put_groups` are those in objects that an earlier driver's tasks have put. Limits are
-    shared out evenly, after what is decided has been counted, and so is what is `expected`: a partition that runs early
-    leaves the others their part.
+    the epoch after. Limits are shared out evenly, after what is decided has been counted, and so is what is `expected`:
+    a partition that runs early leaves the others their part.
     """
     count = offset.partitions
     if not count:
@@ -68,7 +66,7 @@ def plan_partitions(
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[cut:]}
     reserved = (*(message.receipt for message in handed), *(receipt for receipt, _ in left))
-    reserved_groups = put_groups.union(receipt.message_group_id for receipt in reserved)
+    reserved_groups = frozenset(receipt.message_group_id for receipt in reserved)
     messages: list[list[Message]] = [[] for _ in range(count)]
     for message in handed:
         if message.receipt.message_group_id not in groups_left:

@@ -22,18 +22,22 @@ class Verdict:
     """The receipts in one epoch's objects, and of what was carried to it: for each message, the newest."""
 
     served: Mapping[str, Receipt] = field(default_factory=dict)
-    """What the epoch gave to Spark, by message id: to be deleted once the epoch is committed."""
+    """What the epoch gave to Spark and SQS may have still, by message id: to be deleted once the epoch is committed."""
     copies: Mapping[str, Receipt] = field(default_factory=dict)
     """What an earlier epoch gave to Spark and SQS delivered again: to be deleted, and never served."""
     carried: Mapping[str, Mapping[str, Receipt]] = field(default_factory=dict)
     """What nobody served yet, by the name of the object that holds it: the next epoch serves it, or a later one."""
     gone: frozenset[str] = frozenset()
     """Unconfirmed, and SQS no longer has it: a task has deleted it, or received a later message of its group."""
+    count: int = 0
+    """How many messages the epoch gave to Spark: those of `served`, and those that its tasks have deleted."""
+    oldest_ms: int | None = None
+    """When the oldest of those was sent."""
 
     @property
     def is_empty(self) -> bool:
         """Whether the epoch leaves nothing to settle or to carry; copies that its tasks deleted leave nothing."""
-        return not (self.served or self.copies or self.carried)
+        return not (self.count or self.copies or self.carried)
 
     @property
     def held(self) -> int:
@@ -46,29 +50,40 @@ class Verdict:
 
 
 def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdict:
-    """Return the verdict on the epoch of `offset`.
+    """Return the verdict on the epoch of `offset`, whose chains are closed.
 
-    `objects` maps the names of objects of this plan of the epoch, and of those that `ledger` carries messages from, to
-    what they say. A spare serves nothing: all of it counts as deferred.
+    `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, and those
+    that defer something; and those that `ledger` carries messages from. What other links serve, the last one names, or
+    SQS has deleted it.
     """
     served: dict[str, Receipt] = {}
     left: dict[str, tuple[str, Receipt]] = {}
     newest: dict[str, Receipt] = {}
+    count = 0
+    oldest_ms: int | None = None
+
+    def take(receipt: Receipt) -> None:
+        known = newest.get(receipt.message_id)
+        if known is None or receipt.recency > known.recency:
+            newest[receipt.message_id] = receipt
+
     for name, head in objects.items():
         is_carried = name in ledger.carried
         wanted = frozenset(ledger.carried.get(name, ()))
-        partition = None if is_carried else Journal.partition_of(name, offset.plan)
-        serves = partition is not None and partition < offset.partitions
         for receipt in head.receipts:
             message_id = receipt.message_id
-            if is_carried and message_id not in wanted:
-                continue
-            if message_id not in newest or receipt.recency > newest[message_id].recency:
-                newest[message_id] = receipt
-            if serves and not receipt.deferred:
-                served[message_id] = receipt
-            elif message_id not in left or receipt.recency > left[message_id][1].recency:
-                left[message_id] = (name, receipt)
+            if (is_carried and message_id in wanted) or (not is_carried and receipt.deferred):
+                take(receipt)
+                if message_id not in left or receipt.recency > left[message_id][1].recency:
+                    left[message_id] = (name, receipt)
+        link = None if is_carried else Journal.link_of(name, offset.plan)
+        if head.chain.is_last and link is not None and link[0] < offset.partitions:
+            count += head.chain.served
+            if head.chain.oldest_ms is not None:
+                oldest_ms = min(head.chain.oldest_ms, head.chain.oldest_ms if oldest_ms is None else oldest_ms)
+            for receipt in head.in_flight():
+                take(receipt)
+                served[receipt.message_id] = receipt
     gone = _gone(objects, newest, ledger)
     carried: dict[str, dict[str, Receipt]] = {}
     copies: dict[str, Receipt] = {}
@@ -79,12 +94,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
             copies[message_id] = receipt
         else:
             carried.setdefault(name, {})[message_id] = receipt
-    return Verdict(
-        {message_id: newest[message_id] for message_id in served},
-        copies,
-        carried,
-        gone,
-    )
+    return Verdict({key: newest[key] for key in served}, copies, carried, gone, count, oldest_ms)
 
 
 def _gone(objects: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:

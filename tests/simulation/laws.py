@@ -112,8 +112,6 @@ class Laws:
         """What a driver that nothing harms has to hold from its start."""
         self._taken_over_at = 0.0
         self._over = 0
-        self._judged: dict[tuple[str, int], list[str]] = {}
-        """The spares of an epoch that stood in the journal when a query asked for what follows it."""
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
@@ -244,12 +242,12 @@ class Laws:
     def sealed(self, offset: Offset, *, to_serve: bool = False) -> set[str]:
         """Return what stands in the segments of an epoch; with `to_serve`, only what a read of it shows."""
         names = self._world.store.under(f"epochs/{offset.epoch:020d}/")
-        segments = [decode(self._world.store.objects[name], name) for name in names if "/spare-" not in name]
+        heads = [decode(self._world.store.objects[name], name).head for name in names]
         return {
             receipt.message_id
-            for segment in segments
-            if segment.origin.plan == offset.plan
-            for receipt in segment.receipts
+            for head in heads
+            if head.origin.plan == offset.plan
+            for receipt in head.receipts
             if not (to_serve and receipt.deferred)
         }
 
@@ -268,7 +266,6 @@ class Laws:
     def over(self, epoch: int) -> None:
         """The tasks of `epoch` are over: what a leftover catches from now on, nobody can know of."""
         self._over = max(self._over, epoch)
-        self._judged.setdefault((self._query(), epoch), self._world.store.under(f"epochs/{epoch:020d}/spare-"))
 
     def _query(self) -> str:
         """Return the name of the query that runs."""
@@ -316,18 +313,14 @@ class Laws:
             self._gone.setdefault(event.message_id, event.at)
 
     def _refused(self, receipt_handle: str) -> None:
-        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works, or has it
-        in a spare that was there when the epoch was judged.
+        """Settle with the newest handle: an older one is refused while the same epoch sealed one that works.
 
         What tasks of an earlier query put late, on the same journal, is nobody's.
         """
-        query = self._query()
-        judged = {name for (who, _), names in self._judged.items() if who == query for name in names}
         epochs: defaultdict[tuple[int, int], list[Receipt]] = defaultdict(list)
         for name in self._world.store.under("epochs/"):
-            if "/spare-" not in name or name in judged:
-                segment = decode(self._world.store.objects[name], name)
-                epochs[segment.origin.epoch, segment.origin.plan] += segment.receipts
+            head = decode(self._world.store.objects[name], name).head
+            epochs[head.origin.epoch, head.origin.plan] += head.receipts
         ours = {(offset.epoch, offset.plan) for offset in self.checkpoints[-1].offsets}
         epochs = defaultdict(list, {each: receipts for each, receipts in epochs.items() if each in ours})
         for receipts in epochs.values():

@@ -152,6 +152,8 @@ def read(world: World, plan: PartitionPlan) -> list[Row]:
     """One attempt of a task, in a process of its own."""
     plan = pickle.loads(pickle.dumps(plan))
     queue = Queue(world.options, world.clock)
-    batch = serve(plan, queue, Journal(world.store, plan.journal), world.options, world.clock)
-    columns = [batch.column(name).to_pylist() for name in ("messageId", "messageGroupId", "sequenceNumber", "body")]
-    return [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]
+    rows: list[Row] = []
+    for batch in serve(plan, queue, Journal(world.store, plan.journal), world.options, world.clock):
+        columns = [batch.column(name).to_pylist() for name in ("messageId", "messageGroupId", "sequenceNumber", "body")]
+        rows += [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]
+    return rows
