@@ -236,6 +236,12 @@ def deduplication(option: Option, value: str) -> str:
     return value.lower()
 
 
+def delete_after(option: Option, value: str) -> str:
+    if value not in ("commit", "journal"):
+        raise refuse(option, value, "it must be 'commit' or 'journal'.")
+    return value
+
+
 def txn_app_id(option: Option, value: str) -> str:
     if not _TXN_APP_ID.fullmatch(value) or value == "batch-writes":
         raise refuse(

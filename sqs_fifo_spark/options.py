@@ -138,6 +138,13 @@ class SourceOptions(ConnectionOptions):
         low=1,
         high=1000,
     )
+    delete_after: str = option(
+        "deleteAfter",
+        rules.delete_after,
+        "When a message is deleted: once Spark has committed it (`commit`), or as soon as the journal has it "
+        "(`journal`), which frees its group at once, and leaves the journal as the only copy.",
+        default="commit",
+    )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         rules.boolean,

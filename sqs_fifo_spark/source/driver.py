@@ -64,13 +64,18 @@ class Driver:
         pool: MakePool = in_calling_thread,
     ) -> None:
         self._options = options
+        self._deletes = options.delete_after == "journal"
         self._queue = queue
         self._make_store = store
         self._clock = clock
         self._read_pool = pool("read", CONCURRENT_READS)
         self._discovery_pool = pool("discovery", CONCURRENT_DISCOVERIES)
         self._lease = Lease(
-            queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s
+            queue,
+            clock,
+            visibility_timeout_s=options.visibility_timeout_s,
+            heartbeat_s=options.heartbeat_s,
+            others_delete=self._deletes,
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s, discover=self._discover)
         self._journal_or_none: Journal | None = None
@@ -266,6 +271,8 @@ class Driver:
             expected=epoch.expected,
             max_messages=epoch.max_messages,
             max_bytes=self._options.max_bytes_per_trigger,
+            claim=self._claim,
+            deletes=self._deletes,
         )
         self._open = epoch
         if self._next is not None and self._next.offset.epoch <= end.epoch:
@@ -352,11 +359,20 @@ class Driver:
     def _release_epochs(self, journal: Journal, epochs: Iterable[int]) -> None:
         """Release the messages of `epochs`, which older queries have left unsettled; none of them is deleted.
 
-        Their objects are dropped with the next commit: only then is it certain that Spark's log goes on without them.
+        What their tasks may have deleted is carried: only the journal has it. The other objects are dropped with the
+        next commit: only then is it certain that Spark's log goes on without them.
         """
+        carried = dict(self._ledger.carried)
         for number in list(epochs):
-            for name in self._unsettled.pop(number):
-                self._release(journal.receipts(name))
+            names = self._unsettled.pop(number)
+            for name, head in zip(names, self._read_pool.map(journal.head, names), strict=True):
+                if head is None:
+                    continue
+                sealed = [each for each in head.receipts if not each.deferred] if head.origin.deletes else []
+                if sealed:
+                    carried[name] = tuple(receipt.message_id for receipt in sealed)
+                self._release(each for each in head.receipts if each not in sealed)
+        self._ledger = replace(self._ledger, carried=carried)
 
     def _unsettled_between(self, low: int, high: int) -> list[int]:
         return sorted(number for number in self._unsettled if low < number < high)
@@ -571,6 +587,7 @@ class Driver:
             max_messages=max_messages,
             expected=expected,
             handed=handed,
+            deletes=self._deletes,
         )
 
     # Holding, closing, deleting

@@ -55,6 +55,7 @@ class Epoch:
         max_messages: int,
         expected: int,
         handed: tuple[Message, ...] = (),
+        deletes: bool = False,
     ) -> None:
         self.offset = offset
         self.handed = handed
@@ -73,6 +74,7 @@ class Epoch:
         """When the epoch was announced: its tasks receive after that."""
         self._is_replay = False
         self._after = ""
+        self._deletes = deletes
         # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
         self._objects: dict[str, Head] = {}
@@ -148,6 +150,7 @@ class Epoch:
             offset.plan,
             self._after if self.plans is None else self.plans[partition].after,
             link,
+            self._deletes,
         )
         if end is None:
             head = Head(origin, (), chain=Chain(is_last=True))

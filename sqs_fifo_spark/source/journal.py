@@ -2,8 +2,7 @@
 
     journal.json                                           format, journal id, queue ARN
     drivers/00000000000000000003.json                      claims; the highest number owns the journal
-    epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3 of epoch 42; its plan in 20
-                                                           digits
+    epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3, and its plan in 20 digits
     ledger/00000000000000000041.json                       epoch 41 is settled; what is not finished
 
 A sink's journal has the same identity; what else stands there, `sink.record` says.
@@ -95,6 +94,18 @@ class Journal(JournalIdentity):
             f"another query took over the journal at '{self.location}' (claim {owner}; this query's is {number}), "
             "so this one stops. Run one query for each journal: give the other one its own journalLocation."
         )
+
+    def require_owner(self, claim: int) -> None:
+        """Raise FencedError if another driver has claimed the journal since the one whose claim is `claim`.
+
+        Runs on an executor. A list, and not a look at the next claim alone: that one may be dropped already.
+        """
+        owner = max(map(_number, self.store.list("drivers")), default=0)
+        if owner != claim:
+            raise FencedError(
+                f"another query took over the journal at '{self.location}' (claim {owner}; this task's is {claim}), so "
+                "this task stops. Run one query for each journal: give the other one its own journalLocation."
+            )
 
     # Epochs
 

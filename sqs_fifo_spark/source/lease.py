@@ -38,7 +38,17 @@ class _Hold:
 class Lease:
     """The holds of one attempt of a task, or of the driver. All methods may be called from several threads."""
 
-    def __init__(self, queue: Queue, clock: Clock, *, visibility_timeout_s: int, heartbeat_s: float) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        clock: Clock,
+        *,
+        visibility_timeout_s: int,
+        heartbeat_s: float,
+        others_delete: bool = False,
+    ) -> None:
+        """`others_delete`: what SQS does not know as in flight any more, a task has deleted, as far as we know."""
+        self._others_delete = others_delete
         self._queue = queue
         self._clock = clock
         self._visibility_timeout_s = visibility_timeout_s
@@ -147,7 +157,9 @@ class Lease:
             return outcomes
 
         for receipt, outcome in self._queue.renew(receipts, call):
-            if outcome is Outcome.LOST:
+            if outcome is Outcome.LOST and self._others_delete:
+                self.stop_renewing([receipt])
+            elif outcome is Outcome.LOST:
                 self._lose(receipt, "SQS ended it")
             elif outcome is Outcome.FAILED and not self.is_held(receipt):
                 self._lose(receipt, "its renewals failed until it was over")

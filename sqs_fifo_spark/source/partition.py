@@ -5,9 +5,10 @@
 
 A row is served after its segment exists, so what is not in the chain was never shown to anyone. All attempts append to
 one chain: who finds a link taken serves that, and puts what it has received into the next. Once a link says that it is
-the last, nothing is appended any more, and what was received is released. About a message that somebody received before, a task decides only one thing: if the
-ledger lists it as unconfirmed, it is a copy, and is deleted at once. Any other is deferred, also one that the ledger
-carries, and the driver judges it once the epoch is closed and nothing can be sealed any more.
+the last, nothing is appended any more, and what was received is released.
+
+Where tasks delete, they delete what is sealed, and say in the next link what of that is not confirmed: so of a chain
+only the last link is in flight, and what that names. Elsewhere the chain has one link.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Container, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, TransientQueueError
+from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, to_arrow
 from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.receiving import Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from sqs_fifo_spark.source.settling import release
 
@@ -82,6 +83,7 @@ def serve(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed."""
     end: Head | None = None
+    deferred_groups = set(plan.reserved_groups)
     while end is None or not end.chain.is_last:
         link = 0 if end is None else end.origin.link + 1
         segment = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan, link))
@@ -91,9 +93,10 @@ def serve(
             break
         yield segment.served()
         end = segment.head
+        deferred_groups |= _deferred_groups(end)
     else:
         return
-    with _Attempt(plan, end, queue, journal, options, clock) as attempt:
+    with _Attempt(plan, end, deferred_groups, queue, journal, options, clock) as attempt:
         for segment in attempt.append():
             yield segment.served()
 
@@ -105,6 +108,7 @@ class _Attempt:
         self,
         plan: PartitionPlan,
         end: Head | None,
+        deferred_groups: set[str],
         queue: Queue,
         journal: Journal,
         options: SourceOptions,
@@ -123,6 +127,9 @@ class _Attempt:
         self._end = end
         self._in_flight: tuple[Receipt, ...] = () if end is None else end.in_flight()
         """What the chain serves up to its end, and SQS has not confirmed to have deleted."""
+        self._refused: set[str] = set()
+        """The handles among those that SQS has refused."""
+        self._deferred_groups = deferred_groups
 
     def __enter__(self) -> _Attempt:
         self._heartbeat.start()
@@ -134,31 +141,84 @@ class _Attempt:
     def append(self) -> Iterator[Segment]:
         """Yield the links that this attempt appends, and those that others do meanwhile, up to the last."""
         decided = _decided(self._plan, self._journal) if self._end is None else []
-        received = _receive(self._plan, decided, self._queue, self._journal, self._lease, self._options, self._clock)
-        self._heartbeat.check()
+        receiver = self._receiver(decided)
+        if self._plan.deletes:
+            self._delete()  # who takes over a chain does not know what of it is deleted
         while True:
-            segment = self._segment(decided, received, is_last=True)
-            try:
-                sealed = self._journal.seal(segment)
-            except EpochSettledError:
-                self._release(received)
-                raise
-            if sealed.head.origin.writer == self._writer:
-                del decided, received, segment  # what is sealed has the bodies, too
-                self._heartbeat.stop()  # from now on the driver holds it
+            received = receiver.next_link()
+            self._heartbeat.check()
+            is_last = receiver.is_over or not self._plan.deletes
+            while True:
+                segment = self._segment(decided, received, receiver.deleted, is_last=is_last)
+                try:
+                    sealed = self._journal.seal(segment)
+                except EpochSettledError:
+                    self._release(received)
+                    raise
+                decided = []  # the chain has it
+                self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
+                if sealed.head.origin.writer == self._writer:
+                    break
+                # Another attempt appends, too: what it tells is as new as what it has put.
+                self._in_flight = sealed.head.in_flight()
+                self._deferred_groups |= _deferred_groups(sealed.head)
                 yield sealed
-                return
-            decided = []  # the chain has it
-            self._end, self._in_flight = sealed.head, sealed.head.in_flight()
+                if sealed.head.chain.is_last:
+                    self._release(received)
+                    return
+            del received, segment  # what is sealed has the bodies, too
+            if self._plan.deletes:
+                self._delete()
+            if is_last:
+                self._heartbeat.stop()  # from now on the driver holds what is left
             yield sealed
-            if sealed.head.chain.is_last:
-                self._release(received)
+            if is_last:
                 return
 
-    def _release(self, received: _Received) -> None:
-        release([message.receipt for message in received.messages], queue=self._queue, lease=self._lease)
+    def _receiver(self, decided: list[Message]) -> Receiver:
+        plan, served = self._plan, 0 if self._end is None else self._end.chain.served
+        return Receiver(
+            self._queue,
+            self._journal,
+            self._lease,
+            self._options,
+            self._clock,
+            max_messages=plan.max_messages - len(decided) - served,
+            max_bytes=plan.max_bytes - sum(message.size for message in decided),
+            first_receive=1 + max((message.receipt.receive for message in decided), default=-1),
+            in_links=plan.deletes,
+        )
 
-    def _segment(self, decided: list[Message], received: _Received, *, is_last: bool) -> Segment:
+    def _delete(self) -> None:
+        """Delete what is durable in the chain, so that SQS hands out what follows it.
+
+        Only while no other driver has claimed the journal: the chain may be no content of that one's, and it knows
+        only of what was put before its claim.
+        """
+        doomed = [receipt for receipt in self._in_flight if receipt.receipt_handle not in self._refused]
+        if not doomed:
+            return
+        self._journal.require_owner(self._plan.claim)
+        done: set[str] = set()
+        again: list[Receipt] = []
+        asked_at = self._clock.monotonic()
+        outcomes = self._queue.delete(doomed, budget_s=self._options.heartbeat_s, before_call=self._lease.stop_renewing)
+        for receipt, outcome in outcomes:
+            if outcome is Outcome.DONE:
+                done.add(receipt.receipt_handle)
+            elif outcome is Outcome.LOST:
+                self._refused.add(receipt.receipt_handle)
+            else:
+                again.append(receipt)
+        self._lease.hold(again, since=asked_at - self._options.heartbeat_s)
+        self._in_flight = tuple(each for each in self._in_flight if each.receipt_handle not in done)
+
+    def _release(self, received: list[Message]) -> None:
+        release([message.receipt for message in received], queue=self._queue, lease=self._lease)
+
+    def _segment(
+        self, decided: list[Message], received: list[Message], deleted: frozenset[str], *, is_last: bool
+    ) -> Segment:
         """Return the chain's next link: first what is decided, then what was received, each by sequence number.
 
         A received message is deferred if anybody received it before, or if its group is one of the plan's
@@ -166,22 +226,37 @@ class _Attempt:
         """
         plan, end = self._plan, self._end
         messages = sorted(decided, key=_sequence_number)
-        deferred_groups = set(plan.reserved_groups)
-        for message in sorted(received.messages, key=_sequence_number):
+        for message in sorted(received, key=_sequence_number):
             receipt = message.receipt
-            if receipt.receive_count > 1 or receipt.message_group_id in deferred_groups:
-                deferred_groups.add(receipt.message_group_id)
+            if receipt.receive_count > 1 or receipt.message_group_id in self._deferred_groups:
+                self._deferred_groups.add(receipt.message_group_id)
                 message = replace(message, receipt=replace(receipt, deferred=True))
             messages.append(message)
         receipts = tuple(message.receipt for message in messages)
         link = 0 if end is None else end.origin.link + 1
         origin = Origin(
-            plan.journal, plan.epoch, plan.partitions, plan.partition, self._writer, plan.plan, plan.after, link
+            plan.journal,
+            plan.epoch,
+            plan.partitions,
+            plan.partition,
+            self._writer,
+            plan.plan,
+            plan.after,
+            link,
+            plan.deletes,
         )
         before = Chain() if end is None else end.chain
-        deleted = received.deleted if end is None else received.deleted | end.deleted
+        deleted = deleted if end is None else deleted | end.deleted
         chain = before.with_link(link, self._in_flight, receipts, is_last=is_last)
-        return Segment(Head(origin, receipts, frozenset(deleted), chain), to_arrow(messages))
+        return Segment(Head(origin, receipts, deleted, chain), to_arrow(messages))
+
+
+def _deferred_groups(head: Head) -> set[str]:
+    return {receipt.message_group_id for receipt in head.receipts if receipt.deferred}
+
+
+def _served(head: Head) -> tuple[Receipt, ...]:
+    return tuple(receipt for receipt in head.receipts if not receipt.deferred)
 
 
 def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
@@ -216,103 +291,6 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
         for message in from_arrow([receipts[place] for place in wanted], source.rows.take(wanted)):
             take(message, name)
     return messages
-
-
-@dataclass
-class _Received:
-    """What an attempt received itself: the `messages` that it holds, and the ids of copies that it has `deleted`."""
-
-    messages: list[Message] = field(default_factory=list)
-    deleted: set[str] = field(default_factory=set)
-
-
-def _receive(
-    plan: PartitionPlan,
-    decided: list[Message],
-    queue: Queue,
-    journal: Journal,
-    lease: Lease,
-    options: SourceOptions,
-    clock: Clock,
-) -> _Received:
-    """Receive until a limit, the first empty answer, or the end of the fetch time. Return what is still held."""
-    received = _Received()
-    copies = _Copies(queue, journal, lease, budget_s=options.heartbeat_s)
-    count, size = len(decided), sum(message.size for message in decided)
-    deadline = clock.monotonic() + options.max_fetch_s
-    receive = 1 + max((message.receipt.receive for message in decided), default=-1)
-    while count < plan.max_messages and size < plan.max_bytes:
-        asked_at = clock.monotonic()
-        if asked_at >= deadline:
-            break
-        try:
-            answer = queue.receive(
-                min(MAX_ENTRIES, plan.max_messages - count), receive=receive, budget_s=deadline - asked_at
-            )
-        except TransientQueueError as error:
-            _log.warning("epoch %d, partition %d stops receiving early: %s", plan.epoch, plan.partition, error)
-            break
-        if not answer:
-            break
-        receive += 1
-        # Hold them first: finding the copies among them reads the ledger, which may take long.
-        lease.hold((message.receipt for message in answer), since=asked_at)
-        kept = copies.delete_from(answer)
-        lease.hold((message.receipt for message in kept), since=asked_at)
-        if len(kept) < len(answer) and not received.messages:
-            # The fetch time counts from the first message to serve. It comes in the end: a copy is deleted only once.
-            deadline = clock.monotonic() + options.max_fetch_s
-        received.messages += kept
-        count += len(kept)
-        size += sum(message.size for message in kept)
-    received.deleted = copies.deleted
-    # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
-    lapsed = copies.lost_groups.union(
-        each.receipt.message_group_id for each in received.messages if not lease.is_held(each.receipt)
-    )
-    received.messages = [each for each in received.messages if each.receipt.message_group_id not in lapsed]
-    return received
-
-
-class _Copies:
-    """Deletes copies as soon as a task receives them: no later verdict can change what they are.
-
-    So their groups are free at once, and their next messages are received in the same micro-batch. The ledger is read
-    only when a message comes that somebody received before.
-    """
-
-    def __init__(self, queue: Queue, journal: Journal, lease: Lease, *, budget_s: float) -> None:
-        self._queue = queue
-        self._journal = journal
-        self._lease = lease
-        self._budget_s = budget_s
-        self._unconfirmed: Container[str] | None = None
-        self.deleted: set[str] = set()
-        """Ids whose delete SQS has confirmed."""
-        self.lost_groups: set[str] = set()
-        """Groups of copies that had lapsed again before they were deleted."""
-
-    def delete_from(self, answer: list[Message]) -> list[Message]:
-        """Delete the copies in one answer. Return the others, and copies whose delete failed: hold those again."""
-        copies = [each.receipt for each in answer if each.receipt.receive_count > 1 and self._is_copy(each)]
-        if not copies:
-            return answer
-        kept = set()
-        self._lease.stop_renewing(copies)
-        for receipt, outcome in self._queue.delete(copies, budget_s=self._budget_s):
-            if outcome is Outcome.DONE:
-                self.deleted.add(receipt.message_id)
-            elif outcome is Outcome.LOST:
-                self.lost_groups.add(receipt.message_group_id)
-            else:
-                kept.add(receipt.message_id)  # it is deferred, and the commit tries again
-        handled = {receipt.message_id for receipt in copies} - kept
-        return [each for each in answer if each.receipt.message_id not in handled]
-
-    def _is_copy(self, message: Message) -> bool:
-        if self._unconfirmed is None:
-            self._unconfirmed = self._journal.ledger().unconfirmed
-        return message.receipt.message_id in self._unconfirmed
 
 
 def _sequence_number(message: Message) -> int:

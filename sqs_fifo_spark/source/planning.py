@@ -45,6 +45,8 @@ def plan_partitions(
     expected: int,
     max_messages: int,
     max_bytes: int,
+    claim: int = 0,
+    deletes: bool = False,
 ) -> list[PartitionPlan]:
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
@@ -66,7 +68,8 @@ def plan_partitions(
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[cut:]}
     reserved = (*(message.receipt for message in handed), *(receipt for receipt, _ in left))
-    reserved_groups = frozenset(receipt.message_group_id for receipt in reserved)
+    # Where tasks delete, what follows a decided message comes only once that is sealed and deleted.
+    reserved_groups = frozenset(groups_left if deletes else (each.message_group_id for each in reserved))
     messages: list[list[Message]] = [[] for _ in range(count)]
     for message in handed:
         if message.receipt.message_group_id not in groups_left:
@@ -84,6 +87,8 @@ def plan_partitions(
             max_bytes=max(1, min(MAX_PARTITION_BYTES, max_bytes // count)),
             plan=offset.plan,
             after=after,
+            claim=claim,
+            deletes=deletes,
             handed=tuple(messages[index]),
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
             reserved_groups=reserved_groups,

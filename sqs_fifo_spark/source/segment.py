@@ -70,6 +70,8 @@ class Origin:
     plan: int = 0
     after: str = ""
     link: int = 0
+    deletes: bool = False
+    """Whether the tasks of the plan delete what they have sealed, so that the journal alone may have it."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ def _origin(told: Mapping[str, Any]) -> Origin:
     """Return the origin that `vars` made `told` of. Raises TypeError or ValueError for anything else."""
     origin = Origin(**told)
     for each in fields(Origin):
-        if type(getattr(origin, each.name)) is not {"str": str, "int": int}[str(each.type)]:
+        if type(getattr(origin, each.name)) is not {"str": str, "int": int, "bool": bool}[str(each.type)]:
             raise ValueError(each.name)
     if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions and origin.plan >= 0 and origin.link >= 0):
         raise ValueError(told)

@@ -1,0 +1,169 @@
+"""How an attempt of a task receives: under a lease, until a limit or an empty answer, and without copies.
+
+About a message that somebody received before, a task decides only one thing: if the ledger lists it as unconfirmed, it
+is a copy, and is deleted at once. Any other is deferred, also one that the ledger carries, and the driver judges it
+once the epoch is closed and nothing can be sealed any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.message import Message
+from sqs_fifo_spark.source.queue import Outcome, Queue
+
+_log = logging.getLogger(__name__)
+LINK_MESSAGES = 1_000
+"""How many messages a link gets at most, where others follow."""
+LINK_BYTES = 8 << 20
+_PROBE_EVERY = 8
+"""Where the queue gave less than it was asked for, each how many links more is asked for again."""
+
+
+class Receiver:
+    """Receives for one attempt, link by link. Its limits are those of the whole chain."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        journal: Journal,
+        lease: Lease,
+        options: SourceOptions,
+        clock: Clock,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        first_receive: int,
+        in_links: bool,
+    ) -> None:
+        """`max_messages` and `max_bytes` are what is left of the chain's limits."""
+        self._queue = queue
+        self._lease = lease
+        self._options = options
+        self._clock = clock
+        self._copies = _Copies(queue, journal, lease, budget_s=options.heartbeat_s)
+        self._messages_left = max_messages
+        self._bytes_left = max_bytes
+        self._receive = first_receive
+        self._in_links = in_links
+        self._deadline = clock.monotonic() + options.max_fetch_s
+        self._has_message = False
+        self._links = 0
+        self._worth = LINK_MESSAGES
+        """How many receives for the last link brought something."""
+        self.is_over = False
+        """Whether the chain gets nothing more."""
+
+    @property
+    def deleted(self) -> frozenset[str]:
+        """The ids of copies that it has surely deleted."""
+        return frozenset(self._copies.deleted)
+
+    def next_link(self) -> list[Message]:
+        """Return what it receives for a link, and still holds; `is_over` if no other is to follow."""
+        most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
+        messages: list[Message] = []
+        receives = 0
+        while True:
+            asked_at = self._clock.monotonic()
+            if self._messages_left <= 0 or self._bytes_left <= 0 or asked_at >= self._deadline:
+                self.is_over = True
+                break
+            if self._in_links and (receives == most or room <= 0 or size <= 0):
+                break
+            answer = self._ask(asked_at)
+            if not answer:
+                self.is_over = not self._in_links or not messages
+                break
+            receives += 1
+            kept = self._keep(answer, asked_at)
+            messages += kept
+            room -= len(kept)
+            size -= sum(message.size for message in kept)
+        self._worth = receives
+        # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
+        lapsed = self._copies.lost_groups.union(
+            each.receipt.message_group_id for each in messages if not self._lease.is_held(each.receipt)
+        )
+        return [each for each in messages if each.receipt.message_group_id not in lapsed]
+
+    def _most_receives(self) -> int:
+        """Return how many receives are worth a try for the next link.
+
+        What is sealed is deleted only after the receives of its link, so groups stay locked: where the queue gave no
+        more for the link before, it is not asked in vain each time.
+        """
+        self._links += 1
+        return LINK_MESSAGES if self._links % _PROBE_EVERY == 1 else max(1, self._worth)
+
+    def _ask(self, asked_at: float) -> list[Message]:
+        most = min(MAX_ENTRIES, self._messages_left)
+        try:
+            answer = self._queue.receive(most, receive=self._receive, budget_s=self._deadline - asked_at)
+        except TransientQueueError as error:
+            _log.warning("a partition stops receiving early: %s", error)
+            return []
+        self._receive += 1
+        return answer
+
+    def _keep(self, answer: list[Message], asked_at: float) -> list[Message]:
+        """Hold the messages of an answer, and delete the copies among them; return the others."""
+        # Hold them first: finding the copies among them reads the ledger, which may take long.
+        self._lease.hold((message.receipt for message in answer), since=asked_at)
+        kept = self._copies.delete_from(answer)
+        self._lease.hold((message.receipt for message in kept), since=asked_at)
+        if len(kept) < len(answer) and not self._has_message:
+            # The fetch time counts from the first message to serve. It comes in the end: a copy is deleted only once.
+            self._deadline = self._clock.monotonic() + self._options.max_fetch_s
+        self._has_message = self._has_message or bool(kept)
+        self._messages_left -= len(kept)
+        self._bytes_left -= sum(message.size for message in kept)
+        return kept
+
+
+class _Copies:
+    """Deletes copies as soon as a task receives them: no later verdict can change what they are.
+
+    So their groups are free at once, and their next messages are received in the same micro-batch. The ledger is read
+    only when a message comes that somebody received before.
+    """
+
+    def __init__(self, queue: Queue, journal: Journal, lease: Lease, *, budget_s: float) -> None:
+        self._queue = queue
+        self._journal = journal
+        self._lease = lease
+        self._budget_s = budget_s
+        self._unconfirmed: Container[str] | None = None
+        self.deleted: set[str] = set()
+        """Ids whose delete SQS has confirmed."""
+        self.lost_groups: set[str] = set()
+        """Groups of copies that had lapsed again before they were deleted."""
+
+    def delete_from(self, answer: list[Message]) -> list[Message]:
+        """Delete the copies in one answer. Return the others, and copies whose delete failed: hold those again."""
+        copies = [each.receipt for each in answer if each.receipt.receive_count > 1 and self._is_copy(each)]
+        if not copies:
+            return answer
+        kept = set()
+        self._lease.stop_renewing(copies)
+        for receipt, outcome in self._queue.delete(copies, budget_s=self._budget_s):
+            if outcome is Outcome.DONE:
+                self.deleted.add(receipt.message_id)
+            elif outcome is Outcome.LOST:
+                self.lost_groups.add(receipt.message_group_id)
+            else:
+                kept.add(receipt.message_id)  # it is deferred, and the commit tries again
+        handled = {receipt.message_id for receipt in copies} - kept
+        return [each for each in answer if each.receipt.message_id not in handled]
+
+    def _is_copy(self, message: Message) -> bool:
+        if self._unconfirmed is None:
+            self._unconfirmed = self._journal.ledger().unconfirmed
+        return message.receipt.message_id in self._unconfirmed
