@@ -363,14 +363,17 @@ class Driver:
         next commit: only then is it certain that Spark's log goes on without them.
         """
         carried = dict(self._ledger.carried)
+        known = {message_id for message_ids in carried.values() for message_id in message_ids}
         for number in list(epochs):
             names = self._unsettled.pop(number)
             for name, head in zip(names, self._read_pool.map(journal.head, names), strict=True):
                 if head is None:
                     continue
                 sealed = [each for each in head.receipts if not each.deferred] if head.origin.deletes else []
-                if sealed:
-                    carried[name] = tuple(receipt.message_id for receipt in sealed)
+                new = tuple(each.message_id for each in sealed if each.message_id not in known)
+                if new:
+                    carried[name] = new
+                    known.update(new)
                 self._release(each for each in head.receipts if each not in sealed)
         self._ledger = replace(self._ledger, carried=carried)
 

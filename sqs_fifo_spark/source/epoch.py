@@ -125,6 +125,9 @@ class Epoch:
         """Return the verdict on this epoch, whose tasks are over; the same whenever it is asked."""
         if self.verdict is None:
             self._close_chains()
+            if ledger.carried:  # a chain's first link tells what of that it has served
+                firsts = [(partition, 0) for partition in range(self.offset.partitions)]
+                self._take_locked(self._heads(firsts, self._objects.keys(), self._read_pool))
             self._taken_over = load_carried(self._journal, ledger)
             self.verdict = judge(self.offset, {**self._objects, **self._taken_over}, ledger)
         return self.verdict
@@ -164,13 +167,14 @@ class Epoch:
         """Hold what is in the links that were `found`, and no longer what has been deleted since."""
         before = self._ends()
         self._objects.update(found)
-        for partition, end in self._ends().items():
+        ends = self._ends()
+        for partition, end in ends.items():
             known = before.get(partition)
             if known is not None and known.origin.link < end.origin.link:
                 left = {receipt.receipt_handle for receipt in end.in_flight()}
                 self._lease.stop_renewing(each for each in known.in_flight() if each.receipt_handle not in left)
         for head in found.values():
-            self._lease.hold(_left_by(head), since=self._held_since())
+            self._lease.hold(_left_by(head, ends), since=self._held_since())
 
     def _ends(self) -> dict[int, Head]:
         """Return of each chain the last link that was found, by partition."""
@@ -208,7 +212,8 @@ class Epoch:
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
         # If SQS delivered a carried message again, its older handle is only in the object that carries it.
         for head in (*self._objects.values(), *self._taken_over.values()):
-            self._lease.stop_renewing(each for each in _left_by(head) if each.receipt_handle not in carried)
+            left = (*head.receipts, *head.chain.unconfirmed)
+            self._lease.stop_renewing(each for each in left if each.receipt_handle not in carried)
         unread = {message.receipt.receipt_handle for message in self.unread()}
         self._lease.stop_renewing(
             message.receipt for message in self.handed if message.receipt.receipt_handle not in carried | unread
@@ -240,9 +245,11 @@ class Epoch:
         return {name: _numbered_apart(head) for name, head in heads if head is not None}
 
 
-def _left_by(head: Head) -> tuple[Receipt, ...]:
-    """Return what may be in flight of what a link tells of, if it is the last of its chain, or defers."""
-    return (*head.receipts, *head.chain.unconfirmed)
+def _left_by(head: Head, ends: Mapping[int, Head]) -> tuple[Receipt, ...]:
+    """Return what may be in flight of what a link tells of: all, if it is its chain's last, else what it defers."""
+    if ends.get(head.origin.partition) is head:
+        return (*head.receipts, *head.chain.unconfirmed)
+    return tuple(receipt for receipt in head.receipts if receipt.deferred)
 
 
 def load_carried(journal: Journal, ledger: Ledger) -> dict[str, Head]:

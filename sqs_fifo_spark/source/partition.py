@@ -130,6 +130,8 @@ class _Attempt:
         self._refused: set[str] = set()
         """The handles among those that SQS has refused."""
         self._deferred_groups = deferred_groups
+        self._again: dict[str, Receipt] = {}
+        """What of the chain SQS has delivered again to this attempt, by message id: the handles that work."""
 
     def __enter__(self) -> _Attempt:
         self._heartbeat.start()
@@ -145,7 +147,8 @@ class _Attempt:
         if self._plan.deletes:
             self._delete()  # who takes over a chain does not know what of it is deleted
         while True:
-            received = receiver.next_link()
+            received = self._without_known(receiver.next_link(), decided)
+            decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
             self._heartbeat.check()
             is_last = receiver.is_over or not self._plan.deletes
             while True:
@@ -160,7 +163,7 @@ class _Attempt:
                 if sealed.head.origin.writer == self._writer:
                     break
                 # Another attempt appends, too: what it tells is as new as what it has put.
-                self._in_flight = sealed.head.in_flight()
+                self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
                 self._deferred_groups |= _deferred_groups(sealed.head)
                 yield sealed
                 if sealed.head.chain.is_last:
@@ -212,6 +215,19 @@ class _Attempt:
                 again.append(receipt)
         self._lease.hold(again, since=asked_at - self._options.heartbeat_s)
         self._in_flight = tuple(each for each in self._in_flight if each.receipt_handle not in done)
+
+    def _without_known(self, received: list[Message], decided: list[Message]) -> list[Message]:
+        """Return the messages that the chain does not have; of the others, keep the newer handles."""
+        known = {message.receipt.message_id for message in decided}
+        known.update(receipt.message_id for receipt in self._in_flight)
+        again = [each.receipt for each in received if each.receipt.message_id in known]
+        self._again.update((receipt.message_id, receipt) for receipt in again)
+        self._in_flight = tuple(map(self._newest, self._in_flight))
+        return [each for each in received if each.receipt.message_id not in known]
+
+    def _newest(self, receipt: Receipt) -> Receipt:
+        again = self._again.get(receipt.message_id, receipt)
+        return replace(again, deferred=False) if again.recency > receipt.recency else receipt
 
     def _release(self, received: list[Message]) -> None:
         release([message.receipt for message in received], queue=self._queue, lease=self._lease)

@@ -52,11 +52,12 @@ class Verdict:
 def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdict:
     """Return the verdict on the epoch of `offset`, whose chains are closed.
 
-    `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, and those
-    that defer something; and those that `ledger` carries messages from. What other links serve, the last one names, or
+    `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, those that
+    defer something, and the first if `ledger` carries anything; and those that `ledger` carries messages from. What other links serve, the last one names, or
     SQS has deleted it.
     """
     served: dict[str, Receipt] = {}
+    shown: set[str] = set()
     left: dict[str, tuple[str, Receipt]] = {}
     newest: dict[str, Receipt] = {}
     count = 0
@@ -76,6 +77,8 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
                 take(receipt)
                 if message_id not in left or receipt.recency > left[message_id][1].recency:
                     left[message_id] = (name, receipt)
+            elif not is_carried:
+                shown.add(message_id)
         link = None if is_carried else Journal.link_of(name, offset.plan)
         if head.chain.is_last and link is not None and link[0] < offset.partitions:
             count += head.chain.served
@@ -88,7 +91,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
     carried: dict[str, dict[str, Receipt]] = {}
     copies: dict[str, Receipt] = {}
     for message_id, (name, receipt) in left.items():
-        if message_id in served or message_id in gone:
+        if message_id in served or message_id in shown or message_id in gone:
             continue
         if message_id in ledger.unconfirmed:
             copies[message_id] = receipt

@@ -13,7 +13,7 @@ from sqs_fifo_spark.local.events import Event
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
-from sqs_fifo_spark.source.segment import decode
+from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 _TASK = re.compile(r"task \d+/\d+ #\d+")
@@ -112,6 +112,9 @@ class Laws:
         """What a driver that nothing harms has to hold from its start."""
         self._taken_over_at = 0.0
         self._over = 0
+        self.logged: set[tuple[int, int]] = set()
+        """The epochs that Spark was given, with the names of their plans, also those that a log has lost."""
+        self._heads: dict[str, tuple[bytes, Head]] = {}
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
@@ -251,6 +254,23 @@ class Laws:
             if not (to_serve and receipt.deferred)
         }
 
+    def _is_durable(self, message_id: str) -> bool:
+        """Whether the journal has it as served, where tasks may delete, in an epoch that Spark was given."""
+        heads = [self._decoded(name) for name in self._world.store.under("epochs/")]
+        return any(
+            head.origin.deletes
+            and (head.origin.epoch, head.origin.plan) in self.logged
+            and any(receipt.message_id == message_id and not receipt.deferred for receipt in head.receipts)
+            for head in heads
+        )
+
+    def _decoded(self, name: str) -> Head:
+        data = self._world.store.objects[name]
+        known = self._heads.get(name)
+        if known is None or known[0] is not data:
+            known = self._heads[name] = data, decode(data, name).head
+        return known[1]
+
     def idle(self) -> None:
         """Progress: a query that finds nothing to do holds nothing."""
         held = sorted(self._name[each] for each in (self._ours & self._receives.keys()) - self._late())
@@ -302,7 +322,7 @@ class Laws:
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
-            if event.message_id not in self._delivered:
+            if event.message_id not in self._delivered and not self._is_durable(event.message_id):
                 self.violate(f"delete after commit: {name} is deleted, and in no committed batch")
         elif event.kind == "lapsed" and event.message_id in self._taken_over and event.at > self._taken_over_at:
             self.violate(f"leases: our hold on {name} lapsed, which a new driver had taken over")
@@ -386,7 +406,7 @@ class Laws:
             for found in places.values():
                 rows = sorted(found, key=lambda row: row.sequence)
                 for earlier, later in itertools.pairwise(rows):
-                    if found[earlier] != found[later]:
+                    if found[earlier] != found[later] and self._world.options.delete_after == "commit":
                         what = f"{earlier.body} and {later.body} in two partitions, {batch=}"
                         self._disorder(earlier, later, checkpoint.offsets[batch].epoch, what)
 

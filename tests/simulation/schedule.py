@@ -29,6 +29,10 @@ LONGEST_DRAIN = 150
 """Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
 Errors = type[Exception] | tuple[type[Exception], ...]
 
+MODES = "commit", "journal"
+import os
+SHARE = float(os.environ.get("SHARE", "0.5"))
+
 
 class Schedule:
     """One history from a seed: `play` it, and `laws` tells what was violated, `world.told()` what happened."""
@@ -83,6 +87,7 @@ class Schedule:
             any_order=rng.random() < 0.5,
             numPartitions=str(rng.randint(1, 3)),
             maxMessagesPerTrigger=str(rng.choice((3, 7, 10, 50))),
+            deleteAfter=MODES[random.Random(f"{self.seed}/mode").random() < SHARE],
         )
         if not self.is_calm and rng.random() < 0.1:
             dead = world.create_queue("dead.fifo").rpartition("/")[2]

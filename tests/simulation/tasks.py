@@ -76,6 +76,7 @@ class SimulatedQuery(Query):
     def log(self, end: Offset) -> None:
         last = self.offsets[-1].epoch if self.offsets else 0
         super().log(end)
+        self._schedule.laws.logged.add((end.epoch, end.plan))
         if end.epoch <= last:
             self._schedule.laws.violate(f"progress: the offset log goes from epoch {last} to {end.epoch}")
 
