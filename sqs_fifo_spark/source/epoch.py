@@ -197,7 +197,8 @@ class Epoch:
 
     def is_unread(self) -> bool:
         """Whether no task has read anything of this closed epoch, though this driver has given it to Spark."""
-        return self.max_messages > 0 and self.offset.partitions > 0 and not self._begun()
+        may_be_read = self.max_messages > 0 and self.offset.partitions > 0 and not self._is_replay
+        return may_be_read and not self._begun()
 
     def _begun(self) -> frozenset[int]:
         """Return the partitions of which a task has put a link."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from sqs_fifo_spark.errors import DataLossError, EpochSettledError, JournalCorruptError, SqsFifoError
+from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.partition import PartitionPlan
@@ -432,7 +432,7 @@ class Schedule:
 
     def _task_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
-        if not isinstance(error, EpochSettledError):  # a leftover's proper end
+        if not isinstance(error, (EpochSettledError, FencedError)):  # a leftover's proper end
             self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
 
     def _query_failed(self, process: Process, error: Exception) -> None:
