@@ -56,7 +56,7 @@ class AvailableNow:
             self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
             if is_old:
                 self._old_lapse_at = self._any_lapse_at
-        if is_old or not verdict.count or verdict.copies or verdict.carried or epoch.unread():
+        if is_old or not verdict.count or verdict.copies or verdict.carried:
             return False
         if epoch.opened_at >= self._old_lapse_at and self._served >= self._waited:
             return True

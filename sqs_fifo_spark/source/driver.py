@@ -180,24 +180,24 @@ class Driver:
         else:
             verdict = Verdict()
             carries = bool(self._ledger.carried)
-        to_hand = self._open.unread() if self._open is not None else ()
+        caught: tuple[Message, ...] = ()
         if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
             found, is_all = self._poll(journal, limit)
-            to_hand = self._without_held(found, verdict)
-            if is_all and len(to_hand) == len(found) and self._available_now.ends_with(found):
+            caught = self._without_held(found, verdict)
+            if is_all and len(caught) == len(found) and self._available_now.ends_with(found):
                 self._release([message.receipt for message in found])
                 self._is_finished = True
                 return self._announce(self._new_offset(journal, number, 0, start), limit)
-        if self._available_now and self._open and self._open.is_unread() and (to_hand or carries):
+        if self._available_now and self._open and self._open.is_unread() and (caught or carries):
             _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
-            self._release([message.receipt for message in to_hand])
+            self._release([message.receipt for message in caught])
             return start
         if verdict.is_empty and not carries:
-            to_hand = to_hand or self._probe(journal, limit)
-            if not to_hand:
+            caught = caught or self._probe(journal, limit)
+            if not caught:
                 return start
-        self._count_waiting(verdict.held + len(to_hand))
-        waiting = self._waiting + len(to_hand)
+        self._count_waiting(verdict.held + len(caught))
+        waiting = self._waiting + len(caught)
         expected = expected_messages(waiting, verdict.count, self._open.expected if self._open else 0)
         # An epoch without partitions only makes Spark commit the last. A driver that has planned nothing yet does not
         # trust the number of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
@@ -205,7 +205,7 @@ class Driver:
         count = partition_count(expected, min(self._options.num_partitions, limit))
         if has_read and not waiting and not carries:
             count = 0
-        return self._announce(self._new_offset(journal, number, count, start), limit, expected, to_hand)
+        return self._announce(self._new_offset(journal, number, count, start), limit, expected, caught, start.name)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
@@ -259,14 +259,13 @@ class Driver:
         self._unsettled.pop(end.epoch, None)
         if is_replay:
             epoch.replay(start.name)
-        carried = load_carried(journal, self._ledger)
+        carried = load_carried(journal, epoch.with_caught(self._ledger))
         for head in carried.values():
             self._lease.hold(head.receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
         self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             after=start.name,
-            handed=epoch.handed,
             carried=carried,
             expected=epoch.expected,
             max_messages=epoch.max_messages,
@@ -277,7 +276,7 @@ class Driver:
         self._open = epoch
         if self._next is not None and self._next.offset.epoch <= end.epoch:
             if self._next is not epoch:
-                self._release([message.receipt for message in self._next.handed])
+                self._release(self._next.caught)
             self._next = None
         return epoch.plans
 
@@ -408,7 +407,7 @@ class Driver:
             if epoch <= end.epoch:
                 doomed = [name for name in names if name not in carried]
                 for name in doomed:
-                    if epoch == end.epoch and journal.link_of(name, end.plan) is None:
+                    if epoch == end.epoch and journal.plan_of(name) != end.plan:
                         self._release(journal.receipts(name))  # another plan's: it is no content
                 journal.drop(doomed)
         if self._open is not None:
@@ -565,10 +564,17 @@ class Driver:
         return Offset(journal.id, number, partitions, self._claim, after=start.plan)
 
     def _announce(
-        self, offset: Offset, max_messages: int, expected: int = 0, handed: tuple[Message, ...] = ()
+        self,
+        offset: Offset,
+        max_messages: int,
+        expected: int = 0,
+        caught: tuple[Message, ...] = (),
+        after: str = "",
     ) -> Offset:
         assert self._journal_or_none is not None
-        self._next = self._epoch(self._journal_or_none, offset, max_messages, expected, handed)
+        self._next = self._epoch(self._journal_or_none, offset, max_messages, expected)
+        if caught:
+            self._next.catch(caught, after)
         return offset
 
     def _epoch(
@@ -577,7 +583,6 @@ class Driver:
         offset: Offset,
         max_messages: int,
         expected: int = 0,
-        handed: tuple[Message, ...] = (),
     ) -> Epoch:
         return Epoch(
             offset,
@@ -589,7 +594,6 @@ class Driver:
             discovery_pool=self._discovery_pool,
             max_messages=max_messages,
             expected=expected,
-            handed=handed,
             deletes=self._deletes,
         )
 

@@ -13,7 +13,7 @@ import logging
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
@@ -54,11 +54,9 @@ class Epoch:
         discovery_pool: Pool,
         max_messages: int,
         expected: int,
-        handed: tuple[Message, ...] = (),
         deletes: bool = False,
     ) -> None:
         self.offset = offset
-        self.handed = handed
         self.max_messages = max_messages
         self.expected = expected
         self.plans: list[PartitionPlan] | None = None
@@ -74,6 +72,8 @@ class Epoch:
         """When the epoch was announced: its tasks receive after that."""
         self._is_replay = False
         self._after = ""
+        self.caught: tuple[Receipt, ...] = ()
+        """What the driver itself has received, for this epoch to serve: what the journal has of it is carried."""
         self._deletes = deletes
         # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
@@ -85,9 +85,25 @@ class Epoch:
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "announced" if self.plans is None else "planned"
         return (
-            f"<Epoch {self.offset.name} {state} partitions={self.offset.partitions} handed={len(self.handed)} "
+            f"<Epoch {self.offset.name} {state} partitions={self.offset.partitions} caught={len(self.caught)} "
             f"objects={len(self._objects)} is_blind={self.offset.is_blind} is_replay={self._is_replay}>"
         )
+
+    def catch(self, messages: Sequence[Message], after: str) -> None:
+        """Make durable what the driver has received, before Spark logs the epoch, which follows `after`."""
+        offset, writer = self.offset, f"{_CLOSER}{uuid.uuid4().hex}"
+        origin = Origin(self._journal.id, offset.epoch, offset.partitions, 0, writer, offset.plan, after)
+        messages = sorted(messages, key=lambda message: message.receipt.sequence_number)
+        self.caught = tuple(message.receipt for message in messages)
+        self._journal.put_caught(Segment(Head(origin, self.caught), to_arrow(messages)))
+
+    def with_caught(self, ledger: Ledger) -> Ledger:
+        """Return `ledger` with what was caught for this epoch, which is carried to it like what earlier ones left."""
+        if not self.caught:
+            return ledger
+        name = Journal.caught_name(self.offset.epoch, self.offset.plan)
+        ids = tuple(receipt.message_id for receipt in self.caught)
+        return replace(ledger, carried={**ledger.carried, name: ids})
 
     def discover(self) -> None:
         """Hold what is in the links that tasks have put since it was asked last.
@@ -109,6 +125,8 @@ class Epoch:
         What follows `after` in Spark's log was perhaps in the sink already, and there without what no task had read.
         """
         self._is_replay, self._after = True, after
+        head = self._journal.head(Journal.caught_name(self.offset.epoch, self.offset.plan))
+        self.caught = () if head is None else head.receipts
         self._close_chains()
         count = sum(head.chain.served for head in self._ends().values())
         if count:
@@ -125,6 +143,7 @@ class Epoch:
         """Return the verdict on this epoch, whose tasks are over; the same whenever it is asked."""
         if self.verdict is None:
             self._close_chains()
+            ledger = self.with_caught(ledger)
             if ledger.carried:  # a chain's first link tells what of that it has served
                 firsts = [(partition, 0) for partition in range(self.offset.partitions)]
                 self._take_locked(self._heads(firsts, self._objects.keys(), self._read_pool))
@@ -181,20 +200,6 @@ class Epoch:
         heads = sorted(self._objects.values(), key=lambda head: head.origin.link)
         return {head.origin.partition: head for head in heads}
 
-    def unread(self) -> tuple[Message, ...]:
-        """Return the handed messages that no task has read, whole groups only. Call it when the epoch is closed."""
-        begun = self._begun()
-        read = {
-            message.receipt.message_id
-            for plan in self.plans or ()
-            if plan.partition in begun
-            for message in plan.handed
-        }
-        put = {receipt.message_id for head in self._objects.values() for receipt in head.receipts} | read
-        # Where some task has received of a group what was handed to another, our hold on it was lost.
-        lost = {message.receipt.message_group_id for message in self.handed if message.receipt.message_id in put}
-        return tuple(message for message in self.handed if message.receipt.message_group_id not in lost)
-
     def is_unread(self) -> bool:
         """Whether no task has read anything of this closed epoch, though this driver has given it to Spark."""
         may_be_read = self.max_messages > 0 and self.offset.partitions > 0 and not self._is_replay
@@ -209,16 +214,12 @@ class Epoch:
         )
 
     def stop_renewing(self) -> None:
-        """Stop renewing this closed epoch's messages, except those that are carried, or handed and not read."""
+        """Stop renewing this closed epoch's messages, except those that are carried."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
         # If SQS delivered a carried message again, its older handle is only in the object that carries it.
         for head in (*self._objects.values(), *self._taken_over.values()):
             left = (*head.receipts, *head.chain.unconfirmed)
             self._lease.stop_renewing(each for each in left if each.receipt_handle not in carried)
-        unread = {message.receipt.receipt_handle for message in self.unread()}
-        self._lease.stop_renewing(
-            message.receipt for message in self.handed if message.receipt.receipt_handle not in carried | unread
-        )
 
     def _held_since(self) -> float:
         """Return since when newly found messages are held: a heartbeat ago; unless replayed, not before the opening."""
@@ -260,7 +261,6 @@ def load_carried(journal: Journal, ledger: Ledger) -> dict[str, Head]:
         wanted = frozenset(message_ids)
         head = journal.head(name)
         if head is not None:
-            # An attempt may have received again what its plan had handed to it.
             by_recency = sorted(head.receipts, key=lambda receipt: receipt.recency)
             newest = {receipt.message_id: receipt for receipt in by_recency if receipt.message_id in wanted}
             found[name] = _numbered_apart(Head(head.origin, tuple(newest.values())))

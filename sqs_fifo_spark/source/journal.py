@@ -3,6 +3,7 @@
     journal.json                                           format, journal id, queue ARN
     drivers/00000000000000000003.json                      claims; the highest number owns the journal
     epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3, and its plan in 20 digits
+    epochs/00000000000000000042/caught-0000000000000...    what the driver itself received before the epoch of this plan
     ledger/00000000000000000041.json                       epoch 41 is settled; what is not finished
 
 A sink's journal has the same identity; what else stands there, `sink.record` says.
@@ -45,6 +46,7 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
 
 _SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-(\d{6,})-(\d{20})")
+_PLAN = re.compile(r"-(\d{20})$")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
 _NUMBERED = re.compile(r"[a-z]+/(\d{20})\.json")
 
@@ -114,6 +116,17 @@ class Journal(JournalIdentity):
         """Return the name of a link of the chain of one partition of an epoch, in the plan that is called `plan`."""
         return f"epochs/{epoch:020d}/{partition:04d}-{link:06d}-{plan:020d}"
 
+    @staticmethod
+    def caught_name(epoch: int, plan: int) -> str:
+        """Return the name of what the driver itself has received before an epoch of this plan."""
+        return f"epochs/{epoch:020d}/caught-{plan:020d}"
+
+    @staticmethod
+    def plan_of(name: str) -> int | None:
+        """Return the plan whose driver or tasks have put the object called `name`; None for what is not ours."""
+        match = _PLAN.search(name)
+        return int(match[1]) if match else None
+
     def read(self, name: str) -> Segment | None:
         """Return the segment called `name`, or None. Raises JournalCorruptError if it is damaged."""
         data = self.store.get(name)
@@ -143,7 +156,8 @@ class Journal(JournalIdentity):
 
         Runs on the driver, for an epoch whose offset Spark does not give.
         """
-        origins = [head.origin for head in map(self.head, names) if head is not None and is_it(head.origin)]
+        links = (name for name in names if _SEGMENT_NAME.fullmatch(name))
+        origins = [head.origin for head in map(self.head, links) if head is not None and is_it(head.origin)]
         origin = max(origins, key=lambda origin: origin.plan, default=None)
         return None if origin is None else Offset(self.id, origin.epoch, origin.partitions, origin.plan)
 
@@ -169,6 +183,13 @@ class Journal(JournalIdentity):
         if sealed is None:
             raise self._vanished(name)
         return sealed
+
+    def put_caught(self, segment: Segment) -> str:
+        """Put what the driver itself has received, and return its name. Raises JournalUnavailableError."""
+        name = self.caught_name(segment.head.origin.epoch, segment.head.origin.plan)
+        if not self._put_own(name, encode(segment), segment.head.origin.writer):
+            raise self._vanished(name)
+        return name
 
     def require_open(self, epoch: int) -> None:
         """Raise EpochSettledError if `epoch` is settled."""
@@ -256,7 +277,7 @@ class Journal(JournalIdentity):
 
     def _require_own(self, origin: Origin, name: str) -> None:
         own_name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
-        if origin.journal != self.id or name != own_name:
+        if origin.journal != self.id or name not in (own_name, self.caught_name(origin.epoch, origin.plan)):
             raise JournalCorruptError(
                 f"'{name}' in the journal at '{self.location}' belongs to another journal, epoch or partition. It was "
                 "copied or moved there, so restore what the query wrote; or, if a journal was removed from this place, "

@@ -15,7 +15,7 @@ from typing import Any
 from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
 from sqs_fifo_spark.source.message import Receipt
 
-_SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/[0-9]{4,}-[0-9]{6,}-[0-9]{20}")
+_SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-[0-9]{6,}|caught)-[0-9]{20}")
 _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 
 

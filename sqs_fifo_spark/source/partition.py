@@ -42,11 +42,11 @@ ROWS_PER_BATCH = 2_000
 class PartitionPlan:
     """One task's share of a plan: what it is to read. The same for every attempt, until another driver plans again.
 
-    `handed` are messages that the driver itself received, and `carried` names messages that an earlier epoch
-    deferred: both are decided, and served before anything that the task receives itself. `reserved_groups` are the
-    groups of all that is decided for any partition, or left for a later epoch, or already stands in an object that an
-    earlier driver's task has put: SQS keeps them locked, unless our hold on them was lost; what a task then receives of
-    them is deferred. `plan` is the plan's name, and `after` that of the task's `Origin`.
+    `carried` names messages that the driver itself received, or that an earlier epoch deferred: they are decided, and
+    served before anything that the task receives itself. `reserved_groups` are the groups of all that is decided for
+    any partition, or left for a later epoch: SQS keeps them locked, unless our hold on them was lost; what a task then
+    receives of them is deferred. Where tasks delete, they are only the groups of what is left. `plan` is the plan's
+    name, and `after` that of the task's `Origin`.
     """
 
     journal: str
@@ -61,7 +61,6 @@ class PartitionPlan:
     """The claim of the driver that made this plan: only while no other has a higher one, tasks delete."""
     deletes: bool = False
     """Whether tasks delete what they have sealed; else nothing is deleted before Spark has committed it."""
-    handed: tuple[Message, ...] = ()
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
     reserved_groups: frozenset[str] = frozenset()
 
@@ -276,7 +275,7 @@ def _served(head: Head) -> tuple[Receipt, ...]:
 
 
 def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
-    """Return the decided messages: those that the plan hands, and those carried, with their rows from the journal.
+    """Return the decided messages: those that the plan carries, with their rows from the journal.
 
     Their receives are numbered afresh from 0; this attempt's own follow.
     """
@@ -287,8 +286,6 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
         number = numbers.setdefault((name, message.receipt.receive), len(numbers))
         messages.append(replace(message, receipt=replace(message.receipt, deferred=False, receive=number)))
 
-    for message in plan.handed:
-        take(message, "")
     for name, message_ids in plan.carried:
         source = journal.read(name)
         if source is None:

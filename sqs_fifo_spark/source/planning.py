@@ -1,15 +1,15 @@
 """How many partitions an epoch gets, and what each of them is to read. Pure: no call, no clock.
 
-Decided messages (handed, and carried from an earlier epoch) go to the partition of their group. What
-else a partition gets is whatever SQS gives it: the group lock keeps a group in one partition.
+Carried messages go to the partition of their group. What else a partition gets is whatever SQS gives it: the group lock
+keeps a group in one partition.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from sqs_fifo_spark.source.message import Message, Receipt
+from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.segment import Head
@@ -40,7 +40,6 @@ def plan_partitions(
     offset: Offset,
     *,
     after: str = "",
-    handed: Sequence[Message],
     carried: Mapping[str, Head],
     expected: int,
     max_messages: int,
@@ -62,19 +61,13 @@ def plan_partitions(
         ((receipt, name) for name, head in carried.items() for receipt in head.receipts),
         key=lambda pair: pair[0].sequence_number,
     )
-    cut = max(0, max_messages - len(handed))
     taken: list[dict[str, list[str]]] = [{} for _ in range(count)]
-    for receipt, name in left[:cut]:
+    for receipt, name in left[:max_messages]:
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
-    groups_left = {receipt.message_group_id for receipt, _ in left[cut:]}
-    reserved = (*(message.receipt for message in handed), *(receipt for receipt, _ in left))
+    groups_left = {receipt.message_group_id for receipt, _ in left[max_messages:]}
     # Where tasks delete, what follows a decided message comes only once that is sealed and deleted.
-    reserved_groups = frozenset(groups_left if deletes else (each.message_group_id for each in reserved))
-    messages: list[list[Message]] = [[] for _ in range(count)]
-    for message in handed:
-        if message.receipt.message_group_id not in groups_left:
-            messages[_partition_of(message.receipt, count)].append(message)
-    counts = [len(messages[index]) + sum(map(len, taken[index].values())) for index in range(count)]
+    reserved_groups = frozenset(groups_left if deletes else (receipt.message_group_id for receipt, _ in left))
+    counts = [sum(map(len, names.values())) for names in taken]
     share, rest = divmod(max(0, max_messages - sum(counts)), count)
     fair = max(MESSAGES_PER_PARTITION, -(-expected // count))
     return [
@@ -89,7 +82,6 @@ def plan_partitions(
             after=after,
             claim=claim,
             deletes=deletes,
-            handed=tuple(messages[index]),
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
             reserved_groups=reserved_groups,
         )

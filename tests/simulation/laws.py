@@ -135,9 +135,10 @@ class Laws:
         """A task begins: what its plan hands over is received in its epoch, though the driver did it."""
         self._plans[task] = plan
         _, maker = self._makers.setdefault(id(plan), (plan, self._query()))  # a copy of a task has the same one
-        self._handed[plan.epoch, maker].update(each.receipt.message_group_id for each in plan.handed)
-        for message in plan.handed:
-            self._epochs[message.receipt.message_id].add(plan.epoch)
+        caught = [each for name, message_ids in plan.carried if "/caught-" in name for each in message_ids]
+        self._handed[plan.epoch, maker].update(map(self._group, caught))
+        for message_id in caught:
+            self._epochs[message_id].add(plan.epoch)
 
     def served(self, plan: PartitionPlan, rows: list[Row]) -> None:
         """One content: all reads of a partition of a plan give the same rows in the same order."""
