@@ -190,7 +190,7 @@ class Driver:
                 return self._announce(self._new_offset(journal, number, 0, start), limit)
         if self._available_now and self._open and self._open.is_unread() and (caught or carries):
             _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
-            self._release([message.receipt for message in caught])
+            self._release([*(message.receipt for message in caught), *self._open.caught])
             return start
         if verdict.is_empty and not carries:
             caught = caught or self._probe(journal, limit)
@@ -251,7 +251,7 @@ class Driver:
         self._commit(start, is_followed=True)
         self._release_epochs(journal, self._unsettled_between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
-        is_replay = end.epoch in self._unsettled
+        is_replay = any(journal.plan_of(name) == end.plan for name in self._unsettled.get(end.epoch, ()))
         if self._next is not None and self._next.offset == end:
             epoch = self._next
         else:
