@@ -203,6 +203,8 @@ class Driver:
         # trust the number of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
         has_read = self._open is not None and self._open.plans is not None
         count = partition_count(expected, min(self._options.num_partitions, limit))
+        if self._deletes and verdict.partitions:
+            count = min(count, 2 * verdict.partitions)  # a few hot groups need few, each with a large share
         if has_read and not waiting and not carries:
             count = 0
         return self._announce(self._new_offset(journal, number, count, start), limit, expected, caught, start.name)

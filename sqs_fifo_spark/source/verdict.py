@@ -33,6 +33,8 @@ class Verdict:
     """How many messages the epoch gave to Spark: those of `served`, and those that its tasks have deleted."""
     oldest_ms: int | None = None
     """When the oldest of those was sent."""
+    partitions: int = 0
+    """How many partitions served anything."""
 
     @property
     def is_empty(self) -> bool:
@@ -62,6 +64,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
     newest: dict[str, Receipt] = {}
     count = 0
     oldest_ms: int | None = None
+    partitions = 0
 
     def take(receipt: Receipt) -> None:
         known = newest.get(receipt.message_id)
@@ -82,6 +85,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
         link = None if is_carried else Journal.link_of(name, offset.plan)
         if head.chain.is_last and link is not None and link[0] < offset.partitions:
             count += head.chain.served
+            partitions += head.chain.served > 0
             if head.chain.oldest_ms is not None:
                 oldest_ms = min(head.chain.oldest_ms, head.chain.oldest_ms if oldest_ms is None else oldest_ms)
             for receipt in head.in_flight():
@@ -97,7 +101,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
             copies[message_id] = receipt
         else:
             carried.setdefault(name, {})[message_id] = receipt
-    return Verdict({key: newest[key] for key in served}, copies, carried, gone, count, oldest_ms)
+    return Verdict({key: newest[key] for key in served}, copies, carried, gone, count, oldest_ms, partitions)
 
 
 def _gone(objects: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
