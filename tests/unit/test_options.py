@@ -69,12 +69,6 @@ def test_misspelt_option_suggests_the_nearest(option: str) -> None:
         assert text == f"unknown option '{wrong}'. Did you mean '{option}'?"
 
 
-def test_an_option_that_is_no_more_is_an_unknown_one() -> None:
-    """A query that still gives it is told so, rather than run with something it does not know."""
-    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, "deleteAfter": "commit"})
-    assert text == f"unknown option 'deleteAfter'. The options are {', '.join(each.name for each in SOURCE.options)}."
-
-
 def test_option_of_another_source_lists_the_known_ones() -> None:
     """With nothing near, all names are told."""
     text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, "zzz": "1"})
@@ -251,8 +245,22 @@ def test_defaults() -> None:
         "max_bytes_per_trigger": 64 << 20,
         "max_fetch_s": 5.0,
         "num_partitions": 8,
+        "delete_after": "commit",
         "fail_on_data_loss": True,
     }
+
+
+@pytest.mark.parametrize("value", ["commit", "journal"])
+def test_a_message_is_deleted_after_the_commit_or_after_the_journal_has_it(value: str) -> None:
+    """There is no third: before the journal has it, a crash would lose it."""
+    assert parse(deleteAfter=value).delete_after == value
+
+
+@pytest.mark.parametrize("value", ["never", "receive", "true", "commit,journal"])
+def test_another_time_to_delete_is_refused(value: str) -> None:
+    """With the two that there are."""
+    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, "deleteAfter": value})
+    assert text == f"option 'deleteAfter' is '{value}'; it must be 'commit' or 'journal'."
 
 
 @pytest.mark.parametrize("visibility", [*range(1, 31), 100, 119, 43_200])

@@ -28,7 +28,7 @@ def told_by(name: str, driver: Driver) -> str:
             "<Driver epoch=1 claim=1 open=<Epoch 1/1 .*> next=None unsettled=0 unconfirmed=0 carried=0 "
             "lease=<Lease held=3 .*>>",
         ),
-        ("epoch", "None", "<Epoch 1/1 planned partitions=1 handed=3 objects=0 is_blind=False is_replay=False>"),
+        ("epoch", "None", "<Epoch 1/1 planned partitions=1 caught=3 objects=0 is_blind=False is_replay=False>"),
         (
             "lease",
             "<Lease held=0 lost=0 heartbeat_s=10 visibility_timeout_s=30>",

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -34,7 +33,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.partition import PartitionPlan, serve
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.segment import Origin, Segment
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from tests.helpers import small_disk, wait_until
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
@@ -46,7 +45,8 @@ _numbers = itertools.count(1)
 
 
 def segment(journal: Journal, writer: str = "w") -> Segment:
-    return Segment(Origin(journal.id, 1, 1, 0, writer), tuple(each.receipt for each in MESSAGES), ROWS)
+    origin = Origin(journal.id, 1, 1, 0, writer)
+    return Segment(Head(origin, tuple(each.receipt for each in MESSAGES), chain=Chain(is_last=True)), ROWS)
 
 
 def line(store: Store, call: Callable[[], object]) -> str:
@@ -284,7 +284,7 @@ def test_a_seal_whose_answer_was_lost_is_recognised_as_own(tmp_path: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", _Failing(os.link, errno.EIO, 1, after=True))
         sealed = journal.seal(segment(journal))
-    assert sealed.origin.writer == "w"
+    assert sealed.head.origin.writer == "w"
     assert sealed.rows.equals(ROWS)
 
 
@@ -371,7 +371,7 @@ def test_a_seal_that_takes_longer_than_the_visibility_timeout_keeps_its_messages
         plan = PartitionPlan(journal.id, 1, 1, 0, 10, 1 << 20)
         rows: list[Any] = []
         task = threading.Thread(
-            target=lambda: rows.append(serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK))
+            target=lambda: rows.extend(serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK))
         )
         task.start()
         try:
@@ -660,11 +660,11 @@ def test_an_s3_put_whose_answer_is_lost_has_one_content(s3: _FaultyS3) -> None:
     s3.faults = ["lost"]
     try:
         sealed = journal.seal(segment(journal))
-        assert sealed.origin.writer == "w"
+        assert sealed.head.origin.writer == "w"
     except JournalUnavailableError:
         assert "PUT lost" in s3.seen
-    again = journal.seal(replace(segment(journal), origin=Origin(journal.id, 1, 1, 0, "later")))
-    assert again.origin.writer == "w"
+    again = journal.seal(segment(journal, writer="later"))
+    assert again.head.origin.writer == "w"
     assert again.rows.equals(ROWS)
 
 

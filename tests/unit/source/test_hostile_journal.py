@@ -30,7 +30,7 @@ from sqs_fifo_spark.source.message import Message, from_sqs, to_arrow
 from sqs_fifo_spark.source.offset import MOST_PARTITIONS, Offset
 from sqs_fifo_spark.source.partition import PartitionPlan, serve
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.segment import HEADER_LENGTH, Origin, Segment, decode, decode_head, encode
+from sqs_fifo_spark.source.segment import HEADER_LENGTH, Chain, Head, Origin, Segment, decode, decode_head, encode
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
 NAME = "epochs/00000000000000000007/0003-000000-00000000000000000000"
@@ -63,7 +63,8 @@ ROWS = to_arrow(MESSAGES)
 
 def bytes_of(journal: str = "j", rows: pa.RecordBatch = ROWS) -> bytes:
     origin = Origin(journal=journal, epoch=7, partitions=4, partition=3, writer="w")
-    return encode(Segment(origin, tuple(each.receipt for each in MESSAGES), rows))
+    chain = Chain(True, 4, 1_700_000_000_000, (0,), (message(0).receipt,))
+    return encode(Segment(Head(origin, tuple(each.receipt for each in MESSAGES), chain=chain), rows))
 
 
 WHOLE = bytes_of()
@@ -77,7 +78,7 @@ def sections(data: bytes) -> tuple[bytes, bytes]:
 def signed(receipts: bytes, rows: bytes, lengths: tuple[int, int] | None = None) -> bytes:
     """Return a segment of these sections whose checksums are right."""
     first, second = lengths or (len(receipts), len(rows))
-    header = HEADER.pack(b"SQSFIFO1", first, zlib.crc32(receipts), second, zlib.crc32(rows))
+    header = HEADER.pack(b"SQSFIFO2", first, zlib.crc32(receipts), second, zlib.crc32(rows))
     return header + struct.pack("<I", zlib.crc32(header)) + receipts + rows
 
 
@@ -96,7 +97,9 @@ def is_told(data: bytes) -> bool:
     try:
         found = decode(data, NAME)
         found.rows.validate(full=True)
-        assert found.rows.num_rows == len(found.receipts)
+        assert found.rows.num_rows == len(found.head.receipts)
+        assert found.head.chain.served >= 0
+        assert all(isinstance(each.receipt_handle, str) for each in found.head.in_flight())
         assert all(isinstance(body, str) for body in found.rows.column("body").to_pylist())
     except JournalCorruptError:
         told = True
@@ -181,41 +184,36 @@ def test_other_peoples_arrow_is_refused() -> None:
     batch = pa.ipc.open_stream(receipts).read_next_batch()
     assert not is_told(signed(ipc([batch]), rows))
     changes: dict[str, list[Any]] = {
-        "message_id": [None, "id-2", "id-3"],
-        "sequence_number": ["-1", "2", "3"],
-        "receipt_handle": [None] * 3,
-        "received_at": [float("nan"), 1.0, 2.0],
-        "deferred": [None, False, False],
+        "message_id": [None, "id-2", "id-3", "id-0"],
+        "sequence_number": ["-1", "2", "3", "0"],
+        "receipt_handle": [None] * 4,
+        "received_at": [float("nan"), 1.0, 2.0, 3.0],
+        "deferred": [None, False, False, False],
     }
-    changes["sequence_number "] = ["1_0", "2", "3"]
+    changes["sequence_number "] = ["1_0", "2", "3", "0"]
+    changes["received_at "] = [1.0, 2.0, 3.0, float("inf")]  # that of the unconfirmed one
     for name, values in changes.items():
         index = batch.schema.get_field_index(name.strip())
         field = batch.schema.field(index)
         assert is_told(signed(ipc([batch.set_column(index, field, pa.array(values, field.type))]), rows)), name
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"epoch": "x"},
-        {"epoch": "-7"},
-        {"partition": "-1"},
-        {"partition": "4"},
-        {"partitions": ""},
-        {"journal": b"\xff"},
-        {"writer": None},
-    ],
-)
-def test_an_origin_that_cannot_be_is_refused(changed: dict[str, Any]) -> None:
-    """Numbers that no epoch has, text that is none, or no origin at all."""
+@pytest.mark.parametrize("section", ["origin", "chain", "deleted"])
+def test_what_a_segment_says_of_itself_is_believed_only_whole(section: str) -> None:
+    """Its origin, its chain and its deletes: no JSON, nested without end, each part missing or of another kind."""
     receipts, rows = sections(WHOLE)
     batch = pa.ipc.open_stream(receipts).read_next_batch()
-    metadata = {
-        key.decode(): value
-        for key, value in {**batch.schema.metadata, **{k.encode(): v for k, v in changed.items()}}.items()
-        if value is not None
-    }
-    assert is_told(signed(ipc([batch.replace_schema_metadata(metadata)]), rows))
+    sound = json.loads(batch.schema.metadata[section.encode()]) or ["id-1"]
+
+    def with_section(data: bytes | None) -> bytes:
+        metadata = {**batch.schema.metadata, section.encode(): data}
+        metadata = {key: value for key, value in metadata.items() if value is not None}
+        return signed(ipc([batch.replace_schema_metadata(metadata)]), rows)
+
+    assert not is_told(with_section(json.dumps(sound).encode()))
+    harmless = [b"[]"] if section == "deleted" else []
+    assert all(is_told(with_section(data)) for data in [None, *NO_JSON] if data not in harmless)
+    assert sum(is_told(with_section(json.dumps(each).encode())) for each in changed_json(sound, ODD)) > 10
 
 
 def test_a_segment_of_another_place_is_refused(tmp_path: Path) -> None:
@@ -239,7 +237,7 @@ def test_a_source_without_the_messages_that_it_should_have_is_refused(tmp_path: 
     plan = PartitionPlan(journal.id, 8, 1, 0, 10, 1 << 20, carried=((NAME, ("id-1", "id-9")),))
     clock = ManualClock()
     with pytest.raises(JournalCorruptError, match="is not what the driver saw there"):
-        serve(plan, Queue(options, clock), journal, options, clock)
+        list(serve(plan, Queue(options, clock), journal, options, clock))
 
 
 # JSON
@@ -338,9 +336,11 @@ def assert_sound(ledger: Ledger) -> None:
         "epochs/00000000000000000007/..",
         "epochs/00000000000000000007/",
         "epochs/7/0003-000000",
-        "epochs/00000000000000000007/spare-../x",
-        "epochs/00000000000000000007/spare-a\x00",
-        "epochs/00000000000000000007/spare-a\n",
+        "epochs/00000000000000000007/0003-000000",
+        "epochs/00000000000000000007/spare-0123456789abcdef",
+        "epochs/00000000000000000007/caught-../x",
+        "epochs/00000000000000000007/caught-00000000000000000000\x00",
+        "epochs/00000000000000000007/caught-00000000000000000000\n",
         "journal.json",
         "",
     ],
@@ -358,7 +358,7 @@ def test_every_ledger_that_we_write_is_believed() -> None:
     ledger = Ledger(
         7,
         {"id-1": Unconfirmed(1.5, "g", 1, MESSAGES[0].receipt), "id-2": Unconfirmed(2, "g", 2, None)},
-        {NAME: ("id-3",), "epochs/00000000000000000006/spare-0123456789abcdef": ("id-4",)},
+        {NAME: ("id-3",), "epochs/00000000000000000006/caught-00000000000000000007": ("id-4",)},
     )
     Journal(store, "j").put_ledger(ledger)
     assert Journal(store, "j").ledger() == ledger

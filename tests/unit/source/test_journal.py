@@ -21,7 +21,7 @@ from sqs_fifo_spark.journal.identity import FORMAT
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
-from sqs_fifo_spark.source.segment import Origin, Segment
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 
 ARN = "arn:aws:sqs:eu-west-1:123456789012:bids.fifo"
 
@@ -68,13 +68,24 @@ def receipt(number: int) -> Receipt:
     return Receipt(f"id-{number}", f"handle-{number}", "a", (1 << 100) + number, 1, 1_700_000_000_000, 1.5, 0)
 
 
-def segment(journal: Journal, *numbers: int, writer: str = "w", epoch: int = 1, partition: int = 0) -> Segment:
+def segment(
+    journal: Journal,
+    *numbers: int,
+    writer: str = "w",
+    epoch: int = 1,
+    partition: int = 0,
+    plan: int = 0,
+    link: int = 0,
+    is_last: bool = True,
+) -> Segment:
     receipts = [receipt(number) for number in numbers]
     rows = to_arrow(
         [Message(each, (each.message_id, f"body {each.message_id}", "a", *[None] * 8, []), 9) for each in receipts]
     )
-    origin = Origin(journal=journal.id, epoch=epoch, partitions=2, partition=partition, writer=writer)
-    return Segment(origin, tuple(receipts), rows)
+    origin = Origin(
+        journal=journal.id, epoch=epoch, partitions=2, partition=partition, writer=writer, plan=plan, link=link
+    )
+    return Segment(Head(origin, tuple(receipts), chain=Chain(is_last)), rows)
 
 
 def one_line(error: SqsFifoError) -> str:
@@ -198,6 +209,27 @@ def test_a_claim_is_looked_at_by_its_content(journal: Journal, store: FaultyStor
         journal.require_claim(number)
 
 
+def test_a_task_sees_when_its_driver_owns_the_journal_no_more(journal: Journal, store: FaultyStore) -> None:
+    """Its plan's claim must be the highest; it has no claim of its own, and the next one may be dropped already."""
+    claim = journal.claim()
+    task = Journal(store, journal.id)
+    task.require_owner(claim)
+    for _ in range(2):
+        Journal(store, journal.id).claim()
+        with pytest.raises(FencedError, match="another query took over") as told:
+            task.require_owner(claim)
+        one_line(told.value)
+    task.require_owner(claim + 2)
+
+
+def test_a_task_whose_journal_is_removed_owns_nothing(journal: Journal, store: FaultyStore) -> None:
+    """Nobody knows what counts: nothing may be deleted."""
+    claim = journal.claim()
+    store.delete(store.list("drivers"))
+    with pytest.raises(SqsFifoError):
+        journal.require_owner(claim)
+
+
 def test_removed_journal_stops_the_query(journal: Journal, store: FaultyStore) -> None:
     """With the claims gone nobody knows who owns it: one line, no further receive."""
     number = journal.claim()
@@ -214,19 +246,43 @@ def test_first_writer_wins_and_the_loser_gets_the_winners_segment(journal: Journ
     """All attempts return the same content."""
     won = journal.seal(segment(journal, 1, 2, writer="first"))
     lost = journal.seal(segment(journal, 3, writer="second"))
-    assert won.origin.writer == lost.origin.writer == "first"
-    assert lost.receipts == won.receipts
+    assert won.head.origin.writer == lost.head.origin.writer == "first"
+    assert lost.head == won.head
     assert lost.rows.equals(won.rows)
     read = journal.read(journal.segment_name(1, 0))
     assert read is not None
-    assert read.receipts == won.receipts
+    assert read.head == won.head
+
+
+def test_each_link_of_a_chain_has_a_winner_of_its_own(journal: Journal) -> None:
+    """Who loses one may win the next: no link takes another's place."""
+    writers = [
+        journal.seal(segment(journal, link, writer=writer, link=link, is_last=link == 2)).head.origin.writer
+        for link in range(3)
+        for writer in ("first", "second")[:: 1 if link % 2 else -1]
+    ]
+    assert writers == ["second", "second", "first", "first", "second", "second"]
+    names = journal.objects()[1]
+    assert [Journal.link_of(name, 0) for name in names] == [(0, 0), (0, 1), (0, 2)]
+    heads = [journal.head(name) for name in names]
+    assert [head and head.chain.is_last for head in heads] == [False, False, True]
+
+
+def test_links_are_listed_in_their_order(journal: Journal) -> None:
+    """A list is sorted by name: by partition, then by link, then by plan; whatever the numbers are."""
+    places = [(partition, link, plan) for partition in (0, 1) for link in (2, 10, 999_999) for plan in (3, 20)]
+    for partition, link, plan in reversed(places):
+        journal.seal(segment(journal, partition=partition, link=link, plan=plan))
+    names = journal.objects()[1]
+    found = [(Journal.link_of(name, 3) or Journal.link_of(name, 20), Journal.plan_of(name)) for name in names]
+    assert found == [((partition, link), plan) for partition, link, plan in places]
 
 
 def test_lost_put_reply_is_recognised_as_own_segment(journal: Journal, store: FaultyStore) -> None:
     """A put that took effect and was denied: the writer's name tells that nothing must be released."""
     store.answer = say_no
     sealed = journal.seal(segment(journal, 1, writer="mine"))
-    assert sealed.origin.writer == "mine"
+    assert sealed.head.origin.writer == "mine"
 
 
 def test_put_without_a_definite_answer_fails_and_the_next_attempt_serves_it(
@@ -237,7 +293,7 @@ def test_put_without_a_definite_answer_fails_and_the_next_attempt_serves_it(
     with pytest.raises(JournalUnavailableError):
         journal.seal(segment(journal, 1, writer="first"))
     store.answer = lambda name, done: done
-    assert journal.seal(segment(journal, 2, writer="second")).origin.writer == "first"
+    assert journal.seal(segment(journal, 2, writer="second")).head.origin.writer == "first"
 
 
 def test_receipts_are_those_of_the_segment(journal: Journal) -> None:
@@ -246,30 +302,54 @@ def test_receipts_are_those_of_the_segment(journal: Journal) -> None:
     assert journal.receipts(name) == ()
     assert journal.read(name) is None
     sealed = journal.seal(segment(journal, 1, 2))
-    assert journal.receipts(name) == sealed.receipts
+    assert journal.receipts(name) == sealed.head.receipts
 
 
 def test_objects_are_listed_by_epoch(journal: Journal) -> None:
-    """Segments and spares; a name tells its partition, a spare has none."""
+    """Links, and what the driver caught; a link's name tells its place, the other has none, and both tell the plan."""
     journal.seal(segment(journal, 1, epoch=1, partition=0))
     journal.seal(segment(journal, 2, epoch=1, partition=1))
-    journal.seal(segment(journal, 3, epoch=2, partition=0))
-    journal.put_spare(segment(journal, 4, epoch=2, writer="loser"))
+    journal.seal(segment(journal, 3, epoch=2, partition=0, plan=7))
+    caught = journal.put_caught(segment(journal, 4, epoch=2, plan=7))
     found = journal.objects()
     assert sorted(found) == [1, 2]
-    assert sorted(Journal.partition_of(name, 0) or 0 for name in found[1]) == [0, 1]
-    assert {Journal.partition_of(name, 0) for name in found[2]} == {0, None}
-    spare = next(name for name in found[2] if Journal.partition_of(name, 0) is None)
-    assert [each.message_id for each in journal.receipts(spare)] == ["id-4"]
+    assert [Journal.link_of(name, 0) for name in found[1]] == [(0, 0), (1, 0)]
+    assert {Journal.link_of(name, 7) for name in found[2]} == {(0, 0), None}
+    assert {Journal.link_of(name, 0) for name in found[2]} == {None}
+    assert {Journal.plan_of(name) for name in found[2]} == {7}
+    assert caught == Journal.caught_name(2, 7) in found[2]
+    assert [each.message_id for each in journal.receipts(caught)] == ["id-4"]
+    assert Journal.plan_of("epochs/00000000000000000002/of-another-kind") is None
 
 
-@pytest.mark.parametrize("epoch", [2, 99_999])
-def test_segment_copied_from_another_epoch_is_refused(journal: Journal, store: FaultyStore, epoch: int) -> None:
-    """Its rows would be served in the wrong micro-batch."""
+def test_what_a_driver_caught_is_put_once_for_a_plan(journal: Journal, store: FaultyStore) -> None:
+    """A lost answer is recognised by the writer; what somebody else has put there is not taken for one's own."""
+    store.answer = say_no
+    name = journal.put_caught(segment(journal, 1, writer="mine"))
+    assert [each.message_id for each in journal.receipts(name)] == ["id-1"]
+    store.answer = lambda name, done: done
+    with pytest.raises(JournalUnavailableError) as told:
+        journal.put_caught(segment(journal, 2, writer="another"))
+    one_line(told.value)
+    assert [each.message_id for each in journal.receipts(name)] == ["id-1"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        Journal.segment_name(2, 0),
+        Journal.segment_name(99_999, 0),
+        Journal.segment_name(1, 0, link=1),
+        Journal.segment_name(1, 0, plan=7),
+        Journal.caught_name(2, 0),
+        Journal.caught_name(1, 7),
+    ],
+)
+def test_segment_copied_from_another_place_is_refused(journal: Journal, store: FaultyStore, name: str) -> None:
+    """Of another epoch, link or plan: its rows would be served in the wrong micro-batch, or twice in one."""
     journal.seal(segment(journal, 1))
     data = store.get(journal.segment_name(1, 0))
     assert data is not None
-    name = journal.segment_name(epoch, 0)
     store.put_if_absent(name, data)
     for call in (journal.read, journal.receipts):
         with pytest.raises(JournalCorruptError, match="another journal, epoch or partition") as told:
@@ -320,7 +400,7 @@ LEDGER = Ledger(
         "id-1": Unconfirmed(1_700_000_000.5, "a", 1 << 127, None),
         "id-2": Unconfirmed(1_700_000_001.0, "a", 2, receipt(2)),
     },
-    {"epochs/00000000000000000003/spare-w": ("id-7", "id-8")},
+    {f"epochs/{3:020d}/caught-{7:020d}": ("id-7", "id-8")},
 )
 
 
@@ -437,11 +517,11 @@ def test_damaged_ledger_is_told(journal: Journal, store: FaultyStore, data: byte
 
 
 def test_after_commit_a_leftover_attempt_is_refused(journal: Journal) -> None:
-    """Sealing or keeping a spare in a committed epoch is EpochSettledError, and says what to do about it."""
+    """Sealing any link in a committed epoch is EpochSettledError, and says what to do about it."""
     journal.put_ledger(Ledger(1))
-    for call in (journal.put_spare, journal.seal):
+    for link in (0, 3):
         with pytest.raises(EpochSettledError, match="Persist a micro-batch's DataFrame") as told:
-            call(segment(journal, 1))
+            journal.seal(segment(journal, 1, link=link))
         one_line(told.value)
     journal.seal(segment(journal, epoch=2))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqs_fifo_spark.source.message import Message, Receipt
+from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
@@ -21,7 +21,6 @@ def receipt(number: int, group: str) -> Receipt:
 
 def plans(count: int, **arguments: object) -> list[PartitionPlan]:
     chosen: dict[str, object] = {
-        "handed": (),
         "carried": {},
         "expected": 10_000,
         "max_messages": 100,
@@ -78,16 +77,18 @@ def test_a_partition_s_bodies_fit_into_one_arrow_array(max_bytes: int, count: in
 
 
 def test_a_group_goes_to_one_partition_whoever_received_it() -> None:
-    """What the probe got and what is carried over of a group stand together, in every process."""
+    """What the probe got and what earlier epochs left of a group stand together, in every process."""
     groups = [f"group-{number}" for number in range(40)]
-    handed = tuple(Message(receipt(number, group), (), 1) for number, group in enumerate(groups))
-    carried = {"epochs/a": head(*(receipt(100 + number, group) for number, group in enumerate(groups)))}
-    made = plans(4, handed=handed, carried=carried, max_messages=1_000)
+    carried = {
+        "epochs/caught": head(*(receipt(number, group) for number, group in enumerate(groups))),
+        "epochs/a": head(*(receipt(100 + number, group) for number, group in enumerate(groups))),
+    }
+    made = plans(4, carried=carried, max_messages=1_000)
     for plan in made:
-        mine = {message.receipt.message_group_id for message in plan.handed}
-        taken = {int(message_id[2:]) - 100 for _, ids in plan.carried for message_id in ids}
-        assert {groups[number] for number in taken} == mine
-    assert sum(len(plan.handed) for plan in made) == 40
+        taken = {name: {int(message_id[2:]) % 100 for message_id in ids} for name, ids in plan.carried}
+        assert taken["epochs/caught"] == taken["epochs/a"]
+    assert sum(len(ids) for plan in made for _, ids in plan.carried) == 80
+    assert len({len(plan.carried[0][1]) for plan in made} - {0}) > 1, "they are spread by their groups"
 
 
 def test_of_what_is_carried_each_group_is_taken_from_its_head() -> None:
@@ -103,6 +104,29 @@ def test_of_what_is_carried_each_group_is_taken_from_its_head() -> None:
         for message_id in ids
     )
     assert taken == list(range(13))
+
+
+def test_groups_of_all_that_is_decided_are_reserved() -> None:
+    """SQS keeps them locked, so what a task receives of them shows that a hold was lost: whatever partition it is."""
+    carried = {"x": head(receipt(1, "a"), receipt(2, "b"), receipt(3, "a"))}
+    made = plans(3, carried=carried, max_messages=2)
+    assert {plan.reserved_groups for plan in made} == {frozenset("ab")}
+
+
+def test_where_tasks_delete_only_groups_of_what_is_left_are_reserved() -> None:
+    """What is decided is sealed and deleted, and then SQS delivers what follows it; what is left waits, and locks."""
+    carried = {"x": head(receipt(1, "a"), receipt(2, "b"), receipt(3, "a"))}
+    assert {plan.reserved_groups for plan in plans(3, carried=carried, max_messages=2, deletes=True)} == {
+        frozenset("a")
+    }
+    assert {plan.reserved_groups for plan in plans(3, carried=carried, max_messages=3, deletes=True)} == {frozenset()}
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_each_plan_tells_whose_it_is_and_whether_its_task_deletes(deletes: bool) -> None:
+    """A task of a driver that owns the journal no more must find that out by itself."""
+    made = plans(3, claim=5, deletes=deletes)
+    assert {(plan.claim, plan.deletes) for plan in made} == {(5, deletes)}
 
 
 def test_an_epoch_without_partitions_has_no_plan() -> None:

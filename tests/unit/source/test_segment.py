@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
-from sqs_fifo_spark.source.message import Message, from_arrow, from_sqs, to_arrow
-from sqs_fifo_spark.source.segment import _METADATA, HEADER_LENGTH, Head, Origin, Segment, decode, decode_head, encode
+from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, from_sqs, to_arrow
+from sqs_fifo_spark.source.segment import (
+    HEADER_LENGTH,
+    Chain,
+    Head,
+    Origin,
+    Segment,
+    decode,
+    decode_head,
+    encode,
+)
 
-NAME = "epochs/00000000000000000007/0003-000000"
+NAME = "epochs/00000000000000000007/0003-000000-00000000000000000000"
 ORIGIN = Origin(journal="j", epoch=7, partitions=4, partition=3, writer="w")
 LARGEST = (1 << 128) - 1
 
@@ -44,8 +56,14 @@ def message(number: int, *, body: str = "bid", sequence: int | None = None, attr
     return from_sqs(answer, receive=number // 10, received_at=1_700_000_002.25)
 
 
-def segment(*messages: Message) -> Segment:
-    return Segment(ORIGIN, tuple(each.receipt for each in messages), to_arrow(messages))
+def segment(
+    *messages: Message, origin: Origin = ORIGIN, chain: Chain = Chain(is_last=True), deleted: frozenset[str] = frozenset()
+) -> Segment:
+    return Segment(Head(origin, tuple(each.receipt for each in messages), deleted, chain), to_arrow(messages))
+
+
+def deferred(each: Message) -> Message:
+    return replace(each, receipt=replace(each.receipt, deferred=True))
 
 
 def reader(data: bytes, log: list[tuple[int, int]] | None = None) -> Callable[[int, int], bytes]:
@@ -64,18 +82,28 @@ SEGMENTS = {
     "128 bits": segment(message(1, sequence=LARGEST - 1), message(2, sequence=LARGEST)),
     "attributes": segment(message(1, attributes=True), message(2)),
     "unicode": segment(message(1, body="Gebot für 100 € \U0001f600\t\n"), message(2, body="\ufffd")),
-    "deferred": segment(
-        message(1), replace(message(2), receipt=replace(message(2).receipt, deferred=True)), message(3)
+    "deferred": segment(message(1), deferred(message(2)), message(3)),
+    "a link among others": segment(
+        message(5),
+        deferred(message(6)),
+        origin=replace(ORIGIN, writer="x", plan=9, after="6/9", link=2, deletes=True),
+        chain=Chain(
+            served=4,
+            oldest_ms=1_700_000_000_000,
+            deferring=(0, 2),
+            unconfirmed=(message(3).receipt, message(4, sequence=LARGEST).receipt),
+        ),
+        deleted=frozenset({"id-8", "id-9"}),
     ),
+    "an empty last link": segment(chain=Chain(True, 2, 1, (), (message(1).receipt, message(2).receipt))),
 }
 
 
 @pytest.mark.parametrize("content", SEGMENTS.values(), ids=list(SEGMENTS))
 def test_segment_comes_back_as_it_was(content: Segment) -> None:
-    """Origin, receipts and rows, in order."""
+    """Origin, chain, receipts and rows, in order."""
     found = decode(encode(content), NAME)
-    assert found.origin == content.origin
-    assert found.receipts == content.receipts
+    assert found.head == content.head
     assert found.rows.equals(content.rows)
     assert found.rows.schema == ARROW_SCHEMA
 
@@ -84,16 +112,16 @@ def test_segment_comes_back_as_it_was(content: Segment) -> None:
 def test_messages_come_back_from_a_segment(content: Segment) -> None:
     """A message carried over to the next epoch is written there as it stood here."""
     found = decode(encode(content), NAME)
-    messages = from_arrow(found.receipts, found.rows)
+    messages = from_arrow(found.head.receipts, found.rows)
     assert to_arrow(messages).equals(content.rows)
-    assert [each.receipt for each in messages] == list(content.receipts)
+    assert [each.receipt for each in messages] == list(content.head.receipts)
 
 
 def test_size_of_a_message_survives() -> None:
     """Body and attributes count as SQS counts them, before and after."""
     original = message(1, body="€", attributes=True)
     found = decode(encode(segment(original)), NAME)
-    assert from_arrow(found.receipts, found.rows)[0].size == original.size == 3 + 14 + 9 + 2
+    assert from_arrow(found.head.receipts, found.rows)[0].size == original.size == 3 + 14 + 9 + 2
 
 
 def test_same_content_gives_the_same_bytes() -> None:
@@ -116,7 +144,7 @@ def test_receipts_are_read_without_the_rows(content: Segment) -> None:
     """The driver reads the head of the object and, if that is not all of the receipts, the rest of them."""
     data = encode(content)
     log: list[tuple[int, int]] = []
-    assert decode_head(reader(data, log), NAME) == Head(content.origin, content.receipts)
+    assert decode_head(reader(data, log), NAME) == content.head
     (receipts,) = struct.unpack_from("<Q", data, 8)
     assert len(log) <= 2
     assert log[0][0] == 0
@@ -151,7 +179,7 @@ def test_truncated_range_read_is_damage() -> None:
 def test_receipts_are_read_though_the_rows_are_damaged() -> None:
     """What the driver needs does not depend on the bodies."""
     data = encode(SEGMENTS["one"])
-    assert decode_head(reader(data[:-1] + bytes([data[-1] ^ 1])), NAME) == Head(ORIGIN, SEGMENTS["one"].receipts)
+    assert decode_head(reader(data[:-1] + bytes([data[-1] ^ 1])), NAME) == SEGMENTS["one"].head
 
 
 # Damage
@@ -178,7 +206,7 @@ def test_every_truncation_is_told() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x00" * 200, b"SQSFIFO1", b"SQSFIFO2" + b"\x00" * 100, b"PAR1" * 50, b"<html>not found</html>" * 9],
+    [b"", b"\x00" * 200, b"SQSFIFO2", b"SQSFIFO3" + b"\x00" * 100, b"PAR1" * 50, b"<html>not found</html>" * 9],
     ids=["empty", "zeros", "magic alone", "another version", "parquet", "html"],
 )
 def test_foreign_bytes_are_told(data: bytes) -> None:
@@ -192,7 +220,7 @@ def test_foreign_bytes_are_told(data: bytes) -> None:
 
 def forge(first: bytes, second: bytes) -> bytes:
     """A segment with sections of one's own and right checksums."""
-    header = struct.pack("<8sQIQI", b"SQSFIFO1", len(first), zlib.crc32(first), len(second), zlib.crc32(second))
+    header = struct.pack("<8sQIQI", b"SQSFIFO2", len(first), zlib.crc32(first), len(second), zlib.crc32(second))
     return header + struct.pack("<I", zlib.crc32(header)) + first + second
 
 
@@ -226,10 +254,132 @@ def test_bodies_and_handles_stay_out_of_reprs() -> None:
     assert "handle-1" not in shown
 
 
-def test_a_segment_that_does_not_say_what_its_epoch_follows_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before it was written there: what stands unsettled in a journal survives an upgrade."""
-    whole = segment(message(1))
-    with monkeypatch.context() as before:
-        before.setattr("sqs_fifo_spark.source.segment._METADATA", _METADATA[:-1])
-        data = encode(replace(whole, origin=replace(ORIGIN, after="41/3")))
-    assert decode(data, NAME).origin == ORIGIN
+# The chain
+
+
+def receipts(*numbers: int, lapsed: tuple[int, ...] = ()) -> tuple[Receipt, ...]:
+    """Receipts of messages that were sent at `number` milliseconds; those in `lapsed` are deferred."""
+    return tuple(
+        replace(message(number).receipt, sent_at_ms=number, deferred=number in lapsed) for number in numbers
+    )
+
+
+def test_a_chain_counts_what_all_of_its_links_serve() -> None:
+    """Also when it was sent, at the earliest; what a link defers does not count, and its link is named."""
+    first = Chain().with_link(0, (), receipts(5, 4, 3, lapsed=(3,)), is_last=False)
+    assert first == Chain(is_last=False, served=2, oldest_ms=4, deferring=(0,))
+    second = first.with_link(1, receipts(5, 4), receipts(6, 7), is_last=False)
+    assert second == Chain(is_last=False, served=4, oldest_ms=4, deferring=(0,), unconfirmed=receipts(5, 4))
+    third = second.with_link(2, receipts(7), receipts(1, 2, lapsed=(1,)), is_last=True)
+    assert third == Chain(is_last=True, served=5, oldest_ms=2, deferring=(0, 2), unconfirmed=receipts(7))
+
+
+def test_an_empty_link_adds_nothing_to_its_chain() -> None:
+    """As the one with which the driver closes it: what counted before counts on."""
+    assert Chain().with_link(0, (), (), is_last=True) == Chain(is_last=True)
+    whole = Chain(False, 3, 7, (1,), receipts(1))
+    assert whole.with_link(2, receipts(1, 2), (), is_last=True) == Chain(True, 3, 7, (1,), receipts(1, 2))
+
+
+def test_a_chain_that_only_defers_serves_nothing() -> None:
+    """It has no oldest message, and its link is to be read."""
+    chain = Chain().with_link(0, (), receipts(1, 2, lapsed=(1, 2)), is_last=True)
+    assert (chain.served, chain.oldest_ms, chain.deferring) == (0, None, (0,))
+
+
+def test_in_flight_is_what_the_tail_serves_and_what_it_names() -> None:
+    """Not what it defers: that is held, and served by a later epoch."""
+    tail = Head(ORIGIN, receipts(3, 4, lapsed=(3,)), chain=Chain(unconfirmed=receipts(1, 2)))
+    assert tail.in_flight() == receipts(4, 1, 2)
+    assert Head(ORIGIN, ()).in_flight() == ()
+
+
+def test_unconfirmed_receipts_are_no_rows() -> None:
+    """They stand beside the receipts, and a reader of the rows sees nothing of them."""
+    link = SEGMENTS["a link among others"]
+    found = decode(encode(link), NAME)
+    assert found.served().column("messageId").to_pylist() == ["id-5"]
+    assert [each.message_id for each in found.head.chain.unconfirmed] == ["id-3", "id-4"]
+
+
+def told(content: Segment, section: str) -> dict[str, object]:
+    """Return what the metadata of a segment's receipts says in `section`."""
+    batch = pa.ipc.open_stream(sections(encode(content))[0]).read_next_batch()
+    found: dict[str, object] = json.loads(batch.schema.metadata[section.encode()])
+    return found
+
+
+def with_metadata(content: Segment, **changed: str | bytes | None) -> bytes:
+    """Return the segment's bytes with other metadata, under right checksums; None removes a section."""
+    first, second = sections(encode(content))
+    batch = pa.ipc.open_stream(first).read_next_batch()
+    metadata = {**batch.schema.metadata, **{key.encode(): value for key, value in changed.items()}}
+    batch = batch.replace_schema_metadata({key: value for key, value in metadata.items() if value is not None})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return forge(sink.getvalue().to_pybytes(), second)
+
+
+@pytest.mark.parametrize("section", ["origin", "chain", "deleted"])
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[1]", "null", "7", '"text"', "[" * 100_000, b"\xff", '{"x": 1}', '["a", 1]']
+)
+def test_metadata_that_is_damaged_is_told(section: str, text: str | bytes | None) -> None:
+    """Missing, cut, of another kind, nested without end: one line, and nothing is guessed."""
+    data = with_metadata(SEGMENTS["one"], **{section: text})
+    for read in (lambda: decode(data, NAME), lambda: decode_head(reader(data), NAME)):
+        with pytest.raises(JournalCorruptError, match=NAME) as damage:
+            read()
+        assert "\n" not in str(damage.value)
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "values"),
+    [
+        ("chain", "is_last", [None, 0, 1, "true", []]),
+        ("chain", "served", [None, -1, 1.0, True, "1", 1e400]),
+        ("chain", "oldest_ms", [-1, 1.5, "1", False, []]),
+        ("chain", "deferring", [None, 0, "01", [-1], [None], ["0"], [0.0], [True], {"0": 0, "a": 1}]),
+        ("chain", "receipts", [None, -1, 5, 1.0, True, "2"]),
+        ("chain", "surplus", [1]),
+        ("origin", "journal", [None, 7, ["j"]]),
+        ("origin", "epoch", [None, 0, -7, 7.0, "7", True]),
+        ("origin", "partitions", [None, 3, 0, "4"]),
+        ("origin", "partition", [None, -1, 4, "3"]),
+        ("origin", "writer", [None, 7]),
+        ("origin", "plan", [None, -1, "0", False]),
+        ("origin", "after", [None, 41]),
+        ("origin", "link", [None, -1, "0", 0.0, False]),
+        ("origin", "deletes", [None, 0, 1, "false"]),
+        ("origin", "surplus", [1]),
+    ],
+)
+def test_a_value_that_cannot_be_is_told(section: str, key: str, values: list[object]) -> None:
+    """Of each part of origin and chain, under right checksums: it would fail much later, and far from its cause."""
+    link = SEGMENTS["a link among others"]
+    sound = told(link, section)
+    assert decode(with_metadata(link, **{section: json.dumps(sound)}), NAME).head == link.head
+    for value in values:
+        data = with_metadata(link, **{section: json.dumps({**sound, key: value})})
+        with pytest.raises(JournalCorruptError, match="its receipts do not parse"):
+            decode(data, NAME)
+
+
+@pytest.mark.parametrize(("section", "key"), [("chain", "receipts"), ("chain", "deferring"), ("origin", "epoch")])
+def test_a_value_that_is_missing_is_told(section: str, key: str) -> None:
+    """Without a count nobody can tell receipts from what is unconfirmed."""
+    link = SEGMENTS["a link among others"]
+    sound = told(link, section)
+    del sound[key]
+    with pytest.raises(JournalCorruptError):
+        decode(with_metadata(link, **{section: json.dumps(sound)}), NAME)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_count_of_receipts_that_the_rows_belie_is_told(count: int) -> None:
+    """Two messages have rows; one more or less would be served, or deleted, as what it is not."""
+    link = SEGMENTS["a link among others"]
+    data = with_metadata(link, chain=json.dumps({**told(link, "chain"), "receipts": count}))
+    with pytest.raises(JournalCorruptError, match="its rows do not fit its receipts"):
+        decode(data, NAME)
