@@ -56,14 +56,14 @@ def test_two_plans_of_an_epoch_are_never_both_served(make_world: Callable[..., W
     assert sorted(served) == sorted({"d1", *(f"{group}1" for group in "abcefgh")})
 
 
-def test_what_an_old_plan_holds_twice_is_carried_once(make_world: Callable[..., World]) -> None:
-    """A leftover receives again what its plan handed to it, and seals both, when another plan is Spark's."""
+def test_what_an_old_plan_holds_twice_is_served_once(make_world: Callable[..., World]) -> None:
+    """A leftover receives again what its plan carries, and seals both, when another plan is Spark's."""
     world = make_world(numPartitions="1")
     world.send("d1", "d2")
     old = Query(world)
     old.log(old.latest_offset(old.start_of(0)))
     (plan,) = old.plans(0)
-    assert plan.handed
+    assert plan.carried
     world.die(down_s=LAPSE_S)
     new = Checkpoint()
     query = Query(world, checkpoint=new)
@@ -192,7 +192,7 @@ def test_what_a_leftover_of_another_query_seals_ahead_is_never_served(make_world
     world.audit()
 
 
-def test_a_group_of_which_a_task_got_what_was_handed_to_another_is_not_handed_on(
+def test_a_group_of_which_a_task_got_what_is_carried_to_another_comes_in_order(
     make_world: Callable[..., World],
 ) -> None:
     """Our hold on its head was lost, so its tail comes in order, from the queue."""
@@ -205,7 +205,7 @@ def test_a_group_of_which_a_task_got_what_was_handed_to_another_is_not_handed_on
     do_at(world, "after ReceiveMessage", lambda: world.send(*(f"ux{number}" for number in range(1, 7))))
     query = Query(world)
     query.log(query.latest_offset(query.start_of(0)))
-    (other,) = (plan for plan in query.plans(0) if not plan.handed)
+    (other,) = (plan for plan in query.plans(0) if not plan.carried)
     held = world.receive_elsewhere(10, 43_000)
     world.clock.advance(LAPSE_S + 1)
 

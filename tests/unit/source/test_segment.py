@@ -30,6 +30,7 @@ from sqs_fifo_spark.source.segment import (
 NAME = "epochs/00000000000000000007/0003-000000-00000000000000000000"
 ORIGIN = Origin(journal="j", epoch=7, partitions=4, partition=3, writer="w")
 LARGEST = (1 << 128) - 1
+WHOLE = Chain(is_last=True)
 
 
 def message(number: int, *, body: str = "bid", sequence: int | None = None, attributes: bool = False) -> Message:
@@ -57,7 +58,7 @@ def message(number: int, *, body: str = "bid", sequence: int | None = None, attr
 
 
 def segment(
-    *messages: Message, origin: Origin = ORIGIN, chain: Chain = Chain(is_last=True), deleted: frozenset[str] = frozenset()
+    *messages: Message, origin: Origin = ORIGIN, chain: Chain = WHOLE, deleted: frozenset[str] = frozenset()
 ) -> Segment:
     return Segment(Head(origin, tuple(each.receipt for each in messages), deleted, chain), to_arrow(messages))
 
@@ -259,9 +260,7 @@ def test_bodies_and_handles_stay_out_of_reprs() -> None:
 
 def receipts(*numbers: int, lapsed: tuple[int, ...] = ()) -> tuple[Receipt, ...]:
     """Receipts of messages that were sent at `number` milliseconds; those in `lapsed` are deferred."""
-    return tuple(
-        replace(message(number).receipt, sent_at_ms=number, deferred=number in lapsed) for number in numbers
-    )
+    return tuple(replace(message(number).receipt, sent_at_ms=number, deferred=number in lapsed) for number in numbers)
 
 
 def test_a_chain_counts_what_all_of_its_links_serve() -> None:

@@ -35,7 +35,9 @@ def link(number: int, partition: int = 0) -> str:
     return f"epochs/{2:020d}/{partition:04d}-{number:06d}-{0:020d}"
 
 
-def chain(*links: tuple[Receipt, ...], unconfirmed: dict[int, tuple[Receipt, ...]], partition: int = 0) -> dict[str, Head]:
+def chain(
+    *links: tuple[Receipt, ...], unconfirmed: dict[int, tuple[Receipt, ...]], partition: int = 0
+) -> dict[str, Head]:
     """A closed chain by its names; `unconfirmed` by the number of the link that says so."""
     found, before = {}, Chain()
     for number, receipts in enumerate(links):
@@ -136,7 +138,10 @@ def test_what_follows_in_its_group_proves_that_a_message_is_gone() -> None:
 def test_of_a_chain_the_tail_tells_what_it_served() -> None:
     """All of it counts; only what the tail has or names is still to be deleted, with the rest SQS is done."""
     links = chain(
-        (receipt(1), receipt(2)), (receipt(3),), (receipt(4), receipt(5)), unconfirmed={1: (receipt(1),), 2: (receipt(3),)}
+        (receipt(1), receipt(2)),
+        (receipt(3),),
+        (receipt(4), receipt(5)),
+        unconfirmed={1: (receipt(1),), 2: (receipt(3),)},
     )
     every = judge(OFFSET, links, Ledger(1))
     assert every == judge(OFFSET, {link(2): links[link(2)]}, Ledger(1)), "the tail alone says it"
@@ -207,7 +212,9 @@ def test_the_order_of_the_objects_changes_no_verdict() -> None:
     again = replace(AGAIN, receipt_handle="newest", receive_count=3)
     objects = {
         EARLIER: head(AGAIN),
-        **chain((receipt(1), receipt(2)), (receipt(3),), (), unconfirmed={1: (receipt(1),), 2: (receipt(1), receipt(3))}),
+        **chain(
+            (receipt(1), receipt(2)), (receipt(3),), (), unconfirmed={1: (receipt(1),), 2: (receipt(1), receipt(3))}
+        ),
         **chain((again, receipt(4, "b")), unconfirmed={}, partition=1),
     }
     ledger = Ledger(1, {"b3": Unconfirmed(0.0, "b", 3, None)}, {EARLIER: ("a1",)})
