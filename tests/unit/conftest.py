@@ -27,5 +27,6 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    return make_world()
+def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
+    """A world with the options with which `in_both_modes` parametrises it."""
+    return make_world(**getattr(request, "param", {}))

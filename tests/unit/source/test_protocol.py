@@ -26,11 +26,12 @@ from sqs_fifo_spark.source.partition import PartitionPlan
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row
-from tests.unit.by_hand import HandHeartbeat, World, crash_at, do_at
+from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at, in_both_modes
 
 # What a read shows
 
 
+@in_both_modes
 def test_messages_of_many_groups_arrive_once_and_in_order(world: World) -> None:
     """The plain course: everything once, in order, deleted, with an empty ledger and no segment left."""
     world.send(*(f"{'abcde'[index % 5]}{index}" for index in range(60)))
@@ -39,6 +40,7 @@ def test_messages_of_many_groups_arrive_once_and_in_order(world: World) -> None:
     assert not world.store.under("epochs/")
 
 
+@in_both_modes
 def test_partition_without_segment_has_shown_no_row(world: World) -> None:
     """A task killed at any step before its put has yielded nothing, and another attempt starts afresh."""
     world.send("a1", "a2", "b1")
@@ -53,6 +55,7 @@ def test_partition_without_segment_has_shown_no_row(world: World) -> None:
     world.audit()
 
 
+@in_both_modes
 def test_several_reads_give_the_same_rows(world: World) -> None:
     """After a success each further read of the partition gives the same rows, also when more has arrived."""
     world.send("a1", "a2", "b1")
@@ -66,6 +69,7 @@ def test_several_reads_give_the_same_rows(world: World) -> None:
     world.audit()
 
 
+@in_both_modes
 def test_empty_partition_stays_empty_for_a_second_action(world: World) -> None:
     """A partition that received nothing shows nothing to a second read, though there is something by then."""
     world.send("a1", "a2", "a3", "a4", "a5", "a6")
@@ -80,6 +84,7 @@ def test_empty_partition_stays_empty_for_a_second_action(world: World) -> None:
     world.audit()
 
 
+@in_both_modes
 def test_planning_twice_gives_the_same_plans(world: World) -> None:
     """A union of the frame with itself asks for the partitions twice, and gets the same ones."""
     world.send("a1")
@@ -128,6 +133,7 @@ def test_nothing_is_deleted_before_commit(world: World) -> None:
     assert sorted(world.deleted()) == ["a1", "b1"]
 
 
+@in_both_modes
 def test_epoch_that_delivered_is_followed_by_another_without_new_messages(world: World) -> None:
     """The last batch of a burst is committed and deleted though nothing more is sent."""
     world.send("a1")
@@ -151,6 +157,7 @@ def test_single_group_of_500_drains_without_waiting(world: World) -> None:
     world.audit()
 
 
+@in_both_modes
 def test_idle_queue_makes_no_micro_batch(world: World) -> None:
     """With nothing to do `latest_offset` blocks for one long poll and returns its start."""
     query = Query(world)
@@ -173,6 +180,7 @@ def test_commit_twice_changes_nothing(world: World) -> None:
     assert world.store.objects == objects
 
 
+@in_both_modes
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_failing_deletes_go_to_the_ledger_and_are_settled_later(world: World, elapsed_s: float) -> None:
     """Deletes without an answer stand in the ledger; a later commit settles them, and nothing is served twice."""
@@ -190,6 +198,7 @@ def test_failing_deletes_go_to_the_ledger_and_are_settled_later(world: World, el
     world.audit()
 
 
+@in_both_modes
 def test_expired_handles_at_commit_go_to_the_ledger_and_the_copies_are_deleted(world: World) -> None:
     """A copy of a committed message is deleted when it comes, never emitted; the ledger is empty in the end."""
     world.send("a1", "a2", "b1")
@@ -216,6 +225,7 @@ def test_copy_of_a_committed_message_met_by_the_probe_is_deleted(world: World) -
     world.audit()
 
 
+@in_both_modes
 def test_partial_failure_of_a_delete_is_repeated_for_the_failed_entries(world: World) -> None:
     """Entries that failed are deleted within the same commit."""
     world.send(*(f"a{index}" for index in range(5)))
@@ -232,6 +242,7 @@ def test_partial_failure_of_a_delete_is_repeated_for_the_failed_entries(world: W
 # Redelivery
 
 
+@in_both_modes
 def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> None:
     """A message whose hold lapsed in mid-epoch and that another partition received is served once, deleted once."""
     world.send(*(f"a{index}" for index in range(9)), "b1")
@@ -249,6 +260,7 @@ def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> 
     world.audit()
 
 
+@in_both_modes
 def test_receive_count_from_foreign_consumers_is_emitted_once(world: World) -> None:
     """A message that somebody else received and let lapse is not ours, so it is served, once and in order."""
     world.send("a1", "a2", "b1")
@@ -260,6 +272,7 @@ def test_receive_count_from_foreign_consumers_is_emitted_once(world: World) -> N
     world.audit()
 
 
+@in_both_modes
 def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> None:
     """Of [1,2,3] somebody keeps 3: 1 and 2 are served, and 3 with all that follows it later."""
     world.send("a1", "a2", "a3")
@@ -272,6 +285,7 @@ def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> No
     world.audit()
 
 
+@in_both_modes
 def test_heartbeat_keeps_messages_from_others_through_a_slow_batch(world: World) -> None:
     """While a batch takes four visibility timeouts nobody else gets its messages."""
     world.send("a1", "a2", "b1")
@@ -353,13 +367,17 @@ def restart(world: World) -> None:
 
 
 def crash_everywhere(
-    make_world: Callable[..., World], elapsed_s: float, play: Callable[[World], None], resume: Callable[[World], None]
+    make_world: Callable[..., World],
+    elapsed_s: float,
+    play: Callable[[World], None],
+    resume: Callable[[World], None],
+    **options: str,
 ) -> int:
     """Play a scenario again and again, killing everything at its first step, its second, and so on."""
     at = 0
     while True:
         at += 1
-        world = make_world(numPartitions="2", maxMessagesPerTrigger="6")
+        world = make_world(**{"numPartitions": "2", "maxMessagesPerTrigger": "6", **options})
         crash_at(world, "", at)
         try:
             play(world)
@@ -374,9 +392,10 @@ def crash_everywhere(
             return at
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_crash_at_every_single_step_loses_and_doubles_nothing(
-    make_world: Callable[..., World], elapsed_s: float
+    make_world: Callable[..., World], elapsed_s: float, mode: str
 ) -> None:
     """Each call of store and queue, before and after its effect, is a point at which all processes may die."""
 
@@ -384,13 +403,14 @@ def test_crash_at_every_single_step_loses_and_doubles_nothing(
         world.send("a1", "a2", "b1", "a3", "c1", "b2", "d1", "d2")
         Query(world).drain()
 
-    steps = crash_everywhere(make_world, elapsed_s, play, restart)
+    steps = crash_everywhere(make_world, elapsed_s, play, restart, deleteAfter=mode)
     assert steps > 50
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_crash_at_every_single_step_with_redelivery_under_way(
-    make_world: Callable[..., World], elapsed_s: float
+    make_world: Callable[..., World], elapsed_s: float, mode: str
 ) -> None:
     """The same with messages that others received, and with copies of committed ones still to come."""
 
@@ -405,9 +425,10 @@ def test_crash_at_every_single_step_with_redelivery_under_way(
         world.send("a3", "c2")
         query.drain()
 
-    crash_everywhere(make_world, elapsed_s, play, restart)
+    crash_everywhere(make_world, elapsed_s, play, restart, deleteAfter=mode)
 
 
+@in_both_modes
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_new_query_on_an_old_journal_begins_with_what_was_not_committed(world: World, elapsed_s: float) -> None:
     """With the checkpoint deleted the old query's messages come from the queue again, at once."""
@@ -427,6 +448,7 @@ def test_new_query_on_an_old_journal_begins_with_what_was_not_committed(world: W
     world.audit()
 
 
+@in_both_modes
 def test_crash_during_commit_then_a_replayed_batch_that_is_not_read_doubles_nothing(world: World) -> None:
     """A commit broken off is finished also when the next batch's function never looks at its rows."""
     world.send("a1", "a2", "b1")
@@ -444,6 +466,7 @@ def test_crash_during_commit_then_a_replayed_batch_that_is_not_read_doubles_noth
 # Leftovers and rivals
 
 
+@in_both_modes
 def test_zombie_task_of_a_settled_epoch_fails_and_leaves_nothing(world: World) -> None:
     """An attempt that outlived its epoch gets no rows, and gives back at once what it received."""
     world.send("a1")
@@ -460,6 +483,7 @@ def test_zombie_task_of_a_settled_epoch_fails_and_leaves_nothing(world: World) -
     world.audit()
 
 
+@in_both_modes
 def test_zombie_task_that_is_retried_fails_again(world: World) -> None:
     """Spark retries a failed task: the second attempt must not serve what the first one received and gave back."""
     world.send("a1")
@@ -475,6 +499,7 @@ def test_zombie_task_that_is_retried_fails_again(world: World) -> None:
     world.audit()
 
 
+@in_both_modes
 def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> None:
     """Two late attempts: what one of them seals in the settled epoch's empty place is not the epoch's content."""
     world.send("a1")
@@ -582,6 +607,7 @@ def test_what_a_leftover_catches_between_verdict_and_ledger_is_given_back(make_w
     world.audit()
 
 
+@in_both_modes
 def test_segment_put_by_a_zombie_is_gone_after_the_next_commit(world: World) -> None:
     """What a zombie put into a settled epoch does not stay in the journal."""
     world.send("a1")
@@ -596,6 +622,7 @@ def test_segment_put_by_a_zombie_is_gone_after_the_next_commit(world: World) -> 
     assert not world.store.under("epochs/")
 
 
+@in_both_modes
 def test_second_driver_fences_the_first(world: World) -> None:
     """The older of two queries on one journal stops, and says what happened."""
     world.send("a1")
@@ -615,6 +642,7 @@ def test_second_driver_fences_the_first(world: World) -> None:
     world.audit()
 
 
+@in_both_modes
 def test_driver_fenced_during_its_long_poll_gives_back_what_it_received(world: World) -> None:
     """A driver that finds itself fenced after its probe releases the messages at once."""
     older = Query(world)
@@ -701,6 +729,7 @@ def test_checkpoint_older_than_the_journal_is_data_loss(world: World) -> None:
 # foreachBatch that does not look
 
 
+@in_both_modes
 @pytest.mark.parametrize("tells_start", [True, False])
 def test_batch_that_never_asks_for_its_plan_loses_nothing(world: World, tells_start: bool) -> None:
     """A function of foreachBatch that ignores every second batch costs that batch no message: none was received."""
@@ -710,6 +739,7 @@ def test_batch_that_never_asks_for_its_plan_loses_nothing(world: World, tells_st
     world.audit()
 
 
+@in_both_modes
 @pytest.mark.parametrize("tells_start", [True, False])
 def test_batch_without_a_look_at_its_rows_and_then_a_quiet_time(world: World, tells_start: bool) -> None:
     """After a batch that nobody read offsets never go back, however long it stays quiet."""
@@ -726,6 +756,7 @@ def test_batch_without_a_look_at_its_rows_and_then_a_quiet_time(world: World, te
     assert epochs == sorted(set(epochs))
 
 
+@in_both_modes
 @pytest.mark.parametrize("tells_start", [True, False])
 @pytest.mark.parametrize("read_at_all", [False, True])
 def test_what_nobody_reads_is_kept_for_the_next_batch_without_another_receive(
@@ -748,6 +779,7 @@ def test_what_nobody_reads_is_kept_for_the_next_batch_without_another_receive(
     assert epochs == sorted(set(epochs))
 
 
+@in_both_modes
 def test_unread_partitions_lose_nothing(world: World) -> None:
     """An action that stops after the first partition leaves the others' messages for the next batches."""
     world.send(*(f"{'abcdefgh'[index % 8]}{index}" for index in range(60)))
@@ -759,11 +791,14 @@ def test_unread_partitions_lose_nothing(world: World) -> None:
 # Limits
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("tells_start", [True, False])
 @pytest.mark.parametrize("limit", [1, 2, 7, 10, 25])
-def test_max_messages_per_trigger_is_exact(make_world: Callable[..., World], limit: int, tells_start: bool) -> None:
+def test_max_messages_per_trigger_is_exact(
+    make_world: Callable[..., World], limit: int, tells_start: bool, mode: str
+) -> None:
     """No batch has more messages than the limit, and a full queue fills it exactly; on every Spark."""
-    world = make_world(maxMessagesPerTrigger=str(limit), numPartitions="3")
+    world = make_world(maxMessagesPerTrigger=str(limit), numPartitions="3", deleteAfter=mode)
     world.send(*(f"{chr(97 + index % 26)}{index}" for index in range(78)))
     Query(world, tells_start=tells_start).drain()
     sizes = [sum(map(len, rows.values())) for _, rows in sorted(world.sink.items())]
@@ -841,6 +876,7 @@ def test_messages_that_others_received_keep_the_limit(make_world: Callable[..., 
     world.audit()
 
 
+@in_both_modes
 def test_limit_given_by_spark_counts(world: World) -> None:
     """The limit of a call to `latest_offset` bounds its epoch."""
     world.send(*(f"{chr(97 + index)}1" for index in range(20)))
@@ -865,6 +901,7 @@ def test_max_bytes_per_trigger_ends_receiving(make_world: Callable[..., World]) 
 # AvailableNow
 
 
+@in_both_modes
 def test_available_now_ends_while_a_producer_goes_on(world: World) -> None:
     """It ends with the first epoch in which every message was sent after the trigger began, and deletes that too."""
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(35)))
@@ -885,6 +922,7 @@ def test_available_now_ends_while_a_producer_goes_on(world: World) -> None:
     world.audit()
 
 
+@in_both_modes
 def test_available_now_on_an_empty_queue_ends_at_once(world: World) -> None:
     """One long poll finds nothing, and there is no batch."""
     query = Query(world, available_now=True)
@@ -904,6 +942,7 @@ def stolen_while_beating(world: World, seconds: int) -> list[str]:
     return bodies
 
 
+@in_both_modes
 def test_messages_are_held_between_the_end_of_a_batch_and_its_commit(world: World) -> None:
     """Another source's long poll, or a slow offset log, may stand in between for long."""
     world.send("a1", "a2", "b1")
@@ -937,6 +976,7 @@ def test_carried_messages_are_held_by_a_restarted_driver(make_world: Callable[..
     world.audit()
 
 
+@in_both_modes
 def test_what_an_earlier_driver_sealed_is_held_at_once_by_the_next(world: World) -> None:
     """Nobody has renewed it since that driver died, so the first heartbeat is not waited for."""
     world.send("a1", "a2", "b1")
@@ -968,6 +1008,7 @@ def test_an_outage_of_the_queue_does_not_stop_an_idle_query(world: World, caplog
     world.audit()
 
 
+@in_both_modes
 def test_an_outage_of_the_count_does_not_stop_a_query(world: World) -> None:
     """The number of waiting messages only suggests how many partitions there are."""
     query = Query(world)
@@ -991,6 +1032,7 @@ def test_available_now_does_not_end_well_while_the_queue_gives_no_answer(world: 
         query.trigger()
 
 
+@in_both_modes
 def test_available_now_waits_for_what_a_crashed_run_holds(world: World) -> None:
     """A task died between receive and seal, and the job is started again at once: it drains all the same."""
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(16)))
@@ -1037,6 +1079,7 @@ def test_a_store_that_stalls_after_the_probe_costs_no_lease(world: World) -> Non
     assert not [event for event in world.events if event.kind == "lapsed"]
 
 
+@in_both_modes
 def test_a_late_read_of_a_committed_epoch_receives_nothing(world: World) -> None:
     """A DataFrame that is used after its micro-batch costs no receives, which a redrive policy would count."""
     world.send("a1")
@@ -1054,6 +1097,7 @@ def test_a_late_read_of_a_committed_epoch_receives_nothing(world: World) -> None
     world.audit()
 
 
+@in_both_modes
 def test_a_replay_renews_what_is_about_to_lapse_with_its_plan(world: World) -> None:
     """The thread of the heartbeat may sleep for a whole heartbeat, which is too late."""
     world.send("a1", "a2", "b1")
@@ -1097,6 +1141,7 @@ def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(ma
     world.audit()
 
 
+@in_both_modes
 @pytest.mark.parametrize("read_at_all", [False, True])
 def test_available_now_with_a_function_that_never_reads_ends_and_says_so(
     world: World, read_at_all: bool, caplog: pytest.LogCaptureFixture
@@ -1119,6 +1164,7 @@ def test_available_now_with_a_function_that_never_reads_ends_and_says_so(
     world.audit()
 
 
+@in_both_modes
 def test_available_now_drains_what_a_crashed_run_held_while_a_producer_goes_on(world: World) -> None:
     """Steady traffic does not make it end before the dead task's holds are over."""
     old = [f"{'abc'[index % 3]}{index}" for index in range(16)]
@@ -1144,6 +1190,7 @@ def test_available_now_drains_what_a_crashed_run_held_while_a_producer_goes_on(w
 # Spark 4.0 and 4.1
 
 
+@in_both_modes
 def test_spark_4_0_order_of_calls_drains(world: World) -> None:
     """`latest_offset` without arguments walks through the same epochs."""
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
@@ -1151,6 +1198,7 @@ def test_spark_4_0_order_of_calls_drains(world: World) -> None:
     world.audit()
 
 
+@in_both_modes
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize(
     "point",
@@ -1186,6 +1234,7 @@ def test_spark_4_0_restart_is_exact(world: World, point: str, elapsed_s: float) 
 # Faults of the journal
 
 
+@in_both_modes
 @pytest.mark.parametrize("lie", ["deny", "raise"])
 @pytest.mark.parametrize("name", ["epochs/", "ledger/", "drivers/", "journal.json"])
 def test_lost_answers_of_the_journal_lose_and_double_nothing(world: World, lie: str, name: str) -> None:
