@@ -75,7 +75,6 @@ class Driver:
             clock,
             visibility_timeout_s=options.visibility_timeout_s,
             heartbeat_s=options.heartbeat_s,
-            others_delete=self._deletes,
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s, discover=self._discover)
         self._journal_or_none: Journal | None = None
@@ -157,7 +156,7 @@ class Driver:
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
         # A new query, perhaps on an old journal, skips all numbers that leftovers of its older queries may still use.
-        number = max(start.epoch, self._ledger.epoch) + 1 if start.plan else self._number_after_a_gap()
+        number = max(start.epoch, self._ledger.epoch, self._highest) + 1 if start.plan else self._number_after_a_gap()
         if not start.plan:
             self._release_epochs(journal, self._unsettled)
         elif self._open is None and start.epoch == self._settled_at_start:
@@ -261,9 +260,10 @@ class Driver:
         self._unsettled.pop(end.epoch, None)
         if is_replay:
             epoch.replay(start.name)
-        carried = load_carried(journal, epoch.with_caught(self._ledger))
+        carried = load_carried(journal, epoch.with_caught(self._ledger), self._read_pool)
+        since = self._clock.monotonic() - self._options.heartbeat_s
         for head in carried.values():
-            self._lease.hold(head.receipts, since=self._clock.monotonic() - self._options.heartbeat_s)
+            self._lease.hold(head.receipts, since=since, may_be_deleted=head.origin.deletes)
         self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
@@ -338,18 +338,21 @@ class Driver:
         run, nobody can tell them apart: DataLossError.
         """
         unsettled = self._unsettled_between(self._ledger.epoch, given.epoch)
-        if given.after and unsettled and unsettled[-1] == given.epoch - 1:
-            before = journal.offset_of(self._unsettled[unsettled[-1]], lambda origin: origin.plan == given.after)
+        for number in reversed(unsettled if given.after else ()):
+            # Of a plan's epochs only the last can be unsettled, and others' may lie between.
+            before = journal.offset_of(self._unsettled[number], lambda origin: origin.plan == given.after)
             if before is not None:
-                self._release_epochs(journal, unsettled[:-1])
+                self._release_epochs(journal, unsettled[: unsettled.index(number)])
                 self._settle(journal, before)
                 del self._unsettled[before.epoch]
+                self._release_epochs(journal, self._unsettled_between(before.epoch, given.epoch))
                 return
         names = self._unsettled.get(given.epoch, ())
-        if unsettled and given.is_blind and all(journal.link_of(name, given.plan) is None for name in names):
+        begun = [number for number in unsettled if any(map(journal.is_link, self._unsettled[number]))]
+        if begun and given.is_blind and all(journal.link_of(name, given.plan) is None for name in names):
             report_data_loss(
                 f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never "
-                f"read, so nobody can tell whether Spark has committed epoch {unsettled[-1]}, which is in the journal "
+                f"read, so nobody can tell whether Spark has committed epoch {begun[-1]}, which is in the journal "
                 f"at '{journal.location}'",
                 "Start the query with a new checkpoint location, on the same journal, and with "
                 "'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
@@ -370,12 +373,12 @@ class Driver:
             for name, head in zip(names, self._read_pool.map(journal.head, names), strict=True):
                 if head is None:
                     continue
-                sealed = [each for each in head.receipts if not each.deferred] if head.origin.deletes else []
+                sealed = [each for each in head.receipts if head.origin.deletes and not each.deferred]
                 new = tuple(each.message_id for each in sealed if each.message_id not in known)
                 if new:
                     carried[name] = new
                     known.update(new)
-                self._release(each for each in head.receipts if each not in sealed)
+                self._release(each for each in head.receipts if each.deferred or not head.origin.deletes)
         self._ledger = replace(self._ledger, carried=carried)
 
     def _unsettled_between(self, low: int, high: int) -> list[int]:

@@ -125,8 +125,6 @@ class Epoch:
         What follows `after` in Spark's log was perhaps in the sink already, and there without what no task had read.
         """
         self._is_replay, self._after = True, after
-        head = self._journal.head(Journal.caught_name(self.offset.epoch, self.offset.plan))
-        self.caught = () if head is None else head.receipts
         self._close_chains()
         count = sum(head.chain.served for head in self._ends().values())
         if count:
@@ -144,16 +142,21 @@ class Epoch:
         if self.verdict is None:
             self._close_chains()
             ledger = self.with_caught(ledger)
-            if ledger.carried:  # a chain's first link tells what of that it has served
-                firsts = [(partition, 0) for partition in range(self.offset.partitions)]
-                self._take_locked(self._heads(firsts, self._objects.keys(), self._read_pool))
-            self._taken_over = load_carried(self._journal, ledger)
+            ends = self._ends()
+            if ledger.carried or any(head.chain.deferring for head in ends.values()):
+                # What of that a task has served and deleted, only the link says that served it.
+                links = [(partition, link) for partition, end in ends.items() for link in range(end.origin.link)]
+                self._take_locked(self._heads(links, self._objects.keys(), self._read_pool))
+            self._taken_over = load_carried(self._journal, ledger, self._read_pool)
             self.verdict = judge(self.offset, {**self._objects, **self._taken_over}, ledger)
         return self.verdict
 
     def _close_chains(self) -> None:
         with self._lock:
             self._is_closed = True
+        if self.plans is None and not self.caught:  # perhaps an earlier driver's has caught something
+            caught = self._journal.head(Journal.caught_name(self.offset.epoch, self.offset.plan))
+            self.caught = () if caught is None else caught.receipts
         self._take_locked(self._load(frozenset(self._objects), self._read_pool))
         ends = self._ends()
         for partition in range(self.offset.partitions):
@@ -193,7 +196,10 @@ class Epoch:
                 left = {receipt.receipt_handle for receipt in end.in_flight()}
                 self._lease.stop_renewing(each for each in known.in_flight() if each.receipt_handle not in left)
         for head in found.values():
-            self._lease.hold(_left_by(head, ends), since=self._held_since())
+            since, may_be_deleted = self._held_since(), head.origin.deletes
+            if ends.get(head.origin.partition) is head:
+                self._lease.hold(head.in_flight(), since=since, may_be_deleted=may_be_deleted)
+            self._lease.hold((each for each in head.receipts if each.deferred), since=since)
 
     def _ends(self) -> dict[int, Head]:
         """Return of each chain the last link that was found, by partition."""
@@ -247,23 +253,19 @@ class Epoch:
         return {name: _numbered_apart(head) for name, head in heads if head is not None}
 
 
-def _left_by(head: Head, ends: Mapping[int, Head]) -> tuple[Receipt, ...]:
-    """Return what may be in flight of what a link tells of: all, if it is its chain's last, else what it defers."""
-    if ends.get(head.origin.partition) is head:
-        return (*head.receipts, *head.chain.unconfirmed)
-    return tuple(receipt for receipt in head.receipts if receipt.deferred)
+def load_carried(journal: Journal, ledger: Ledger, pool: Pool) -> dict[str, Head]:
+    """Return what `ledger` carries, by the object that holds it: only those receipts, one for each message.
 
-
-def load_carried(journal: Journal, ledger: Ledger) -> dict[str, Head]:
-    """Return what `ledger` carries, by the object that holds it: only those receipts, one for each message."""
+    Raises JournalUnavailableError if such an object is gone: it may be all that there is of its messages.
+    """
     found = {}
-    for name, message_ids in ledger.carried.items():
-        wanted = frozenset(message_ids)
-        head = journal.head(name)
-        if head is not None:
-            by_recency = sorted(head.receipts, key=lambda receipt: receipt.recency)
-            newest = {receipt.message_id: receipt for receipt in by_recency if receipt.message_id in wanted}
-            found[name] = _numbered_apart(Head(head.origin, tuple(newest.values())))
+    for name, head in zip(ledger.carried, pool.map(journal.head, list(ledger.carried)), strict=True):
+        if head is None:
+            raise journal.vanished(name)
+        wanted = frozenset(ledger.carried[name])
+        by_recency = sorted(head.receipts, key=lambda receipt: receipt.recency)
+        newest = {receipt.message_id: receipt for receipt in by_recency if receipt.message_id in wanted}
+        found[name] = _numbered_apart(Head(head.origin, tuple(newest.values())))
     return found
 
 

@@ -122,6 +122,11 @@ class Journal(JournalIdentity):
         return f"epochs/{epoch:020d}/caught-{plan:020d}"
 
     @staticmethod
+    def is_link(name: str) -> bool:
+        """Return whether `name` is that of a chain's link, of whatever plan."""
+        return _SEGMENT_NAME.fullmatch(name) is not None
+
+    @staticmethod
     def plan_of(name: str) -> int | None:
         """Return the plan whose driver or tasks have put the object called `name`; None for what is not ours."""
         match = _PLAN.search(name)
@@ -156,8 +161,9 @@ class Journal(JournalIdentity):
 
         Runs on the driver, for an epoch whose offset Spark does not give.
         """
-        links = (name for name in names if _SEGMENT_NAME.fullmatch(name))
-        origins = [head.origin for head in map(self.head, links) if head is not None and is_it(head.origin)]
+        # All links of a plan tell the same of it.
+        by_plan = {self.plan_of(name): name for name in names if _SEGMENT_NAME.fullmatch(name)}
+        origins = [head.origin for head in map(self.head, by_plan.values()) if head is not None and is_it(head.origin)]
         origin = max(origins, key=lambda origin: origin.plan, default=None)
         return None if origin is None else Offset(self.id, origin.epoch, origin.partitions, origin.plan)
 
@@ -181,14 +187,14 @@ class Journal(JournalIdentity):
         # again finds the ledger too.
         self.require_open(origin.epoch)
         if sealed is None:
-            raise self._vanished(name)
+            raise self.vanished(name)
         return sealed
 
     def put_caught(self, segment: Segment) -> str:
         """Put what the driver itself has received, and return its name. Raises JournalUnavailableError."""
         name = self.caught_name(segment.head.origin.epoch, segment.head.origin.plan)
         if not self._put_own(name, encode(segment), segment.head.origin.writer):
-            raise self._vanished(name)
+            raise self.vanished(name)
         return name
 
     def require_open(self, epoch: int) -> None:
@@ -235,10 +241,10 @@ class Journal(JournalIdentity):
                 return decode_ledger(data, epoch, name)
             # Dropped since the list, so a newer one is there.
             if epoch <= missed:
-                raise self._vanished(name)
+                raise self.vanished(name)
             missed = epoch
         if missed:
-            raise self._vanished(f"ledger/{missed:020d}.json")
+            raise self.vanished(f"ledger/{missed:020d}.json")
         return Ledger(0)
 
     def put_ledger(self, ledger: Ledger) -> None:
@@ -259,10 +265,11 @@ class Journal(JournalIdentity):
                 "start it again."
             )
         if last < ledger.epoch:
-            raise self._vanished(name)
+            raise self.vanished(name)
         self.store.delete([old for old in standing if _number(old) < ledger.epoch])
 
-    def _vanished(self, name: str) -> JournalUnavailableError:
+    def vanished(self, name: str) -> JournalUnavailableError:
+        """Return the error for an object that was there and is gone."""
         return JournalUnavailableError(
             f"'{name}' vanished from the journal at '{self.location}', so the query stops. What is not committed is "
             "still in the queue. Restore the object, or start the query again."

@@ -33,6 +33,7 @@ class _Hold:
     """Monotonic time of the next renewal."""
     expires_at: float
     """Monotonic time at which SQS ends the hold, as far as we know."""
+    may_be_deleted: bool = False
 
 
 class Lease:
@@ -45,10 +46,7 @@ class Lease:
         *,
         visibility_timeout_s: int,
         heartbeat_s: float,
-        others_delete: bool = False,
     ) -> None:
-        """`others_delete`: what SQS does not know as in flight any more, a task has deleted, as far as we know."""
-        self._others_delete = others_delete
         self._queue = queue
         self._clock = clock
         self._visibility_timeout_s = visibility_timeout_s
@@ -68,16 +66,19 @@ class Lease:
             f"visibility_timeout_s={self._visibility_timeout_s}>"
         )
 
-    def hold(self, receipts: Iterable[Receipt], *, since: float) -> None:
+    def hold(self, receipts: Iterable[Receipt], *, since: float, may_be_deleted: bool = False) -> None:
         """Renew these receipts from now on. `since` is the monotonic time of their receive or last renewal.
 
-        A receipt that is held, or that was lost, is left as it is.
+        A receipt that is held, or that was lost, is left as it is. If one `may_be_deleted`, by a task, it is no loss
+        when SQS does not know it any more.
         """
         with self._lock:
             for receipt in receipts:
                 handle = receipt.receipt_handle
                 if handle not in self._holds and handle not in self._lost:
-                    self._holds[handle] = _Hold(receipt, since + self._heartbeat_s, since + self._visibility_timeout_s)
+                    self._holds[handle] = _Hold(
+                        receipt, since + self._heartbeat_s, since + self._visibility_timeout_s, may_be_deleted
+                    )
 
     def next_renewal(self) -> float | None:
         """Return the monotonic time of the next renewal that is due, or None while nothing is held."""
@@ -157,12 +158,17 @@ class Lease:
             return outcomes
 
         for receipt, outcome in self._queue.renew(receipts, call):
-            if outcome is Outcome.LOST and self._others_delete:
+            if outcome is Outcome.LOST and self._may_be_deleted(receipt):
                 self.stop_renewing([receipt])
             elif outcome is Outcome.LOST:
                 self._lose(receipt, "SQS ended it")
             elif outcome is Outcome.FAILED and not self.is_held(receipt):
                 self._lose(receipt, "its renewals failed until it was over")
+
+    def _may_be_deleted(self, receipt: Receipt) -> bool:
+        with self._lock:
+            hold = self._holds.get(receipt.receipt_handle)
+            return hold is not None and hold.may_be_deleted
 
     def _allowed_timeout(self, receipt: Receipt) -> int:
         held_s = self._clock.now() - receipt.received_at

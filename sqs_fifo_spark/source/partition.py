@@ -150,6 +150,7 @@ class _Attempt:
             decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
             self._heartbeat.check()
             is_last = receiver.is_over or not self._plan.deletes
+            others: list[Segment] = []
             while True:
                 segment = self._segment(decided, received, receiver.deleted, is_last=is_last)
                 try:
@@ -163,12 +164,15 @@ class _Attempt:
                     break
                 # Another attempt appends, too: what it tells is as new as what it has put.
                 self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
+                receiver.spend(sealed)
                 self._deferred_groups |= _deferred_groups(sealed.head)
-                yield sealed
                 if sealed.head.chain.is_last:
                     self._release(received)
+                    yield sealed
                     return
-            del received, segment  # what is sealed has the bodies, too
+                others.append(sealed)
+            yield from others
+            del others, received, segment  # what is sealed has the bodies, too
             if self._plan.deletes:
                 self._delete()
             if is_last:
@@ -178,15 +182,15 @@ class _Attempt:
                 return
 
     def _receiver(self, decided: list[Message]) -> Receiver:
-        plan, served = self._plan, 0 if self._end is None else self._end.chain.served
+        plan, chain = self._plan, Chain() if self._end is None else self._end.chain
         return Receiver(
             self._queue,
             self._journal,
             self._lease,
             self._options,
             self._clock,
-            max_messages=plan.max_messages - len(decided) - served,
-            max_bytes=plan.max_bytes - sum(message.size for message in decided),
+            max_messages=plan.max_messages - len(decided) - chain.served,
+            max_bytes=plan.max_bytes - sum(message.size for message in decided) - chain.size,
             first_receive=1 + max((message.receipt.receive for message in decided), default=-1),
             in_links=plan.deletes,
         )
@@ -262,7 +266,8 @@ class _Attempt:
         )
         before = Chain() if end is None else end.chain
         deleted = deleted if end is None else deleted | end.deleted
-        chain = before.with_link(link, self._in_flight, receipts, is_last=is_last)
+        size = sum(message.size for message in messages)
+        chain = before.with_link(link, self._in_flight, receipts, size=size, is_last=is_last)
         return Segment(Head(origin, receipts, deleted, chain), to_arrow(messages))
 
 

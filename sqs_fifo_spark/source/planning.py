@@ -65,8 +65,10 @@ def plan_partitions(
     for receipt, name in left[:max_messages]:
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[max_messages:]}
-    # Where tasks delete, what follows a decided message comes only once that is sealed and deleted.
-    reserved_groups = frozenset(groups_left if deletes else (receipt.message_group_id for receipt, _ in left))
+    # SQS locks the groups of what is in flight. Where tasks delete, what follows that comes only once it is sealed and
+    # deleted; what is deleted already locks nothing.
+    reserved = (receipt.message_group_id for receipt, name in left if not deletes or carried[name].origin.deletes)
+    reserved_groups = frozenset(groups_left.union(reserved))
     counts = [sum(map(len, names.values())) for names in taken]
     share, rest = divmod(max(0, max_messages - sum(counts)), count)
     fair = max(MESSAGES_PER_PARTITION, -(-expected // count))

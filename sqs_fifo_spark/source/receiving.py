@@ -18,6 +18,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.segment import Segment
 
 _log = logging.getLogger(__name__)
 LINK_MESSAGES = 1_000
@@ -66,6 +67,11 @@ class Receiver:
         """The ids of copies that it has surely deleted."""
         return frozenset(self._copies.deleted)
 
+    def spend(self, segment: Segment) -> None:
+        """Count what another attempt has put towards the limits of the chain."""
+        self._messages_left -= len(segment.head.receipts)
+        self._bytes_left -= segment.rows.nbytes
+
     def next_link(self) -> list[Message]:
         """Return what it receives for a link, and still holds; `is_over` if no other is to follow."""
         most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
@@ -92,6 +98,7 @@ class Receiver:
         lapsed = self._copies.lost_groups.union(
             each.receipt.message_group_id for each in messages if not self._lease.is_held(each.receipt)
         )
+        self._lease.stop_renewing(each.receipt for each in messages if each.receipt.message_group_id in lapsed)
         return [each for each in messages if each.receipt.message_group_id not in lapsed]
 
     def _most_receives(self) -> int:

@@ -82,20 +82,25 @@ class Chain:
     """No link follows."""
     served: int = 0
     """How many messages it serves, this link's included."""
+    size: int = 0
+    """Bytes of all messages in it, as SQS counts them."""
     oldest_ms: int | None = None
-    """When the oldest of those was sent."""
+    """When the oldest of those that it serves was sent."""
     deferring: tuple[int, ...] = ()
     """The links that hold deferred messages, this one's number included."""
     unconfirmed: tuple[Receipt, ...] = ()
     """What the links before this one serve, and SQS has not confirmed to have deleted."""
 
-    def with_link(self, number: int, before: Sequence[Receipt], receipts: Sequence[Receipt], *, is_last: bool) -> Chain:
+    def with_link(
+        self, number: int, before: Sequence[Receipt], receipts: Sequence[Receipt], *, size: int = 0, is_last: bool
+    ) -> Chain:
         """Return what this chain comes to with a further link of `receipts`; `before` becomes `unconfirmed`."""
         served = [receipt for receipt in receipts if not receipt.deferred]
         times = [receipt.sent_at_ms for receipt in served]
         return Chain(
             is_last=is_last,
             served=self.served + len(served),
+            size=self.size + size,
             oldest_ms=min(times, default=None) if self.oldest_ms is None else min([self.oldest_ms, *times]),
             deferring=(*self.deferring, number) if len(served) < len(receipts) else self.deferring,
             unconfirmed=tuple(before),
@@ -229,6 +234,7 @@ def _chain(told: Mapping[str, Any], unconfirmed: tuple[Receipt, ...]) -> Chain:
     if type(chain.is_last) is not bool:
         raise ValueError(told)
     _whole(chain.served)
+    _whole(chain.size)
     if chain.oldest_ms is not None:
         _whole(chain.oldest_ms)
     return chain
