@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 from greenlet import greenlet
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError
-from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode
@@ -87,10 +87,8 @@ class Attempts:
         """Begin an attempt, which stands still at its first step."""
 
         def run() -> None:
-            try:
+            with suppress(Crash):
                 self.rows.append(read(self._world, plan))
-            except Crash:
-                pass
 
         attempt = greenlet(run)
         self._at[attempt] = ""
@@ -138,7 +136,7 @@ def test_a_chain_is_read_in_the_order_of_its_links(world: World) -> None:
 def test_the_order_of_links_is_that_of_numbers(world: World, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """However many there are."""
     monkeypatch.setattr("sqs_fifo_spark.source.receiving.LINK_MESSAGES", 1)
-    query, plan = begin(world, *(f"a{number}" for number in range(count)))
+    _query, plan = begin(world, *(f"a{number}" for number in range(count)))
     rows = read(world, replace(plan, max_messages=count + 1))
     assert told(rows) == ["z1", *(f"a{number}" for number in range(count))]
     assert read(world, plan) == rows
@@ -328,7 +326,7 @@ def test_what_is_caught_after_the_last_link_is_released_at_once(world: World) ->
 
 def test_what_follows_a_message_that_the_winner_deferred_is_deferred(world: World) -> None:
     """In whatever link of the chain, and whoever received it: else the micro-batch after would serve it too late."""
-    query, plan = begin(world, "a1")
+    _query, plan = begin(world, "a1")
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
     attempts = Attempts(world)
@@ -860,7 +858,7 @@ def test_what_an_old_querys_tasks_deferred_is_released_to_the_queue(world: World
 
 def test_what_is_carried_for_a_new_query_outlives_its_drivers(world: World) -> None:
     """Until its first commit no ledger says so; each driver finds it again in the journal."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
+    _query, plan = begin(world, *(f"a{number}" for number in range(25)))
     read(world, plan)
     world.die()
     world.checkpoint = Checkpoint()

@@ -566,6 +566,51 @@ def test_a_lease_that_is_given_up_renews_nothing(queue: ModelQueue, lease: Lease
     assert (queue.calls, lease.lost_count) == ([], 0)
 
 
+@pytest.mark.parametrize("may_be_deleted", [False, True])
+def test_what_a_task_may_have_deleted_is_no_loss(
+    queue: ModelQueue, lease: Lease, clock: ManualClock, may_be_deleted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQS does not know it as in flight any more: it is renewed no more, and nothing is said. Of others, it is."""
+    deleted, kept = queue.take("a", "b")
+    lease.hold([deleted], since=clock.monotonic(), may_be_deleted=may_be_deleted)
+    lease.hold([kept], since=clock.monotonic())
+    queue.model.call("DeleteMessage", {"QueueUrl": queue.url, "ReceiptHandle": deleted.receipt_handle})
+    queue.answer = lambda receipt, outcome: Outcome.LOST if receipt == deleted else outcome
+    run(lease, clock, 2 * VISIBILITY_S)
+    assert sum(deleted in receipts for receipts, _, _ in queue.calls) == 1
+    assert lease.is_held(kept)
+    assert not lease.is_held(deleted)
+    assert lease.lost_count == (0 if may_be_deleted else 1)
+    assert ("lost the lease" in caplog.text) is not may_be_deleted
+
+
+def test_what_a_task_may_have_deleted_and_fails_until_it_is_over_is_a_loss_all_the_same(
+    queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without an answer nobody knows that it is deleted: SQS may hand it out again."""
+    lease.hold(queue.take("a"), since=clock.monotonic(), may_be_deleted=True)
+    queue.answer = lambda receipt, outcome: Outcome.FAILED
+    run(lease, clock, 2 * VISIBILITY_S)
+    assert lease.lost_count == 1
+    assert "its renewals failed until it was over" in caplog.text
+
+
+def test_what_came_again_after_a_task_seemed_to_delete_it_is_held_anew(
+    queue: ModelQueue, lease: Lease, clock: ManualClock
+) -> None:
+    """A refused renewal is forgotten with its handle: a newer handle of the message is another hold."""
+    (old,) = queue.take("a")
+    lease.hold([old], since=clock.monotonic(), may_be_deleted=True)
+    queue.let_go(old)
+    (new,) = queue.take()
+    lease.hold([new], since=clock.monotonic(), may_be_deleted=True)
+    run(lease, clock, 2 * VISIBILITY_S)
+    assert lease.is_held(new)
+    assert not lease.is_held(old)
+    assert queue.in_flight() == 1
+    assert lease.lost_count == 0
+
+
 def test_what_a_task_has_received_is_held_while_it_reads_the_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

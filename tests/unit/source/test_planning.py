@@ -11,8 +11,8 @@ from sqs_fifo_spark.source.planning import expected_messages, partition_count, p
 from sqs_fifo_spark.source.segment import Head, Origin
 
 
-def head(*receipts: Receipt) -> Head:
-    return Head(Origin("j", 6, 1, 0, "w"), receipts)
+def head(*receipts: Receipt, deletes: bool = False) -> Head:
+    return Head(Origin("j", 6, 1, 0, "w", deletes=deletes), receipts)
 
 
 def receipt(number: int, group: str) -> Receipt:
@@ -113,13 +113,20 @@ def test_groups_of_all_that_is_decided_are_reserved() -> None:
     assert {plan.reserved_groups for plan in made} == {frozenset("ab")}
 
 
-def test_where_tasks_delete_only_groups_of_what_is_left_are_reserved() -> None:
+@pytest.mark.parametrize(("most", "reserved"), [(2, "a"), (3, "")])
+def test_where_tasks_delete_groups_of_what_is_left_are_reserved(most: int, reserved: str) -> None:
     """What is decided is sealed and deleted, and then SQS delivers what follows it; what is left waits, and locks."""
     carried = {"x": head(receipt(1, "a"), receipt(2, "b"), receipt(3, "a"))}
-    assert {plan.reserved_groups for plan in plans(3, carried=carried, max_messages=2, deletes=True)} == {
-        frozenset("a")
-    }
-    assert {plan.reserved_groups for plan in plans(3, carried=carried, max_messages=3, deletes=True)} == {frozenset()}
+    made = plans(3, carried=carried, max_messages=most, deletes=True)
+    assert {plan.reserved_groups for plan in made} == {frozenset(reserved)}
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+def test_groups_of_what_an_earlier_epochs_tasks_may_have_deleted_are_reserved(deletes: bool) -> None:
+    """It locks nothing any more, so SQS may deliver what follows it to another partition, before it is served."""
+    carried = {"old": head(receipt(1, "a"), deletes=True), "caught": head(receipt(2, "b"))}
+    made = plans(3, carried=carried, deletes=deletes)
+    assert {plan.reserved_groups for plan in made} == {frozenset("a" if deletes else "ab")}
 
 
 @pytest.mark.parametrize("deletes", [False, True])
