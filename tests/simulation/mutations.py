@@ -13,9 +13,10 @@ from unittest import mock
 
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.partition import _Attempt
 from sqs_fifo_spark.source.queue import Outcome
-from sqs_fifo_spark.source.segment import Segment
-from tests.simulation.planting import Mutations
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
+from tests.simulation.planting import Mutations, rewrite
 
 MUTATIONS = Mutations()
 planted = MUTATIONS.planted
@@ -36,42 +37,46 @@ def _(seal, journal, segment):
 
 @planted("skip empty segments", "source.journal.Journal.seal")
 def _(seal, journal, segment):
-    return seal(journal, segment) if segment.receipts else segment
+    return seal(journal, segment) if segment.head.receipts else segment
 
 
-@planted("drop what a losing attempt caught", "source.partition._keep_spare")
-def _(keep_spare, *given):
-    pass
+@planted("drop what a losing attempt received", "source.partition._Attempt._release")
+def _(release, attempt, received):
+    attempt._queue.delete([message.receipt for message in received])
 
 
-@planted("delete before commit", "source.partition._receive_and_seal")
-def _(receive_and_seal, plan, queue, *given):
-    sealed = receive_and_seal(plan, queue, *given)
-    queue.delete(sealed.receipts[:10])
-    return sealed
+@planted("delete before commit", "source.partition._Attempt.append")
+def _(append, attempt):
+    for segment in append(attempt):
+        attempt._queue.delete(segment.head.receipts[:10])
+        yield segment
 
 
-@planted("serve redelivered messages at once", "source.partition._segment")
-def _(make_segment, origin, plan, *given):
-    segment = make_segment(origin, plan, *given)
-    return _deferring(segment, lambda each: each.message_group_id in plan.reserved_groups)
+@planted("serve redelivered messages at once", "source.partition._Attempt._segment")
+def _(make_segment, attempt, *given, **named):
+    segment = make_segment(attempt, *given, **named)
+    return _deferring(attempt, segment, lambda each: each.message_group_id in attempt._plan.reserved_groups)
 
 
-@planted("serve what follows a deferred message", "source.partition._segment")
-def _(make_segment, origin, plan, *given):
-    segment = make_segment(origin, plan, *given)
-    return _deferring(segment, lambda each: each.receive_count > 1 or each.message_group_id in plan.reserved_groups)
+@planted("serve what follows a deferred message", "source.partition._Attempt._segment")
+def _(make_segment, attempt, *given, **named):
+    segment = make_segment(attempt, *given, **named)
+    reserved = attempt._plan.reserved_groups
+    return _deferring(attempt, segment, lambda each: each.receive_count > 1 or each.message_group_id in reserved)
 
 
-@planted("serve what follows carried messages", "source.partition._segment")
-def _(make_segment, origin, plan, *given):
-    return make_segment(origin, replace(plan, reserved_groups=frozenset()), *given)
+@planted("serve what follows carried messages", "source.partition._Attempt.__init__")
+def _(make, attempt, plan, end, deferred_groups, *given):
+    make(attempt, plan, end, deferred_groups - plan.reserved_groups, *given)
 
 
-def _deferring(segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
+def _deferring(attempt: _Attempt, segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
     """Return `segment` with none deferred but those of which `is_it` holds, too."""
-    receipts = [replace(receipt, deferred=receipt.deferred and is_it(receipt)) for receipt in segment.receipts]
-    return replace(segment, receipts=tuple(receipts))
+    head, end = segment.head, attempt._end
+    receipts = tuple(replace(receipt, deferred=receipt.deferred and is_it(receipt)) for receipt in head.receipts)
+    before = Chain() if end is None else end.chain
+    chain = before.with_link(head.origin.link, attempt._in_flight, receipts, is_last=head.chain.is_last)
+    return replace(segment, head=replace(head, receipts=receipts, chain=chain))
 
 
 @planted("receive for an epoch that is settled", "source.journal.Journal.require_open")
@@ -82,17 +87,18 @@ def _(require_open, journal, epoch):
 @planted("serve what a leftover task put", "source.partition.serve")
 def _(serve, plan, queue, journal, *given):
     sealed = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan))
-    return serve(plan, queue, journal, *given) if sealed is None else sealed.served()
+    is_whole = sealed is not None and sealed.head.chain.is_last
+    return iter([sealed.served()]) if is_whole else serve(plan, queue, journal, *given)
 
 
 @planted("overwrite what is sealed", "source.journal.Journal.seal")
 def _(seal, journal, segment):
-    origin = segment.origin
-    journal.store.delete([journal.segment_name(origin.epoch, origin.partition, origin.plan)])
+    origin = segment.head.origin
+    journal.store.delete([journal.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)])
     return seal(journal, segment)
 
 
-@planted("leave copies of committed messages to the commit", "source.partition._Copies.delete_from")
+@planted("leave copies of committed messages to the commit", "source.receiving._Copies.delete_from")
 def _(delete_from, copies, answer):
     return answer
 
@@ -178,19 +184,30 @@ def _(release_epochs, driver, journal, epochs):
 # The verdict on an epoch
 
 
-@planted("settle without the newer handle of a spare", "source.verdict.judge")
+@planted("settle without the newer handle of a deferred copy", "source.verdict.judge")
 def _(judge, offset, objects, ledger):
-    others = {name: head for name, head in objects.items() if "/spare-" not in name or name in ledger.carried}
-    return replace(judge(offset, objects, ledger), served=judge(offset, others, ledger).served)
+    served = {
+        name: head if name in ledger.carried else replace(head, receipts=_not_deferred(head))
+        for name, head in objects.items()
+    }
+    return replace(judge(offset, objects, ledger), served=judge(offset, served, ledger).served)
 
 
 @planted("serve again what the epoch has served", "source.verdict.judge")
 def _(judge, offset, objects, ledger):
     deferred = {
-        name: replace(head, receipts=tuple(receipt for receipt in head.receipts if receipt.deferred))
+        name: replace(
+            head,
+            receipts=tuple(receipt for receipt in head.receipts if receipt.deferred),
+            chain=replace(head.chain, unconfirmed=()),
+        )
         for name, head in objects.items()
     }
     return replace(judge(offset, objects, ledger), carried=judge(offset, deferred, ledger).carried)
+
+
+def _not_deferred(head: Head) -> tuple[Receipt, ...]:
+    return tuple(receipt for receipt in head.receipts if not receipt.deferred)
 
 
 @planted("take what was carried for a proof that a message is gone", "source.verdict._gone")
@@ -214,9 +231,9 @@ def _(without_copies, driver, received):
     return tuple(received), False
 
 
-@planted("lose what the probe got and nobody read", "source.epoch.Epoch.unread")
-def _(unread, epoch):
-    return ()
+@planted("lose what the probe got and nobody read", "source.epoch.Epoch.with_caught")
+def _(with_caught, epoch, ledger):
+    return ledger if epoch._is_closed else with_caught(epoch, ledger)
 
 
 @planted("poll without waiting", "source.queue.Queue.receive")
@@ -244,6 +261,89 @@ def _(announce_blindly, driver, journal):
 @planted("go on past an epoch that the offset log has lost", "source.driver.Driver._lost_after")
 def _(lost_after, driver, journal, start):
     pass
+
+
+# Chains
+
+
+@planted("delete what is not sealed yet", "source.receiving.Receiver._keep")
+def _(keep, receiver, *given):
+    kept = keep(receiver, *given)
+    if receiver._in_links:
+        receiver._queue.delete([message.receipt for message in kept])
+    return kept
+
+
+@planted("delete though another driver has claimed the journal", "source.journal.Journal.require_owner")
+def _(require_owner, journal, claim):
+    pass
+
+
+@planted("delete what the chain defers", "source.segment.Head.in_flight")
+def _(in_flight, head):
+    return (*head.receipts, *head.chain.unconfirmed)
+
+
+@planted("do not say what is not confirmed", "source.segment.Chain.with_link")
+def _(with_link, chain, number, before, receipts, **given):
+    return with_link(chain, number, () if number else before, receipts, **given)
+
+
+@planted("forget which links defer something", "source.segment.Chain.with_link")
+def _(with_link, chain, *given, **named):
+    return with_link(replace(chain, deferring=()), *given, **named)
+
+
+@planted("leave the chains open", "source.epoch.Epoch._close_chain")
+def _(close_chain, epoch, partition, end):
+    closed = Head(Origin("", 1, 1, 0, "driver-", link=0 if end is None else end.origin.link), ())
+    return replace(end or closed, chain=replace((end or closed).chain, is_last=True))
+
+
+@planted("receive again in a replay", "source.epoch.Epoch.replay")
+def _(replay, epoch, after):
+    epoch._is_replay = True
+    epoch.discover()
+
+
+@planted("release what only the journal has")
+def _():
+    rewrite("source.driver.Driver._release_epochs", "if head.origin.deletes and not each.deferred", "if False")
+
+
+@planted("carry twice what two links have", "source.driver.Driver._release_epochs")
+def _(release_epochs, driver, journal, epochs):
+    before = driver._ledger
+    driver._ledger = replace(before, carried={})
+    release_epochs(driver, journal, epochs)
+    driver._ledger = replace(before, carried={**before.carried, **driver._ledger.carried})
+
+
+@planted("judge by the last links alone", "source.epoch.Epoch._heads")
+def _(heads, epoch, links, known, pool):
+    ends = epoch._ends()
+    wanted = [
+        (partition, link) for partition, link in links if partition not in ends or link >= ends[partition].origin.link
+    ]
+    return heads(epoch, wanted, known, pool)
+
+
+@planted("let messages follow what is carried and gone", "source.planning.plan_partitions")
+def _(plan_partitions, *given, **named):
+    plans = plan_partitions(*given, **named)
+    return [replace(plan, reserved_groups=frozenset()) for plan in plans] if named["deletes"] else plans
+
+
+@planted("number from where Spark is, whatever stands above", "source.driver.Driver._new_offset")
+def _(make, driver, journal, number, partitions, start):
+    number = max(start.epoch, driver._ledger.epoch) + 1 if start.plan else number
+    return make(driver, journal, number, partitions, start)
+
+
+@planted("take over a chain without its unconfirmed messages", "source.partition._Attempt.__init__")
+def _(make, attempt, plan, end, *given):
+    make(attempt, plan, end, *given)
+    attempt._in_flight = ()
 
 
 # The lease

@@ -31,6 +31,7 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 
 MODES = "commit", "journal"
 import os
+
 SHARE = float(os.environ.get("SHARE", "0.5"))
 
 
