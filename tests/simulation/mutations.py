@@ -321,11 +321,8 @@ def _(release_epochs, driver, journal, epochs):
 
 @planted("judge by the last links alone", "source.epoch.Epoch._heads")
 def _(heads, epoch, links, known, pool):
-    ends = epoch._ends()
-    wanted = [
-        (partition, link) for partition, link in links if partition not in ends or link >= ends[partition].origin.link
-    ]
-    return heads(epoch, wanted, known, pool)
+    last = {partition: end.origin.link for partition, end in epoch._ends().items()}
+    return heads(epoch, [each for each in links if each[1] >= last.get(each[0], 0)], known, pool)
 
 
 @planted("let messages follow what is carried and gone", "source.planning.plan_partitions")

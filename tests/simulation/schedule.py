@@ -30,9 +30,6 @@ LONGEST_DRAIN = 150
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 MODES = "commit", "journal"
-import os
-
-SHARE = float(os.environ.get("SHARE", "0.5"))
 
 
 class Schedule:
@@ -88,7 +85,7 @@ class Schedule:
             any_order=rng.random() < 0.5,
             numPartitions=str(rng.randint(1, 3)),
             maxMessagesPerTrigger=str(rng.choice((3, 7, 10, 50))),
-            deleteAfter=MODES[random.Random(f"{self.seed}/mode").random() < SHARE],
+            deleteAfter=random.Random(f"{self.seed}/mode").choice(MODES),
         )
         if not self.is_calm and rng.random() < 0.1:
             dead = world.create_queue("dead.fifo").rpartition("/")[2]
