@@ -63,7 +63,7 @@ ROWS = to_arrow(MESSAGES)
 
 def bytes_of(journal: str = "j", rows: pa.RecordBatch = ROWS) -> bytes:
     origin = Origin(journal=journal, epoch=7, partitions=4, partition=3, writer="w")
-    chain = Chain(True, 4, 1_700_000_000_000, (0,), (message(0).receipt,))
+    chain = Chain(True, 4, 99, 1_700_000_000_000, (0,), (message(0).receipt,))
     return encode(Segment(Head(origin, tuple(each.receipt for each in MESSAGES), chain=chain), rows))
 
 

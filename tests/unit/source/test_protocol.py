@@ -563,7 +563,7 @@ def test_superseded_driver_deletes_nothing_that_a_leftover_sealed(world: World) 
             leftover.switch()
 
     overtaken.append(overtake)
-    with pytest.raises(FencedError):
+    with pytest.raises((FencedError, JournalUnavailableError)):  # it finds another owner, or what that has dropped
         older.resume()
     older.driver.stop()
     assert leftover.dead

@@ -90,13 +90,14 @@ SEGMENTS = {
         origin=replace(ORIGIN, writer="x", plan=9, after="6/9", link=2, deletes=True),
         chain=Chain(
             served=4,
+            size=15,
             oldest_ms=1_700_000_000_000,
             deferring=(0, 2),
             unconfirmed=(message(3).receipt, message(4, sequence=LARGEST).receipt),
         ),
         deleted=frozenset({"id-8", "id-9"}),
     ),
-    "an empty last link": segment(chain=Chain(True, 2, 1, (), (message(1).receipt, message(2).receipt))),
+    "an empty last link": segment(chain=Chain(True, 2, 6, 1, (), (message(1).receipt, message(2).receipt))),
 }
 
 
@@ -265,19 +266,19 @@ def receipts(*numbers: int, lapsed: tuple[int, ...] = ()) -> tuple[Receipt, ...]
 
 def test_a_chain_counts_what_all_of_its_links_serve() -> None:
     """Also when it was sent, at the earliest; what a link defers does not count, and its link is named."""
-    first = Chain().with_link(0, (), receipts(5, 4, 3, lapsed=(3,)), is_last=False)
-    assert first == Chain(is_last=False, served=2, oldest_ms=4, deferring=(0,))
-    second = first.with_link(1, receipts(5, 4), receipts(6, 7), is_last=False)
-    assert second == Chain(is_last=False, served=4, oldest_ms=4, deferring=(0,), unconfirmed=receipts(5, 4))
-    third = second.with_link(2, receipts(7), receipts(1, 2, lapsed=(1,)), is_last=True)
-    assert third == Chain(is_last=True, served=5, oldest_ms=2, deferring=(0, 2), unconfirmed=receipts(7))
+    first = Chain().with_link(0, (), receipts(5, 4, 3, lapsed=(3,)), size=30, is_last=False)
+    assert first == Chain(False, served=2, size=30, oldest_ms=4, deferring=(0,))
+    second = first.with_link(1, receipts(5, 4), receipts(6, 7), size=12, is_last=False)
+    assert second == Chain(False, served=4, size=42, oldest_ms=4, deferring=(0,), unconfirmed=receipts(5, 4))
+    third = second.with_link(2, receipts(7), receipts(1, 2, lapsed=(1,)), size=0, is_last=True)
+    assert third == Chain(True, served=5, size=42, oldest_ms=2, deferring=(0, 2), unconfirmed=receipts(7))
 
 
 def test_an_empty_link_adds_nothing_to_its_chain() -> None:
     """As the one with which the driver closes it: what counted before counts on."""
     assert Chain().with_link(0, (), (), is_last=True) == Chain(is_last=True)
-    whole = Chain(False, 3, 7, (1,), receipts(1))
-    assert whole.with_link(2, receipts(1, 2), (), is_last=True) == Chain(True, 3, 7, (1,), receipts(1, 2))
+    whole = Chain(False, 3, 20, 7, (1,), receipts(1))
+    assert whole.with_link(2, receipts(1, 2), (), is_last=True) == Chain(True, 3, 20, 7, (1,), receipts(1, 2))
 
 
 def test_a_chain_that_only_defers_serves_nothing() -> None:
@@ -338,6 +339,7 @@ def test_metadata_that_is_damaged_is_told(section: str, text: str | bytes | None
     [
         ("chain", "is_last", [None, 0, 1, "true", []]),
         ("chain", "served", [None, -1, 1.0, True, "1", 1e400]),
+        ("chain", "size", [None, -1, 1.0, True, "1"]),
         ("chain", "oldest_ms", [-1, 1.5, "1", False, []]),
         ("chain", "deferring", [None, 0, "01", [-1], [None], ["0"], [0.0], [True], {"0": 0, "a": 1}]),
         ("chain", "receipts", [None, -1, 5, 1.0, True, "2"]),
