@@ -15,7 +15,7 @@ from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifo
 from sqs_fifo_spark.source.settling import LONGEST_RETENTION_S
 from tests.simulation.spark import Query
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import World
+from tests.unit.by_hand import MODES, World, in_both_modes
 
 CALLED = tuple(sorted(set(ACTIONS.values()) - {"SendMessageBatch"}))  # what a source calls
 
@@ -76,11 +76,12 @@ def from_call(number: int, action: str, then: Callable[[], str]) -> Callable[[st
 # Refused for good
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId", "AccessDenied"])
 @pytest.mark.parametrize("action", CALLED)
 def test_credentials_refused_from_any_call_on_stop_the_query_and_lose_nothing(
-    make_world: Callable[..., World], action: str, code: str, elapsed_s: float
+    make_world: Callable[..., World], action: str, code: str, elapsed_s: float, mode: str
 ) -> None:
     """In the driver's calls, in a task's, and in the heartbeat's: with one line; valid again, all goes on."""
 
@@ -89,7 +90,7 @@ def test_credentials_refused_from_any_call_on_stop_the_query_and_lose_nothing(
 
     stopped = 0
     for number in range(1, 60):
-        world = make_world(maxMessagesPerTrigger="8")
+        world = make_world(maxMessagesPerTrigger="8", deleteAfter=mode)
         busy(world)
         world.fault = from_call(number, action, refuse)
         error = drain_or_stop(world)
@@ -103,15 +104,16 @@ def test_credentials_refused_from_any_call_on_stop_the_query_and_lose_nothing(
     assert stopped >= 5
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize("action", CALLED)
 def test_a_queue_deleted_at_any_call_and_made_again_doubles_nothing(
-    make_world: Callable[..., World], action: str, elapsed_s: float
+    make_world: Callable[..., World], action: str, elapsed_s: float, mode: str
 ) -> None:
     """It stops with one line. What was sealed is still served, once; the new queue of that name is the same queue."""
     stopped = 0
     for number in range(1, 60):
-        world = make_world(maxMessagesPerTrigger="8")
+        world = make_world(maxMessagesPerTrigger="8", deleteAfter=mode)
         busy(world)
         is_deleted = False
 
@@ -150,14 +152,15 @@ def test_a_queue_deleted_at_any_call_and_made_again_doubles_nothing(
 # No answer for a while
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", ["refused", "lost"])
 @pytest.mark.parametrize("outage_s", [20, 300])
 def test_an_outage_that_begins_at_any_call_loses_and_doubles_nothing(
-    make_world: Callable[..., World], outage_s: float, fault: str
+    make_world: Callable[..., World], outage_s: float, fault: str, mode: str
 ) -> None:
     """All calls fail, before or after their effect. Only opening the queue stops a query, with one line."""
     for number in range(1, 400):
-        world = make_world(maxMessagesPerTrigger="8")
+        world = make_world(maxMessagesPerTrigger="8", deleteAfter=mode)
         busy(world)
         count, until = 0, 0.0
 
@@ -179,6 +182,7 @@ def test_an_outage_that_begins_at_any_call_loses_and_doubles_nothing(
     assert number > 30
 
 
+@in_both_modes
 def test_batch_calls_whose_entries_all_fail_stop_nothing(world: World) -> None:
     """Deletes and renewals without effect, for epochs on end: the ledger keeps the ids, and all is settled later."""
     busy(world)
@@ -242,6 +246,7 @@ def test_messages_that_expire_in_flight_are_served_and_hold_nothing_up(world: Wo
     world.audit()
 
 
+@in_both_modes
 def test_messages_that_expire_between_the_probe_and_its_epoch_are_served(world: World) -> None:
     """They are in the driver's hands; the queue has them no more when the tasks run."""
     set_attributes(world, MessageRetentionPeriod="60")
