@@ -888,3 +888,41 @@ def test_a_leftover_of_a_new_querys_predecessor_deletes_nothing_that_is_not_carr
     world.pass_time(LAPSE_S)
     query.drain()
     world.audit()
+
+
+def go_elsewhere_and_come_back(world: World) -> None:
+    """A query has had a1 in its sink; another one, elsewhere, took over what that left, and died; it is back."""
+    world.send("a1")
+    Query(world).trigger()
+    world.die()
+    world.send("y1", "y2")
+    other = Query(world, checkpoint=Checkpoint())
+    crash_at(world, "-- batch 0 is read")
+    with pytest.raises(Crash):
+        other.trigger()
+    world.die(down_s=LAPSE_S)
+    query = Query(world).resume()
+    for number in range(12):
+        world.send(f"b{number}")
+        assert query.trigger()
+    query.drain()
+
+
+def test_what_another_querys_tasks_may_have_deleted_is_carried_wherever_its_number_lies(
+    world: World,
+) -> None:
+    """Only the journal has it; no epoch of this query takes its place there."""
+    go_elsewhere_and_come_back(world)
+    assert set(world.bodies()) == {row.body for row in world.sent}
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="driver._release_epochs carries what another query's tasks took over from this one, and served in between",
+)
+def test_what_this_query_had_served_before_another_took_it_over_is_not_carried_to_it_again(
+    world: World,
+) -> None:
+    """Its sink has it, and this query's own epoch is settled with its return."""
+    go_elsewhere_and_come_back(world)
+    world.audit()

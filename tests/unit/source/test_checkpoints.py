@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable
 
@@ -9,10 +10,18 @@ import pytest
 
 from sqs_fifo_spark.errors import DataLossError, FencedError, TransientQueueError
 from sqs_fifo_spark.source.offset import Offset
-from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import HandHeartbeat, World, crash_at, do_at
+from tests.unit.by_hand import MODES, HandHeartbeat, World, do_at
+
+
+@pytest.fixture(params=MODES)
+def make_world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> Callable[..., World]:
+    """All of it holds whenever messages are deleted, but for what is `where_the_commit_deletes`."""
+    return functools.partial(make_world, deleteAfter=request.param)
+
+
+where_the_commit_deletes = pytest.mark.parametrize("make_world", ["commit"], indirect=True)
 
 
 def play_out(query: Query) -> None:
@@ -98,6 +107,7 @@ def test_an_epoch_that_sparks_log_has_lost_is_announced_again_as_it_was(
     assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
 
 
+@where_the_commit_deletes
 def test_what_a_query_that_went_another_way_has_left_is_not_announced_again(make_world: Callable[..., World]) -> None:
     """This one's numbers lie beyond it, and, of two sources, another one's micro-batches commit it."""
     world = make_world(numPartitions="1", waitTimeSeconds="1")
@@ -148,6 +158,7 @@ def test_an_epoch_that_sparks_log_has_lost_is_noticed_before_another_is_logged(
     assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
 
 
+@where_the_commit_deletes
 def test_what_stands_at_the_number_before_is_settled_only_if_it_came_before(make_world: Callable[..., World]) -> None:
     """A query went elsewhere with a new checkpoint, and is back with its old one: the leftover is not its own."""
     world = make_world(numPartitions="1")
@@ -333,46 +344,7 @@ def test_a_batch_id_that_the_sink_may_have_gets_no_other_rows(
     assert sorted(world.bodies()) == ["a1", "a2", "b1"]
 
 
-def went_elsewhere(make_world: Callable[..., World]) -> World:
-    """A query has had a1 in its sink; another one, elsewhere, took over what that left, and died; it is back."""
-    world = make_world(numPartitions="1", deleteAfter="journal")
-    world.send("a1")
-    Query(world).trigger()
-    world.die()
-    world.send("y1", "y2")
-    other = Query(world, checkpoint=Checkpoint())
-    crash_at(world, "-- batch 0 is read")
-    with pytest.raises(Crash):
-        other.trigger()
-    world.die(down_s=LAPSE_S)
-    query = Query(world).resume()
-    for number in range(12):
-        world.send(f"b{number}")
-        assert query.trigger()
-    query.drain()
-    return world
-
-
-def test_what_another_querys_tasks_may_have_deleted_is_carried_wherever_its_number_lies(
-    make_world: Callable[..., World],
-) -> None:
-    """Only the journal has it; no epoch of this query takes its place there."""
-    world = went_elsewhere(make_world)
-    assert set(world.bodies()) == {row.body for row in world.sent}
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="driver._release_epochs carries what another query's tasks took over from this one, and served in between",
-)
-def test_what_this_query_had_served_before_another_took_it_over_is_not_carried_to_it_again(
-    make_world: Callable[..., World],
-) -> None:
-    """Its sink has it, and this query's own epoch is settled with its return."""
-    world = went_elsewhere(make_world)
-    world.audit()
-
-
+@where_the_commit_deletes
 def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first(
     make_world: Callable[..., World],
 ) -> None:
