@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from greenlet import greenlet
 
-from sqs_fifo_spark.errors import EpochSettledError, FencedError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode
@@ -43,6 +43,7 @@ def begin(world: World, *bodies: str) -> tuple[Query, PartitionPlan]:
 
 def finish(query: Query, rows: list[Row]) -> None:
     """Let Spark commit the first micro-batch with these rows, and drain and audit what follows."""
+    assert isinstance(query.world, World)
     query.to_sink(0, {0: rows})
     query.checkpoint.committed.add(0)
     query.drain()
@@ -217,6 +218,21 @@ def test_an_attempt_that_goes_on_with_a_chain_keeps_its_limits(world: World, lim
         read(world, plan)
     rows = read(world, plan)
     assert len(rows) == limits.get("max_messages", 31)
+    finish(query, rows)
+
+
+@pytest.mark.parametrize(("name", "most"), [("LINK_MESSAGES", 20), ("LINK_BYTES", 100)])
+def test_a_link_is_not_larger_than_a_task_can_hold(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str, most: int
+) -> None:
+    """Where others follow; what is more than that by the last answer is at most ten messages."""
+    monkeypatch.setattr(f"sqs_fifo_spark.source.receiving.{name}", most)
+    query, plan = begin(world, *(f"g{'abcdefghij'[number % 10]}x{1000 + number}" for number in range(90)))
+    rows = read(world, plan)
+    size = 1 if name == "LINK_MESSAGES" else len(rows[-1].body)
+    assert all(size * (len(head.receipts) - 11) < most for head in links(world))
+    assert len(links(world)) >= 5
+    assert len(rows) == 91
     finish(query, rows)
 
 
@@ -804,6 +820,63 @@ def test_a_driver_renews_nothing_that_a_task_has_deleted_and_calls_it_no_loss(wo
     world.pass_time(3 * VISIBILITY_S)
     assert sum("before ChangeMessageVisibilityBatch" in event for _, _, event in world.trace) == renewed
     finish(query, rows)
+
+
+def test_a_few_hot_groups_are_not_given_many_partitions(make_world: Callable[..., World]) -> None:
+    """However many messages wait: each partition's share is the larger, and no task finds nothing."""
+    world = make_world(numPartitions="8", deleteAfter="journal")
+    world.send(*(f"{'ab'[number % 2]}{number}" for number in range(400)))
+    query = Query(world)
+    while query.trigger():
+        pass
+    assert max(offset.partitions for offset in world.offsets[1:]) <= 4
+    world.audit()
+
+
+def test_what_is_carried_and_gone_from_the_journal_stops_the_query(world: World) -> None:
+    """It may be all that there was of it: one line names it, and nothing goes on without it."""
+    query, plan = begin(world, *(f"a{number}" for number in range(25)))
+    read(world, plan)
+    world.die()
+    world.checkpoint = Checkpoint()
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    name = world.store.under(FIRST_LINK)[0]
+    world.store.objects.pop(name)
+    with pytest.raises(JournalUnavailableError, match=name) as said:
+        query.plans(0)
+    assert "\n" not in str(said.value)
+
+
+# The option may change from run to run
+
+
+@pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
+@pytest.mark.parametrize("modes", [MODES, MODES[::-1]], ids="-".join)
+def test_a_restart_may_delete_at_another_time(
+    make_world: Callable[..., World], modes: tuple[str, str], elapsed_s: float
+) -> None:
+    """After a crash at any step: what stands in the journal says how it was put."""
+    at = 0
+    while True:
+        at += 1
+        world = make_world(numPartitions="2", maxMessagesPerTrigger="6", deleteAfter=modes[0])
+        crash_at(world, "", at)
+        try:
+            world.send("a1", "a2", "b1", "a3", "c1", "b2", "d1", "d2")
+            Query(world).drain()
+        except Crash as crash:
+            world.die(down_s=elapsed_s)
+            world.options = replace(world.options, delete_after=modes[1])
+            try:
+                Query(world).resume().drain()
+                world.options = replace(world.options, delete_after="journal")  # a group may have been in two places
+                world.audit()
+            except Exception as error:
+                raise AssertionError(f"after a crash at step {at}, '{crash}': {error}") from error
+        else:
+            break
+    assert at > 50
 
 
 # A new query on an old journal
