@@ -166,11 +166,11 @@ class _Attempt:
                 self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
                 receiver.spend(sealed)
                 self._deferred_groups |= _deferred_groups(sealed.head)
+                others.append(sealed)
                 if sealed.head.chain.is_last:
                     self._release(received)
-                    yield sealed
+                    yield from others
                     return
-                others.append(sealed)
             yield from others
             del others, received, segment  # what is sealed has the bodies, too
             if self._plan.deletes:
