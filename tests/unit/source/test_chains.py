@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from greenlet import greenlet
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
@@ -296,6 +299,22 @@ def test_who_finds_a_link_taken_puts_what_it_caught_into_the_next(world: World) 
     assert attempts.rows[0] == attempts.rows[1]
     assert told(attempts.rows[0]) == ["z1", "b1", "b2", "a1", "a2"]
     finish(query, attempts.rows[0])
+
+
+@pytest.mark.parametrize("links_read", [1, 2, 3])
+def test_a_read_that_stops_early_leaves_a_chain_that_the_next_one_goes_on_with(world: World, links_read: int) -> None:
+    """As Spark's `first` or `isEmpty` do: what it saw is where every other read begins."""
+    query, plan = begin(world, *(f"a{number}" for number in range(45)))
+    queue, journal = Queue(world.options, world.clock), Journal(world.store, plan.journal)
+    reading = cast(Generator[Any, None, None], serve(plan, queue, journal, world.options, world.clock))
+    seen = [body for _ in range(links_read) for body in next(reading).column("body").to_pylist()]
+    reading.close()
+    assert len(HandHeartbeat.live) == 1, "the driver's"
+    assert len(links(world)) == links_read
+    rows = read(world, plan)
+    assert told(rows)[: len(seen)] == seen
+    assert len(rows) == 46
+    finish(query, rows)
 
 
 def test_what_a_losing_attempt_caught_is_held_until_it_is_deleted(world: World) -> None:
@@ -877,6 +896,23 @@ def test_a_restart_may_delete_at_another_time(
         else:
             break
     assert at > 50
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="Lease.hold leaves a hold as it is, so what the probe caught never becomes one that may_be_deleted",
+)
+def test_what_the_probe_caught_and_a_task_deleted_is_no_lost_lease(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver has held it since its receive, and finds it in a link later."""
+    query, plan = begin(world)
+    rows = read(world, plan)
+    assert world.deleted() == ["z1"]
+    world.pass_time(3 * VISIBILITY_S)
+    assert "lost the lease" not in caplog.text
+    assert query.driver.report()["lostLeases"] == 0
+    finish(query, rows)
 
 
 # A new query on an old journal
