@@ -455,6 +455,54 @@ def test_what_another_attempt_puts_counts_towards_the_limit(world: World) -> Non
     finish(query, attempts.rows[0])
 
 
+# What the driver catches
+
+
+@in_both_modes
+def test_what_the_probe_catches_is_durable_before_spark_logs_its_epoch(world: World) -> None:
+    """The plan only names it: a task finds it in the journal, and a restart needs no other receive for it."""
+    world.send("a1", "a2", "b1")
+    query = Query(world)
+    end = query.latest_offset(query.start_of(0))
+    name = Journal.caught_name(end.epoch, end.plan)
+    assert world.store.under("epochs/") == [name]
+    head = decode(world.store.objects[name], name).head
+    assert bodies(world, head) == [["a1", "a2", "b1"]]
+    assert not head.origin.deletes, "no task has it yet"
+    query.log(end)
+    world.die()
+    query = Query(world)
+    (plan,) = query.plans(0)
+    assert plan.carried == ((name, tuple(receipt.message_id for receipt in head.receipts)),)
+    query.run(0)
+    assert [event.kind for event in world.events].count("received") == 3
+    query.drain()
+    world.audit()
+
+
+@in_both_modes
+def test_what_was_caught_for_an_epoch_that_spark_never_logged_is_given_back(world: World) -> None:
+    """No micro-batch has it: the next driver's are served what the queue gives, and nobody waits for a timeout."""
+    world.send("x1")
+    query = Query(world)
+    assert query.trigger()
+    while query.trigger():
+        pass
+    world.send("a1", "b1")
+    end = query.latest_offset(world.offsets[-1])
+    assert Journal.caught_name(end.epoch, end.plan) in world.store.objects
+    world.die()
+    began_at = world.clock.now()
+    world.send("c1")
+    query = Query(world).resume()
+    while len(world.bodies()) < 4:
+        assert query.trigger()
+    assert world.clock.now() == began_at
+    query.drain()
+    world.audit()
+    assert not world.store.under("epochs/")
+
+
 # Closing against appending
 
 

@@ -334,6 +334,21 @@ def test_what_a_driver_caught_is_put_once_for_a_plan(journal: Journal, store: Fa
     assert [each.message_id for each in journal.receipts(name)] == ["id-1"]
 
 
+def test_the_offset_of_an_epoch_is_told_by_the_newest_plan_whose_links_fit(journal: Journal) -> None:
+    """For an epoch that Spark's log does not tell of; what a driver caught shows no read."""
+    journal.put_caught(segment(journal, 1, epoch=2, plan=9))
+    for plan, links in ((3, 1), (5, 2), (7, 1)):
+        for link in range(links):
+            journal.seal(segment(journal, link, epoch=2, plan=plan, link=link, writer=f"of {plan}"))
+    names = journal.objects()[2]
+    found = journal.offset_of(names, lambda origin: origin.plan < 7)
+    assert found is not None
+    assert (found.journal, found.epoch, found.partitions, found.plan) == (journal.id, 2, 2, 5)
+    assert journal.offset_of(names, lambda origin: False) is None
+    assert journal.offset_of(names[-1:], lambda origin: True) is None
+    assert names[-1] == Journal.caught_name(2, 9)
+
+
 @pytest.mark.parametrize(
     "name",
     [
