@@ -301,6 +301,26 @@ def test_who_finds_a_link_taken_puts_what_it_caught_into_the_next(world: World) 
     finish(query, attempts.rows[0])
 
 
+def test_who_has_lost_several_links_names_what_the_last_of_them_leaves(world: World) -> None:
+    """What the others have put before is deleted by then, or that link says so."""
+    query, plan = begin(world, "a1", "a2")
+    attempts = Attempts(world)
+    loser = attempts.begin(plan)
+    attempts.go_on(loser, "before put epochs/")
+    world.send(*(f"b{number}" for number in range(15)))
+    winner = attempts.begin(plan)
+    attempts.go_on(winner, f"after put {SECOND_LINK}")
+    attempts.go_on(loser, "before list drivers")  # it is about to delete what it has put
+    first, second, third = links(world)
+    assert first.origin.writer == second.origin.writer != third.origin.writer
+    assert len(first.receipts) == 11
+    assert handles(third.chain.unconfirmed) == handles(second.receipts)
+    for attempt in (loser, winner):
+        attempts.end(attempt)
+    assert attempts.rows[0] == attempts.rows[1]
+    finish(query, attempts.rows[0])
+
+
 @pytest.mark.parametrize("links_read", [1, 2, 3])
 def test_a_read_that_stops_early_leaves_a_chain_that_the_next_one_goes_on_with(world: World, links_read: int) -> None:
     """As Spark's `first` or `isEmpty` do: what it saw is where every other read begins."""
