@@ -230,7 +230,8 @@ class Epoch:
     def _held_since(self) -> float:
         """Return since when newly found messages are held: a heartbeat ago; unless replayed, not before the opening."""
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
-        return a_heartbeat_ago if self._is_replay else max(self.opened_at, a_heartbeat_ago)
+        is_earlier = self._is_replay or self.plans is None  # an earlier driver's tasks have put them
+        return a_heartbeat_ago if is_earlier else max(self.opened_at, a_heartbeat_ago)
 
     def _load(self, known: frozenset[str], pool: Pool) -> dict[str, Head]:
         """Return those of the chains' last links, and of the links that defer, that are not `known` yet."""

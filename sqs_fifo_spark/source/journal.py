@@ -190,6 +190,15 @@ class Journal(JournalIdentity):
             raise self.vanished(name)
         return sealed
 
+    def may_carry(self, origin: Origin) -> bool:
+        """Return whether a later epoch serves, or may have served, what the link of `origin` defers.
+
+        Runs on an executor.
+        """
+        ledger = self.ledger()
+        name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
+        return ledger.epoch > origin.epoch or name in ledger.carried
+
     def put_caught(self, segment: Segment) -> str:
         """Put what the driver itself has received, and return its name. Raises JournalUnavailableError."""
         name = self.caught_name(segment.head.origin.epoch, segment.head.origin.plan)

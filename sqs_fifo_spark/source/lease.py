@@ -75,6 +75,8 @@ class Lease:
         with self._lock:
             for receipt in receipts:
                 handle = receipt.receipt_handle
+                if may_be_deleted and handle in self._holds:
+                    self._holds[handle].may_be_deleted = True
                 if handle not in self._holds and handle not in self._lost:
                     self._holds[handle] = _Hold(
                         receipt, since + self._heartbeat_s, since + self._visibility_timeout_s, may_be_deleted

@@ -146,7 +146,7 @@ class _Attempt:
         if self._plan.deletes:
             self._delete()  # who takes over a chain does not know what of it is deleted
         while True:
-            received = self._without_known(receiver.next_link(), decided)
+            received = self._without_known(receiver.next_link(may_end=not decided), decided)
             decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
             self._heartbeat.check()
             is_last = receiver.is_over or not self._plan.deletes
@@ -156,7 +156,8 @@ class _Attempt:
                 try:
                     sealed = self._journal.seal(segment)
                 except EpochSettledError:
-                    self._release(received)
+                    if not self._journal.may_carry(segment.head.origin):
+                        self._release(received)
                     raise
                 decided = []  # the chain has it
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))

@@ -72,8 +72,11 @@ class Receiver:
         self._messages_left -= len(segment.head.receipts)
         self._bytes_left -= segment.rows.nbytes
 
-    def next_link(self) -> list[Message]:
-        """Return what it receives for a link, and still holds; `is_over` if no other is to follow."""
+    def next_link(self, *, may_end: bool = True) -> list[Message]:
+        """Return what it receives for a link, and still holds; `is_over` if no other is to follow.
+
+        Not `may_end`: the link has decided messages, whose groups are locked until they are deleted.
+        """
         most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
         messages: list[Message] = []
         receives = 0
@@ -86,7 +89,7 @@ class Receiver:
                 break
             answer = self._ask(asked_at)
             if not answer:
-                self.is_over = not self._in_links or not messages
+                self.is_over = not self._in_links or (may_end and not messages)
                 break
             receives += 1
             kept = self._keep(answer, asked_at)
