@@ -658,7 +658,8 @@ def test_a_replay_closes_the_partitions_that_nobody_has_sealed(make_world: Calla
     query = Query(world)
     plans = query.plans(0)
     assert [links(world, partition=index)[-1].chain.is_last for index in range(3)] == [True] * 3
-    assert [len(links(world, partition=index)[-1].receipts) > 0 for index in range(3)] == [bool(rows[0]), False, False]
+    served = [any(link.receipts for link in links(world, partition=index)) for index in range(3)]
+    assert served == [bool(rows[0]), False, False]
     world.send("z1")
     for plan in (*old[1:], *plans[1:]):
         assert read(world, plan) == []
