@@ -246,7 +246,7 @@ class Laws:
     def sealed(self, offset: Offset, *, to_serve: bool = False) -> set[str]:
         """Return what stands in the segments of an epoch; with `to_serve`, only what a read of it shows."""
         names = self._world.store.under(f"epochs/{offset.epoch:020d}/")
-        heads = [decode(self._world.store.objects[name], name).head for name in names]
+        heads = [decode(self._world.store.objects[name], name).head for name in names if "/caught-" not in name]
         return {
             receipt.message_id
             for head in heads
