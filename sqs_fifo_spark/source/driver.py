@@ -173,6 +173,9 @@ class Driver:
             if self._ledger.is_followed:
                 # The sink may have written the next batch, without rows: no other rows may get that batch's id.
                 return self._announce(self._new_offset(journal, number, 0, start), limit)
+        # Another query's, which ran on this journal since. Before the verdict on `start`: what that has served, and they
+        # have taken over, is not carried.
+        self._release_epochs(journal, [epoch for epoch in self._unsettled if epoch > start.epoch])
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
@@ -248,9 +251,12 @@ class Driver:
                 "'asyncProgressTrackingEnabled'. Leave that out: a message is deleted, and its group goes on, only "
                 "when its micro-batch is committed."
             )
+        between = self._unsettled_between(start.epoch, end.epoch)
+        if between:
+            self._require_ours(journal)
+            self._release_epochs(journal, between)
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
         self._commit(start, is_followed=True)
-        self._release_epochs(journal, self._unsettled_between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
         is_replay = any(journal.plan_of(name) == end.plan for name in self._unsettled.get(end.epoch, ()))
         if self._next is not None and self._next.offset == end:
@@ -263,7 +269,8 @@ class Driver:
         carried = load_carried(journal, epoch.with_caught(self._ledger), self._read_pool)
         since = self._clock.monotonic() - self._options.heartbeat_s
         for head in carried.values():
-            self._lease.hold(head.receipts, since=since, may_be_deleted=head.origin.deletes)
+            may_be_deleted = self._deletes or head.origin.deletes
+            self._lease.hold(head.receipts, since=since, may_be_deleted=may_be_deleted)
         self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),

@@ -175,7 +175,7 @@ class Epoch:
             offset.plan,
             self._after if self.plans is None else self.plans[partition].after,
             link,
-            self._deletes,
+            self._deletes if end is None else end.origin.deletes,
         )
         if end is None:
             head = Head(origin, (), chain=Chain(is_last=True))

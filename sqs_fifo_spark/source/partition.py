@@ -159,13 +159,17 @@ class _Attempt:
                     if not self._journal.may_carry(segment.head.origin):
                         self._release(received)
                     raise
-                decided = []  # the chain has it
+                before, counted, decided = self._end, decided, []  # the chain has what is decided
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:
                     break
                 # Another attempt appends, too: what it tells is as new as what it has put.
                 self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
-                receiver.spend(sealed)
+                chain = Chain() if before is None else before.chain
+                receiver.spend(
+                    sealed.head.chain.served - chain.served - len(counted),
+                    sealed.head.chain.size - chain.size - sum(message.size for message in counted),
+                )
                 self._deferred_groups |= _deferred_groups(sealed.head)
                 others.append(sealed)
                 if sealed.head.chain.is_last:

@@ -18,7 +18,6 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.queue import Outcome, Queue
-from sqs_fifo_spark.source.segment import Segment
 
 _log = logging.getLogger(__name__)
 LINK_MESSAGES = 1_000
@@ -67,10 +66,10 @@ class Receiver:
         """The ids of copies that it has surely deleted."""
         return frozenset(self._copies.deleted)
 
-    def spend(self, segment: Segment) -> None:
-        """Count what another attempt has put towards the limits of the chain."""
-        self._messages_left -= len(segment.head.receipts)
-        self._bytes_left -= segment.rows.nbytes
+    def spend(self, messages: int, size: int) -> None:
+        """Count what another attempt has put towards the limits of the chain; `size` is in bytes."""
+        self._messages_left -= messages
+        self._bytes_left -= size
 
     def next_link(self, *, may_end: bool = True) -> list[Message]:
         """Return what it receives for a link, and still holds; `is_over` if no other is to follow.

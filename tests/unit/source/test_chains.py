@@ -967,10 +967,6 @@ def test_a_restart_may_delete_at_another_time(
     assert at > 50
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Lease.hold leaves a hold as it is, so what the probe caught never becomes one that may_be_deleted",
-)
 def test_what_the_probe_caught_and_a_task_deleted_is_no_lost_lease(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1094,10 +1090,6 @@ def test_what_another_querys_tasks_may_have_deleted_is_carried_wherever_its_numb
     assert set(world.bodies()) == {row.body for row in world.sent}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="driver._release_epochs carries what another query's tasks took over from this one, and served in between",
-)
 def test_what_this_query_had_served_before_another_took_it_over_is_not_carried_to_it_again(
     world: World,
 ) -> None:
