@@ -28,6 +28,6 @@ def parse_json(data: bytes, name: str) -> dict[str, Any]:
 def damaged(name: str) -> JournalCorruptError:
     """Return the error about the JSON object `name`."""
     return JournalCorruptError(
-        f"'{name}' in the journal is damaged or not of this format, so the query stops. What is not committed is "
-        "still in the queue. Restore the object."
+        f"'{name}' in the journal is damaged or not of this format, so the query stops. With deleteAfter=commit, "
+        "what is not committed is still in the queue. Restore the object."
     )

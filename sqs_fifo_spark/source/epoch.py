@@ -131,7 +131,7 @@ class Epoch:
             _log.warning(
                 "epoch %d runs again, with the %d messages that it had: its micro-batch was not committed. They stand "
                 "in the journal at '%s'. If the micro-batch fails each time, correct what fails on one of its rows: "
-                "until it is committed, none is skipped or deleted from the queue.",
+                "until it is committed, none is skipped, and the journal keeps all of them.",
                 self.offset.epoch,
                 count,
                 self._journal.location,

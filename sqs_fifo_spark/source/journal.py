@@ -280,8 +280,8 @@ class Journal(JournalIdentity):
     def vanished(self, name: str) -> JournalUnavailableError:
         """Return the error for an object that was there and is gone."""
         return JournalUnavailableError(
-            f"'{name}' vanished from the journal at '{self.location}', so the query stops. What is not committed is "
-            "still in the queue. Restore the object, or start the query again."
+            f"'{name}' vanished from the journal at '{self.location}', so the query stops. With deleteAfter=commit, "
+            "what is not committed is still in the queue. Restore the object, or start the query again."
         )
 
     def _put_own(self, name: str, data: bytes, token: str) -> bool:

@@ -308,7 +308,7 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
         if not places.keys() >= set(message_ids):
             raise JournalCorruptError(
                 f"'{name}' in the journal is not what the driver saw there: it lacks messages that epoch {plan.epoch} "
-                "serves. What is not committed is still in the queue. Restore the object."
+                "serves. With deleteAfter=commit, what is not committed is still in the queue. Restore the object."
             )
         wanted = [places[message_id] for message_id in message_ids]
         for message in from_arrow([receipts[place] for place in wanted], source.rows.take(wanted)):
