@@ -36,6 +36,8 @@ from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
 ROWS_PER_BATCH = 2_000
+GATHERED_BYTES = 1 << 20
+"""Of rows in Arrow's form, after which those of several links go to Spark."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,24 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     for an epoch that is settled, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
     journal = _journal(options.journal_location, options.region, plan.journal)
-    for rows in serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK):
+    links = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK)
+    for rows in _gathered(links):
         for start in range(0, rows.num_rows, ROWS_PER_BATCH):
             yield rows.slice(start, ROWS_PER_BATCH)
+
+
+def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of several links at once where links are small: each batch costs Spark as much as many rows."""
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for rows in links:
+        gathered.append(rows)
+        size += rows.nbytes
+        if size >= GATHERED_BYTES:
+            yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
+            gathered, size = [], 0
+    if gathered:
+        yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
 
 
 def serve(
