@@ -119,11 +119,11 @@ def _install() -> None:
     commit = Driver.commit
 
     def trapped_seal(journal: Journal, segment: Segment) -> Segment:
-        if segment.receipts:
+        if segment.head.receipts:
             _traps().reach("received")
         _slow.stall("before")
         sealed = seal(journal, segment)
-        if sealed.receipts:
+        if sealed.head.receipts:
             _traps().reach("sealed")
         _slow.stall("after")
         return sealed

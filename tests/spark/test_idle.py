@@ -47,4 +47,4 @@ def test_a_new_query_on_an_empty_queue_has_one_micro_batch_without_rows(rig: Rig
     # Before 4.2 Spark does not say where it is, so the first epoch is not probed for: its task seals nothing.
     left = [decode(path.read_bytes(), path.name) for path in rig.journal_epochs()]
     assert len(left) == (1 if SPARK_VERSION < (4, 2) else 0)
-    assert not any(segment.receipts or segment.deleted for segment in left)
+    assert not any(segment.head.receipts or segment.head.deleted for segment in left)
