@@ -26,10 +26,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def rig(spark: SparkSession, tmp_path: Path) -> Iterator[Rig]:
-    """A queue that nobody else asks anything, and Spark to read it. All queries end with the test."""
+def rig(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Rig]:
+    """A queue that nobody else asks anything, and Spark to read it. All queries end with the test.
+
+    With a parameter, a value of `deleteAfter`: see `in_both_modes`.
+    """
     with LocalQueueServer() as server:
-        made = Rig(spark, server, tmp_path)
+        made = Rig(spark, server, tmp_path, delete_after=getattr(request, "param", "commit"))
         try:
             yield made
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -17,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pyspark
+import pytest
 
 from sqs_fifo_spark.clock import SystemClock
 from sqs_fifo_spark.demo.auction import SinkLog
 from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.source.segment import decode
 from tests.helpers import depth, wait_until
 
 if TYPE_CHECKING:
@@ -32,6 +35,14 @@ APPS = Path(__file__).parent / "apps"
 SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 LONG_S = 180.0
 """A deadline for what takes seconds on a quiet machine."""
+MODES = ("commit", "journal")
+"""The values of `deleteAfter`."""
+in_both_modes = pytest.mark.parametrize("rig", MODES, indirect=True)
+"""For a law that holds whenever messages are deleted."""
+in_both_modes_if_long = pytest.mark.parametrize(
+    "rig", ["commit", pytest.param("journal", marks=pytest.mark.long)], indirect=True
+)
+"""The same, where one mode shows it well enough for `make test`."""
 
 
 class TurnedClock(SystemClock):
@@ -72,6 +83,8 @@ class Rig:
     sent: dict[str, Sent] = field(default_factory=dict)
     """All that was sent through `send`, by message id."""
     url: str = ""
+    delete_after: str = "commit"
+    """What the source's option `deleteAfter` is, unless it is given."""
 
     def __post_init__(self) -> None:
         self.url = self.url or self.create_queue("test.fifo")
@@ -113,11 +126,19 @@ class Rig:
     # The query
 
     @property
+    def may_split(self) -> bool:
+        """Whether a group may stand in several partitions of a micro-batch."""
+        return self.delete_after == "journal"
+
+    @property
     def journal(self) -> Path:
         return self.home / "journal"
 
     def options(self, **options: object) -> dict[str, str]:
-        given = {"queueUrl": self.url, "journalLocation": self.journal, "waitTimeSeconds": 1, **options}
+        given = {"queueUrl": self.url, "journalLocation": self.journal, "waitTimeSeconds": 1}
+        if self.delete_after != "commit":
+            given["deleteAfter"] = self.delete_after
+        given.update(options)
         return {name: str(value) for name, value in given.items()}
 
     def source(self, **options: object) -> DataFrame:
@@ -140,11 +161,15 @@ class Rig:
         return running(writer.start())
 
     def drain(self, query: StreamingQuery, timeout_s: float = LONG_S) -> None:
-        """Wait until the queue is empty. A message is deleted after its commit, so all of it is in the sink."""
+        """Wait until the queue is empty, and so is the journal of what may not be in the sink.
+
+        A message is deleted after its commit; or, where tasks delete, as soon as the journal has it, which drops it
+        after the commit.
+        """
 
         def is_empty() -> bool:
             require_alive(query)
-            return self.depth() == (0, 0)
+            return self.depth() == (0, 0) and (self.delete_after == "commit" or not self.journal_messages())
 
         try:
             wait_until(is_empty, timeout_s, "the queue is empty")
@@ -166,6 +191,14 @@ class Rig:
     def journal_epochs(self) -> list[Path]:
         """Return the files of epochs that the journal still holds."""
         return [path for path in (self.journal / "epochs").rglob("*") if path.is_file()]
+
+    def journal_messages(self) -> set[str]:
+        """Return the ids of the messages that the journal still holds."""
+        found = set()
+        for path in self.journal_epochs():
+            with contextlib.suppress(FileNotFoundError):  # it is dropped meanwhile
+                found.update(each.message_id for each in decode(path.read_bytes(), path.name).head.receipts)
+        return found
 
 
 @contextmanager
@@ -201,17 +234,24 @@ def assert_each_once(message_ids: Iterable[str], sent: Mapping[str, Sent]) -> No
     )
 
 
-def assert_in_order(rows: Iterable[Row]) -> None:
-    """A group's sequence numbers rise in every file and from micro-batch to micro-batch, one file in each."""
-    last: dict[str, Row] = {}
-    files: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+def assert_in_order(rows: Iterable[Row], *, may_split: bool = False) -> None:
+    """A group's sequence numbers rise in every file and from micro-batch to micro-batch, one file in each.
+
+    If it `may_split`, a group may stand in several files of a micro-batch, as it does where tasks delete.
+    """
+    groups: defaultdict[str, dict[int, dict[str, list[int]]]] = defaultdict(dict)
     for row in rows:
-        before = last.get(row.message_group_id)
-        assert before is None or before.sequence_number < row.sequence_number, f"{row} comes after {before}"
-        last[row.message_group_id] = row
-        files[row.message_group_id, row.batch_id].add(row.path)
-    split = {key: paths for key, paths in files.items() if len(paths) > 1}
-    assert not split, f"a group stands in several partitions of a micro-batch: {split}"
+        files = groups[row.message_group_id].setdefault(row.batch_id, {})
+        files.setdefault(row.path, []).append(row.sequence_number)
+    for group, batches in groups.items():
+        last = -1
+        for batch_id, files in batches.items():
+            assert may_split or len(files) == 1, f"'{group}' stands in several files of batch {batch_id}: {set(files)}"
+            for path, numbers in files.items():
+                assert all(one < other for one, other in itertools.pairwise([last, *numbers])), (
+                    f"'{group}' is not in order in batch {batch_id}, in {path}, after {last}: {numbers}"
+                )
+            last = max(numbers[-1] for numbers in files.values())
 
 
 def micro_batches(query: StreamingQuery) -> list[Mapping[str, Any]]:

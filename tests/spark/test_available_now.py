@@ -10,13 +10,22 @@ import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, SPARK_VERSION, Rig, assert_each_once, assert_in_order
+from tests.spark.support import (
+    LONG_S,
+    SPARK_VERSION,
+    Rig,
+    assert_each_once,
+    assert_in_order,
+    in_both_modes,
+    micro_batches,
+)
 
 pytestmark = pytest.mark.skipif(
     SPARK_VERSION < (4, 2), reason="before 4.2 Spark never commits the one micro-batch of AvailableNow"
 )
 
 
+@in_both_modes
 def test_available_now_ends_by_itself_with_everything_deleted(rig: Rig) -> None:
     """All that waits is taken, group by group, and a second run finds nothing."""
     sent = rig.send(400, groups=20)
@@ -27,9 +36,26 @@ def test_available_now_ends_by_itself_with_everything_deleted(rig: Rig) -> None:
         assert not rig.journal_epochs()
         rows = rig.rows()
         assert_each_once((row.message_id for row in rows), sent)
-        assert_in_order(rows)
+        assert_in_order(rows, may_split=rig.may_split)
 
 
+@pytest.mark.parametrize("rig", ["journal"], indirect=True)
+def test_available_now_drains_one_hot_group_of_thousands_in_a_few_micro_batches(rig: Rig) -> None:
+    """Where tasks delete, a group does not wait for the next micro-batch with each ten messages."""
+    sent = rig.send(5_000)
+    with rig.to_parquet(rig.source(), availableNow=True) as query:
+        assert query.awaitTermination(int(LONG_S))
+        progress = micro_batches(query)
+    assert rig.depth() == (0, 0)
+    assert not rig.journal_epochs()
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows, may_split=True)
+    print(f"5,000 messages of one group: {len(progress)} micro-batches")
+    assert len(progress) < 50
+
+
+@in_both_modes
 @pytest.mark.long
 def test_available_now_ends_while_a_producer_goes_on_sending(rig: Rig) -> None:
     """What came is deleted, what did not come waits, and the next run takes exactly that."""
@@ -47,7 +73,7 @@ def test_available_now_ends_while_a_producer_goes_on_sending(rig: Rig) -> None:
     assert rig.depth() == (0, 0)
     rows = rig.rows()
     assert_each_once((row.message_id for row in rows), rig.sent)
-    assert_in_order(rows)
+    assert_in_order(rows, may_split=rig.may_split)
 
 
 @contextmanager

@@ -5,19 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import boto3
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.local import Faults
 from tests.helpers import wait_until
-from tests.spark.support import Gate, Rig, assert_each_once
+from tests.spark.support import LONG_S, Gate, Rig, assert_each_once, in_both_modes, in_both_modes_if_long
 
 VISIBILITY_S = 4
 TIMEOUTS = 4
 
 
+@in_both_modes_if_long
 def test_a_micro_batch_of_four_visibility_timeouts_keeps_its_messages(rig: Rig) -> None:
-    """A second consumer polls all the time and gets nothing; the renewals come ten to a call."""
+    """A second consumer polls all the time and gets nothing; the renewals come ten to a call.
+
+    Where tasks delete, nothing is left to renew.
+    """
     sent = rig.send(300, groups=30)
     delivered: list[str] = []
     stolen: list[Any] = []
@@ -28,7 +34,7 @@ def test_a_micro_batch_of_four_visibility_timeouts_keeps_its_messages(rig: Rig) 
         delivered.extend(row.messageId for row in frame.select("messageId").collect())
         if batch_id:
             return
-        assert rig.depth() == (0, 300)
+        assert rig.depth() == (0, 300 if rig.delete_after == "commit" else 0)
         rig.server.requests.clear()
         began_at = SYSTEM_CLOCK.monotonic()
         while SYSTEM_CLOCK.monotonic() < began_at + TIMEOUTS * VISIBILITY_S:
@@ -47,6 +53,9 @@ def test_a_micro_batch_of_four_visibility_timeouts_keeps_its_messages(rig: Rig) 
         other.close()
     assert not stolen
     assert_each_once(delivered, sent)
+    if rig.delete_after == "journal":
+        assert not renewed
+        return
     print(
         f"300 messages held for {TIMEOUTS * VISIBILITY_S} s, visibility {VISIBILITY_S} s: {len(renewed)} calls with "
         f"{sum(renewed)} entries, {sum(renewed) / len(renewed):.1f} each"
@@ -55,6 +64,7 @@ def test_a_micro_batch_of_four_visibility_timeouts_keeps_its_messages(rig: Rig) 
     assert sum(renewed) / len(renewed) >= 8
 
 
+@in_both_modes
 def test_a_task_that_outlasts_its_visibility_timeout_doubles_nothing(rig: Rig) -> None:
     """The driver holds what a task has sealed, though the task's own process does nothing but wait."""
     sent = rig.send(60, groups=12)
@@ -73,3 +83,29 @@ def test_a_task_that_outlasts_its_visibility_timeout_doubles_nothing(rig: Rig) -
         rig.drain(query)
     assert_each_once((row.message_id for row in rig.rows()), sent)
     assert {each.outcome for each in rig.server.requests.recent("DeleteMessageBatch")} == {"ok"}
+
+
+@pytest.mark.parametrize("rig", ["journal"], indirect=True)
+def test_what_tasks_cannot_delete_stays_hidden_until_the_commit_does(rig: Rig) -> None:
+    """SQS fails every delete while tasks receive: their messages stand in the journal, and the driver holds them."""
+    sent = rig.send(60, groups=12)
+    rig.server.faults = Faults(fail_entry=1.0, actions=frozenset({"DeleteMessageBatch"}))
+    delivered: list[str] = []
+
+    def hold(frame: DataFrame, batch_id: int) -> None:
+        delivered.extend(row.messageId for row in frame.select("messageId").collect())
+        if batch_id:
+            return
+        assert rig.depth() == (0, 60)
+        rig.server.requests.clear()
+
+        def is_renewed_twice() -> bool:
+            assert rig.depth() == (0, 60), "messages became visible"
+            return sum(each.entries for each in rig.server.requests.recent("ChangeMessageVisibilityBatch")) >= 120
+
+        wait_until(is_renewed_twice, LONG_S, "all are renewed twice")
+        rig.server.faults = Faults()
+
+    with rig.to_function(rig.source(visibilityTimeoutSeconds=3), hold) as query:
+        rig.drain(query)
+    assert_each_once(delivered, sent)

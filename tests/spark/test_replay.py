@@ -9,31 +9,43 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 
-from tests.spark.support import Rig, assert_each_once, assert_in_order, run_app
+from sqs_fifo_spark import in_group_order
+from tests.spark.support import (
+    Rig,
+    assert_each_once,
+    assert_in_order,
+    in_both_modes,
+    in_both_modes_if_long,
+    run_app,
+)
 
 
+@in_both_modes
 def test_several_actions_on_a_micro_batch_see_the_same_rows(rig: Rig) -> None:
-    """`count`, then `collect`, then a write in `foreachBatch` agree in every micro-batch."""
+    """`limit(5)`, which ends a task early, then `count`, `collect` and a write agree in every micro-batch."""
     sent = rig.send(300, groups=30)
-    seen: list[tuple[int, list[str], list[str]]] = []
+    seen: list[tuple[list[str], int, list[str], list[str]]] = []
 
-    def look_three_times(frame: DataFrame, batch_id: int) -> None:
+    def look_four_times(frame: DataFrame, batch_id: int) -> None:
+        first = [row.messageId for row in frame.select("messageId").limit(5).collect()]
         count = frame.count()
         collected = [row.messageId for row in frame.select("messageId").collect()]
         path = str(rig.home / f"written-{batch_id}")
         frame.write.parquet(path)
         written = [row.messageId for row in rig.spark.read.parquet(path).select("messageId").collect()]
-        seen.append((count, collected, written))
+        seen.append((first, count, collected, written))
 
-    with rig.to_function(rig.source(maxMessagesPerTrigger=150), look_three_times) as query:
+    with rig.to_function(rig.source(maxMessagesPerTrigger=150), look_four_times) as query:
         rig.drain(query)
     assert len(seen) >= 2
-    for count, collected, written in seen:
+    for first, count, collected, written in seen:
+        assert first == collected[:5]
         assert count == len(collected)
         assert sorted(collected) == sorted(written)
-    assert_each_once((each for _, collected, _ in seen for each in collected), sent)
+    assert_each_once((each for _, _, collected, _ in seen for each in collected), sent)
 
 
+@in_both_modes_if_long
 def test_a_union_of_the_stream_with_itself_has_every_row_exactly_twice(rig: Rig) -> None:
     """Both branches read one source, and the second read is served from the journal."""
     sent = rig.send(300, groups=30)
@@ -43,6 +55,7 @@ def test_a_union_of_the_stream_with_itself_has_every_row_exactly_twice(rig: Rig)
     assert Counter(row.message_id for row in rig.rows()) == dict.fromkeys(sent, 2)
 
 
+@in_both_modes
 def test_a_join_of_a_micro_batch_with_itself_matches_every_row_once(rig: Rig) -> None:
     """Both sides of a self-join hold the same messages."""
     sent = rig.send(300, groups=30)
@@ -58,6 +71,19 @@ def test_a_join_of_a_micro_batch_with_itself_matches_every_row_once(rig: Rig) ->
     with rig.to_function(rig.source(), join) as query:
         rig.drain(query)
     assert_each_once(joined, sent)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rig", ["journal"], indirect=True)
+def test_a_group_that_stands_in_several_partitions_is_put_together_by_its_sequence_numbers(rig: Rig) -> None:
+    """Three groups and a dozen tasks: each group comes out in one partition, in order."""
+    sent = rig.send(1_200, groups=3)
+    number = col("sequenceNumber").cast("decimal(38, 0)")
+    with rig.to_parquet(in_group_order(rig.source(), number, num_partitions=2)) as query:
+        rig.drain(query)
+    rows = rig.rows()
+    assert_each_once((row.message_id for row in rows), sent)
+    assert_in_order(rows)
 
 
 @pytest.mark.long

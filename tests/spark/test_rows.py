@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StringType
 
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, Rig, assert_each_once, require_alive
+from tests.spark.support import LONG_S, Rig, assert_each_once, in_both_modes_if_long, require_alive
 
 
 def test_a_user_schema_may_name_a_subset_of_the_columns(rig: Rig) -> None:
@@ -70,6 +70,7 @@ def test_message_attributes_and_system_attributes_arrive_with_their_types(rig: R
     assert before <= sent_at <= received_at <= datetime.now(timezone.utc).replace(tzinfo=None)
 
 
+@in_both_modes_if_long
 def test_messages_that_another_consumer_received_before_are_delivered_once(rig: Rig) -> None:
     """Half of them were released, half of them lapsed; their receive count says so."""
     sent = rig.send(50, groups=10)
@@ -95,6 +96,7 @@ def test_messages_that_another_consumer_received_before_are_delivered_once(rig: 
         last[row.messageGroupId] = int(row.sequenceNumber)
 
 
+@in_both_modes_if_long
 def test_a_micro_batch_that_nobody_looks_at_loses_nothing(rig: Rig) -> None:
     """What the probe received for it comes again, and the query goes on."""
     sent = rig.send(100, groups=50)
@@ -114,6 +116,7 @@ def test_a_micro_batch_that_nobody_looks_at_loses_nothing(rig: Rig) -> None:
     assert_each_once((row.messageId for row in rows), sent)
 
 
+@in_both_modes_if_long
 def test_partitions_that_a_limit_leaves_out_are_not_lost(rig: Rig) -> None:
     """`limit(1)` reads the first partition alone: what the probe had for the others comes again."""
     sent = rig.send(400, groups=400)
