@@ -12,6 +12,7 @@ from tests.spark.support import (
     assert_in_order,
     gaps_s,
     in_both_modes,
+    in_both_modes_if_long,
     micro_batches,
     require_alive,
 )
@@ -61,6 +62,7 @@ def test_one_group_drains_without_waiting_for_time_to_pass(rig: Rig) -> None:
     assert len(filled) == 30 if rig.delete_after == "commit" else len(filled) < 10
 
 
+@in_both_modes_if_long
 def test_process_all_available_returns_when_the_queue_is_drained(rig: Rig) -> None:
     """The way to drain a queue on every version of Spark."""
     sent = rig.send(300, groups=30)
