@@ -194,7 +194,7 @@ class Rig:
 
     def journal_messages(self) -> set[str]:
         """Return the ids of the messages that the journal still holds."""
-        found = set()
+        found: set[str] = set()
         for path in self.journal_epochs():
             with contextlib.suppress(FileNotFoundError):  # it is dropped meanwhile
                 found.update(each.message_id for each in decode(path.read_bytes(), path.name).head.receipts)

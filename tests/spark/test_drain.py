@@ -54,10 +54,10 @@ def test_one_group_drains_without_waiting_for_time_to_pass(rig: Rig) -> None:
     rows = rig.rows()
     assert_each_once((row.message_id for row in rows), sent)
     assert_in_order(rows, may_split=rig.may_split)
-    gaps = gaps_s(progress)
-    print(f"300 messages of one group: {len(progress)} micro-batches, largest gap {max(gaps):.3f} s")
+    largest = max(gaps_s(progress), default=0)
+    print(f"300 messages of one group: {len(progress)} micro-batches, largest gap {largest:.3f} s")
     # A noisy machine may take its time; a wrong wait would be the 20 s of the long poll, or 120 s of visibility.
-    assert max(gaps) < 5
+    assert largest < 5
     filled = [each for each in progress if each["numInputRows"]]
     assert len(filled) == 30 if rig.delete_after == "commit" else len(filled) < 10
 

@@ -12,7 +12,7 @@ from pyspark.sql.functions import col
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import Faults
 from tests.helpers import wait_until
-from tests.spark.support import LONG_S, Gate, Rig, assert_each_once, in_both_modes, in_both_modes_if_long
+from tests.spark.support import LONG_S, Gate, Rig, assert_each_once, in_both_modes_if_long
 
 VISIBILITY_S = 4
 TIMEOUTS = 4
@@ -64,7 +64,7 @@ def test_a_micro_batch_of_four_visibility_timeouts_keeps_its_messages(rig: Rig) 
     assert sum(renewed) / len(renewed) >= 8
 
 
-@in_both_modes
+@in_both_modes_if_long
 def test_a_task_that_outlasts_its_visibility_timeout_doubles_nothing(rig: Rig) -> None:
     """The driver holds what a task has sealed, though the task's own process does nothing but wait."""
     sent = rig.send(60, groups=12)
