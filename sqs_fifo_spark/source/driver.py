@@ -173,8 +173,8 @@ class Driver:
             if self._ledger.is_followed:
                 # The sink may have written the next batch, without rows: no other rows may get that batch's id.
                 return self._announce(self._new_offset(journal, number, 0, start), limit)
-        # Another query's, which ran on this journal since. Before the verdict on `start`: what that has served, and they
-        # have taken over, is not carried.
+        # Another query's, which ran on this journal since. Before the verdict on `start`: what that has served, and
+        # they have taken over, is not carried.
         self._release_epochs(journal, [epoch for epoch in self._unsettled if epoch > start.epoch])
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)

@@ -284,7 +284,7 @@ def _from_ipc(data: bytes | memoryview, crc: int, name: str) -> pa.RecordBatch:
 
 def _corrupt(name: str, reason: str) -> JournalCorruptError:
     return JournalCorruptError(
-        f"'{name}' in the journal cannot be used: {reason}. Restore the object. With deleteAfter=commit its messages are "
-        "still in the queue: if it is removed instead, they come again once their holds have lapsed, perhaps a second "
-        "time for the sink. With deleteAfter=journal it may be all that there is of them."
+        f"'{name}' in the journal cannot be used: {reason}. Restore the object. With deleteAfter=commit its messages "
+        "are still in the queue: if it is removed instead, they come again once their holds have lapsed, perhaps a "
+        "second time for the sink. With deleteAfter=journal it may be all that there is of them."
     )

@@ -31,7 +31,7 @@ from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.message import to_arrow
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, encode
+from sqs_fifo_spark.source.segment import Head, Origin, Segment, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,7 +122,7 @@ class Bench:
         stream = self._spark.readStream.format("sqsfifo").options(**options, **self._common()).load()
         query = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(home / "checkpoint")).start()
         while count[0] < messages and query.isActive:
-            query.awaitTermination(0.05)
+            query.awaitTermination(0.05)  # type: ignore[arg-type]  # it takes parts of a second, too
         query.stop()
         if query.exception() is not None:
             raise RuntimeError(str(query.exception()))
