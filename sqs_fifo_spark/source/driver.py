@@ -256,7 +256,7 @@ class Driver:
                 "when its micro-batch is committed."
             )
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
-        begun = self._unsettled.pop(end.epoch, []) or journal.objects().get(end.epoch, [])
+        begun = self._unsettled.pop(end.epoch, [])
         self._take_back(end)
         self._commit(start, is_followed=True)
         between = self._unsettled_between(start.epoch, end.epoch)

@@ -67,7 +67,11 @@ def plan_partitions(
     groups_left = {receipt.message_group_id for receipt, _ in left[max_messages:]}
     # SQS locks the groups of what is in flight. Where tasks delete, what follows that comes only once it is sealed and
     # deleted; what is deleted already locks nothing.
-    reserved = (receipt.message_group_id for receipt, name in left if not deletes or carried[name].origin.deletes)
+    reserved = (
+        receipt.message_group_id
+        for receipt, name in left
+        if not deletes or (carried[name].origin.deletes and not receipt.deferred)
+    )
     reserved_groups = frozenset(groups_left.union(reserved))
     counts = [sum(map(len, names.values())) for names in taken]
     share, rest = divmod(max(0, max_messages - sum(counts)), count)
