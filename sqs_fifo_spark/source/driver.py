@@ -286,6 +286,7 @@ class Driver:
             max_bytes=self._options.max_bytes_per_trigger,
             claim=self._claim,
             deletes=self._deletes,
+            is_held=self._lease.is_held,  # what is not, locks no group: it may be deleted
         )
         self._open = epoch
         if self._next is not None and self._next.offset.epoch <= end.epoch:
