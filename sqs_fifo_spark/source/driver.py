@@ -84,6 +84,8 @@ class Driver:
         """The last epoch that was settled when the journal was opened."""
         self._unsettled: dict[int, list[str]] = {}
         """Epochs that stood in the journal when it was opened, and were not settled."""
+        self._released: set[int] = set()
+        """Epochs above the settled ones that were released: what is left of them is carried."""
         self._highest = 0
         """The highest of them."""
         self._open: Epoch | None = None
@@ -153,6 +155,8 @@ class Driver:
         self._position = start
         if self._is_finished:
             return start
+        if start.epoch > self._ledger.epoch:
+            self._take_back(start)
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
         # A new query, perhaps on an old journal, skips all numbers that leftovers of its older queries may still use.
@@ -254,19 +258,20 @@ class Driver:
                 "'asyncProgressTrackingEnabled'. Leave that out: a message is deleted, and its group goes on, only "
                 "when its micro-batch is committed."
             )
+        # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
+        begun = self._unsettled.pop(end.epoch, [])
+        self._take_back(end)
+        self._commit(start, is_followed=True)
         between = self._unsettled_between(start.epoch, end.epoch)
         if between:
             self._require_ours(journal)
             self._release_epochs(journal, between)
-        # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
-        self._commit(start, is_followed=True)
         limit = self._options.max_messages_per_trigger
-        is_replay = any(journal.plan_of(name) == end.plan for name in self._unsettled.get(end.epoch, ()))
+        is_replay = any(journal.plan_of(name) == end.plan for name in begun)
         if self._next is not None and self._next.offset == end:
             epoch = self._next
         else:
             epoch, is_replay = self._epoch(journal, end, limit, expected=limit), True
-        self._unsettled.pop(end.epoch, None)
         if is_replay:
             epoch.replay(start.name)
         carried = load_carried(journal, epoch.with_caught(self._ledger), self._read_pool)
@@ -284,6 +289,7 @@ class Driver:
             max_bytes=self._options.max_bytes_per_trigger,
             claim=self._claim,
             deletes=self._deletes,
+            is_held=self._lease.is_held,  # what is not, locks no group: it may be deleted
         )
         self._open = epoch
         if self._next is not None and self._next.offset.epoch <= end.epoch:
@@ -352,10 +358,7 @@ class Driver:
             # Of a plan's epochs only the last can be unsettled, and others' may lie between.
             before = journal.offset_of(self._unsettled[number], lambda origin: origin.plan == given.after)
             if before is not None:
-                self._release_epochs(journal, unsettled[: unsettled.index(number)])
-                self._settle(journal, before)
-                del self._unsettled[before.epoch]
-                self._release_epochs(journal, self._unsettled_between(before.epoch, given.epoch))
+                self._settle(journal, before, keep=given.epoch)
                 return
         names = self._unsettled.get(given.epoch, ())
         begun = [number for number in unsettled if any(map(journal.is_link, self._unsettled[number]))]
@@ -380,6 +383,7 @@ class Driver:
         known = {message_id for message_ids in carried.values() for message_id in message_ids}
         for number in list(epochs):
             names = self._unsettled.pop(number)
+            self._released.add(number)
             for name, head in zip(names, self._read_pool.map(journal.head, names), strict=True):
                 if head is None:
                     continue
@@ -391,11 +395,24 @@ class Driver:
                 self._release(each for each in head.receipts if each.deferred or not head.origin.deletes)
         self._ledger = replace(self._ledger, carried=carried)
 
+    def _take_back(self, offset: Offset) -> None:
+        """What is content of the epoch `offset` is not carried to it, though another query's ledger says so."""
+        carried = {
+            name: ids
+            for name, ids in self._ledger.carried.items()
+            if not name.startswith(f"epochs/{offset.epoch:020d}/") or Journal.link_of(name, offset.plan) is None
+        }
+        self._ledger = replace(self._ledger, carried=carried)
+
     def _unsettled_between(self, low: int, high: int) -> list[int]:
         return sorted(number for number in self._unsettled if low < number < high)
 
-    def _settle(self, journal: Journal, end: Offset, *, is_followed: bool = True) -> None:
+    def _settle(self, journal: Journal, end: Offset, *, is_followed: bool = True, keep: int = 0) -> None:
         """Settle the epoch `end`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe."""
+        # All others, wherever their numbers lie, are other queries': judged with this one, they are done with.
+        self._take_back(end)
+        self._unsettled.pop(end.epoch, None)
+        self._release_epochs(journal, [number for number in self._unsettled if number != keep])
         # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.
         verdict = self._close(journal, end)
         # 2. Check the claim: a newer driver may have settled the epoch, and leftovers may since have put segments with
@@ -408,7 +425,8 @@ class Driver:
         again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
-        ledger = Ledger(end.epoch, unconfirmed, carried, is_followed)
+        self._released = {number for number in self._released if number > end.epoch}
+        ledger = Ledger(end.epoch, unconfirmed, carried, is_followed, tuple(sorted(self._released)))
         # 4. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
         #    it opens the journal.
         journal.put_ledger(ledger)
@@ -453,7 +471,10 @@ class Driver:
             self._claim = opened.claim
             self._ledger = opened.ledger
             self._settled_at_start = opened.ledger.epoch
-            self._unsettled = dict(opened.unsettled)
+            self._released = set(opened.ledger.released)
+            self._unsettled = {
+                epoch: names for epoch, names in opened.unsettled.items() if epoch not in self._released
+            }
             self._highest = max(opened.unsettled, default=0)
             self._journal_or_none = opened.journal
             self._warn_of_long_renewals()

@@ -173,7 +173,9 @@ class Epoch:
             partition,
             f"{_CLOSER}{uuid.uuid4().hex}",
             offset.plan,
-            self._after if self.plans is None else self.plans[partition].after,
+            next((head.origin.after for head in self._objects.values()), self._after)
+            if self.plans is None
+            else self.plans[partition].after,
             link,
             self._deletes if end is None else end.origin.deletes,
         )

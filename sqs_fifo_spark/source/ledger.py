@@ -47,6 +47,8 @@ class Ledger:
     carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     is_followed: bool = False
     """Whether Spark had logged a later epoch of this source (with several, a batch may be another source's alone)."""
+    released: tuple[int, ...] = ()
+    """Later epochs that were released: what is left of them is carried."""
 
 
 def encode_ledger(ledger: Ledger, token: str) -> bytes:
@@ -65,6 +67,7 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
             },
             "carried": ledger.carried,
             "followed": ledger.is_followed,
+            "released": ledger.released,
         }
     )
 
@@ -82,7 +85,7 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried, content.get("followed") is True)
+    return Ledger(epoch, unconfirmed, carried, content.get("followed") is True, tuple(map(_whole, content.get("released", ()))))
 
 
 def _time(value: Any) -> float:

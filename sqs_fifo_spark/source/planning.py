@@ -7,7 +7,7 @@ keeps a group in one partition.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
@@ -46,6 +46,7 @@ def plan_partitions(
     max_bytes: int,
     claim: int = 0,
     deletes: bool = False,
+    is_held: Callable[[Receipt], bool] = lambda receipt: True,
 ) -> list[PartitionPlan]:
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
@@ -67,7 +68,11 @@ def plan_partitions(
     groups_left = {receipt.message_group_id for receipt, _ in left[max_messages:]}
     # SQS locks the groups of what is in flight. Where tasks delete, what follows that comes only once it is sealed and
     # deleted; what is deleted already locks nothing.
-    reserved = (receipt.message_group_id for receipt, name in left if not deletes or carried[name].origin.deletes)
+    reserved = (
+        receipt.message_group_id
+        for receipt, _ in left
+        if not deletes or not is_held(receipt)
+    )
     reserved_groups = frozenset(groups_left.union(reserved))
     counts = [sum(map(len, names.values())) for names in taken]
     share, rest = divmod(max(0, max_messages - sum(counts)), count)
