@@ -396,7 +396,7 @@ class Driver:
         self._ledger = replace(self._ledger, carried=carried)
 
     def _take_back(self, offset: Offset) -> None:
-        """What is content of the epoch `offset` is not carried to it, though another query's ledger says so."""
+        """Remove from what is carried the content of the epoch `offset`, though another query's ledger says so."""
         carried = {
             name: ids
             for name, ids in self._ledger.carried.items()
@@ -409,7 +409,8 @@ class Driver:
 
     def _settle(self, journal: Journal, end: Offset, *, is_followed: bool = True, keep: int = 0) -> None:
         """Settle the epoch `end`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe."""
-        # All others, wherever their numbers lie, are other queries': judged with this one, they are done with.
+        # All others, wherever their numbers lie, are other queries'. Released before this one is judged, for what this
+        # one has served is not carried from them; and for good, as the ledger says, for only this one could tell.
         self._take_back(end)
         self._unsettled.pop(end.epoch, None)
         self._release_epochs(journal, [number for number in self._unsettled if number != keep])
@@ -472,9 +473,7 @@ class Driver:
             self._ledger = opened.ledger
             self._settled_at_start = opened.ledger.epoch
             self._released = set(opened.ledger.released)
-            self._unsettled = {
-                epoch: names for epoch, names in opened.unsettled.items() if epoch not in self._released
-            }
+            self._unsettled = {epoch: names for epoch, names in opened.unsettled.items() if epoch not in self._released}
             self._highest = max(opened.unsettled, default=0)
             self._journal_or_none = opened.journal
             self._warn_of_long_renewals()

@@ -166,6 +166,10 @@ class Epoch:
     def _close_chain(self, partition: int, end: Head | None) -> Head:
         """Put an empty last link after `end`. Return it, or what a leftover has put there meanwhile."""
         offset, link = self.offset, 0 if end is None else end.origin.link + 1
+        if self.plans is None:  # after a restart: other links of the plan say what it follows
+            after = next((head.origin.after for head in self._objects.values()), self._after)
+        else:
+            after = self.plans[partition].after
         origin = Origin(
             self._journal.id,
             offset.epoch,
@@ -173,9 +177,7 @@ class Epoch:
             partition,
             f"{_CLOSER}{uuid.uuid4().hex}",
             offset.plan,
-            next((head.origin.after for head in self._objects.values()), self._after)
-            if self.plans is None
-            else self.plans[partition].after,
+            after,
             link,
             self._deletes if end is None else end.origin.deletes,
         )

@@ -83,9 +83,10 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
             for message_id, entry in content["unconfirmed"].items()
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
+        released = tuple(map(_whole, content.get("released", ())))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried, content.get("followed") is True, tuple(map(_whole, content.get("released", ()))))
+    return Ledger(epoch, unconfirmed, carried, content.get("followed") is True, released)
 
 
 def _time(value: Any) -> float:

@@ -51,8 +51,9 @@ def plan_partitions(
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
     `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
-    the epoch after. Limits are shared out evenly, after what is decided has been counted, and so is what is `expected`:
-    a partition that runs early leaves the others their part.
+    the epoch after. `is_held` says whether our hold on one of them is still good. Limits are shared out evenly, after
+    what is decided has been counted, and so is what is `expected`: a partition that runs early leaves the others their
+    part.
     """
     count = offset.partitions
     if not count:
@@ -67,12 +68,8 @@ def plan_partitions(
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[max_messages:]}
     # SQS locks the groups of what is in flight. Where tasks delete, what follows that comes only once it is sealed and
-    # deleted; what is deleted already locks nothing.
-    reserved = (
-        receipt.message_group_id
-        for receipt, _ in left
-        if not deletes or not is_held(receipt)
-    )
+    # deleted; what nobody holds any more locks nothing, and may be deleted.
+    reserved = (receipt.message_group_id for receipt, _ in left if not deletes or not is_held(receipt))
     reserved_groups = frozenset(groups_left.union(reserved))
     counts = [sum(map(len, names.values())) for names in taken]
     share, rest = divmod(max(0, max_messages - sum(counts)), count)

@@ -1,10 +1,12 @@
-"""Adversarial review of the chains."""
+"""Queries that take turns on one journal: what one of them has had is not served to it again, whoever took it over."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,6 @@ def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> W
 
 def away(world: World, first_mode: str = "journal", sink: bool = True) -> None:
     """This query's first batch is in its sink (committed or not); another query took its messages over and died."""
-    from dataclasses import replace
     world.options = replace(world.options, delete_after=first_mode)
     world.send("a1", "a2")
     if sink:
@@ -36,16 +37,20 @@ def away(world: World, first_mode: str = "journal", sink: bool = True) -> None:
     other = Query(world, checkpoint=Checkpoint())
     crash_at(world, "-- batch 0 is in the sink")
     with pytest.raises(Crash):
-        other.trigger()
-        other.trigger()
+        trigger_twice(other)
     world.on_step = lambda event: None
     world.die(down_s=LAPSE_S)
     world.options = replace(world.options, delete_after=first_mode)
 
 
-def finish(world: World, **kw) -> None:
+def trigger_twice(query: Query) -> None:
+    query.trigger()
+    query.trigger()
+
+
+def finish(world: World, **given: Any) -> None:
     world.on_step = lambda event: None
-    query = Query(world, **kw).resume()
+    query = Query(world, **given).resume()
     for number in range(6):
         world.send(f"b{number}")
         query.trigger()
@@ -57,14 +62,23 @@ def finish(world: World, **kw) -> None:
     world.audit()
 
 
-POINTS = ["after put ledger/", "-- batch 1 is planned", "-- batch 1 is read", "-- batch 1 is in the sink",
-          "-- batch 2 is 1", "before put ledger/", "before drop epochs/", "before DeleteMessageBatch"]
+POINTS = [
+    "after put ledger/",
+    "-- batch 1 is planned",
+    "-- batch 1 is read",
+    "-- batch 1 is in the sink",
+    "-- batch 2 is 1",
+    "before put ledger/",
+    "before drop epochs/",
+    "before DeleteMessageBatch",
+]
 
 
 @pytest.mark.parametrize("sink", [True, False])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("point", POINTS)
-def test_f1_crash_between_two_ledgers(world: World, point: str, mode: str, sink: bool) -> None:
+def test_a_crash_after_the_return_changes_nothing(world: World, point: str, mode: str, sink: bool) -> None:
+    """What was released is remembered by the ledger."""
     away(world, mode, sink)
     crash_at(world, point)
     with suppress(Crash):
@@ -79,7 +93,7 @@ def test_f1_crash_between_two_ledgers(world: World, point: str, mode: str, sink:
 @pytest.mark.parametrize("sink", [True, False])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_f2_return_on_spark_4_0(world: World, wrapped: bool, mode: str, sink: bool) -> None:
+def test_a_return_before_spark_says_where_it_is(world: World, wrapped: bool, mode: str, sink: bool) -> None:
     away(world, mode, sink)
     for number in range(8):
         world.send(f"c{number}")
@@ -89,7 +103,7 @@ def test_f2_return_on_spark_4_0(world: World, wrapped: bool, mode: str, sink: bo
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_f3_settle_before(world: World, mode: str) -> None:
+def test_a_return_to_a_batch_that_nobody_reads(world: World, mode: str) -> None:
     """plan is never asked for the batch after, whose commit of the batch before it crashed."""
     away(world, mode)
     crash_at(world, "before put ledger/")
@@ -105,20 +119,22 @@ def test_f3_settle_before(world: World, mode: str) -> None:
     finish(world)
 
 
-def other_takes_over(world: World, *, until: str = "-- batch 0 is in the sink", checkpoint: Checkpoint | None = None) -> Checkpoint:
+def other_takes_over(
+    world: World, *, until: str = "-- batch 0 is in the sink", checkpoint: Checkpoint | None = None
+) -> Checkpoint:
+    """Another query serves what this one has left, and dies."""
     checkpoint = checkpoint or Checkpoint()
     world.send("y1", "y2")
     crash_at(world, until)
+    other = Query(world, checkpoint=checkpoint)
     with pytest.raises(Crash):
-        other = Query(world, checkpoint=checkpoint)
-        other.trigger()
-        other.trigger()
+        trigger_twice(other)
     world.on_step = lambda event: None
     world.die(down_s=LAPSE_S)
     return checkpoint
 
 
-def test_f2b_one_run_on_spark_4_0_without_any_further_crash(world: World) -> None:
+def test_a_return_with_a_replay_before_spark_says_where_it_is(world: World) -> None:
     """A replay under the wrapper: the blind epoch is logged next, and commit() settles before plan() releases."""
     away(world, "journal", sink=False)
     query = Query(world, tells_start=False, is_wrapped=True).resume()
@@ -129,7 +145,8 @@ def test_f2b_one_run_on_spark_4_0_without_any_further_crash(world: World) -> Non
     world.audit()
 
 
-def test_f2c_one_run_on_spark_4_0_committed(world: World) -> None:
+def test_a_return_after_a_commit_before_spark_says_where_it_is(world: World) -> None:
+    """The same, without a replay."""
     away(world, "journal", sink=True)
     query = Query(world, tells_start=False, is_wrapped=True).resume()
     world.send("c1")
@@ -137,7 +154,7 @@ def test_f2c_one_run_on_spark_4_0_committed(world: World) -> None:
     assert Counter(world.bodies()).most_common(1)[0][1] == 1, world.bodies()
 
 
-def test_f4_the_other_query_lies_above_what_is_replayed(world: World) -> None:
+def test_the_other_query_lies_above_what_is_replayed(world: World) -> None:
     """The crash came between Spark's log of batch 1 and the ledger of batch 0. No second crash."""
     world.send("a1", "a2")
     crash_at(world, "before put ledger/")
@@ -151,9 +168,8 @@ def test_f4_the_other_query_lies_above_what_is_replayed(world: World) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_f5_an_epoch_s_own_chain_is_carried_by_another_query_s_ledger(world: World, mode: str) -> None:
+def test_a_chain_that_another_querys_ledger_carries_is_its_own_querys_content(world: World, mode: str) -> None:
     """Its first batch runs again after the older query has settled an epoch of a lower number."""
-    from dataclasses import replace
     world.send("x1")
     Query(world).trigger()
     world.die(down_s=LAPSE_S)
@@ -175,10 +191,8 @@ def test_f5_an_epoch_s_own_chain_is_carried_by_another_query_s_ledger(world: Wor
 
 
 @pytest.mark.parametrize("is_received_before", [False, True])
-def test_f7_a_group_that_was_deferred_once_stays_at_one_answer_a_micro_batch(
-    world: World, is_received_before: bool
-) -> None:
-    """Where tasks delete: 300 messages of one group take a few batches; but if one answer of it had lapsed, 30."""
+def test_a_group_that_was_deferred_once_goes_on_at_full_speed(world: World, is_received_before: bool) -> None:
+    """300 messages of one group take a few micro-batches, also if somebody else has received the first ones before."""
     world.send("y1", *(f"a{n}" for n in range(1, 301)))
     query = Query(world)
     query.log(query.driver.latest_offset(query.start_of(0), 1))
@@ -193,7 +207,7 @@ def test_f7_a_group_that_was_deferred_once_stays_at_one_answer_a_micro_batch(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_f8_who_closes_a_chain_after_a_restart_says_what_it_follows(make_world: Callable[..., World], mode: str) -> None:
+def test_who_closes_a_chain_after_a_restart_says_what_it_follows(make_world: Callable[..., World], mode: str) -> None:
     """A partition was never read; a restart closes it, with no `after`; then the log loses the batch."""
     world = make_world(numPartitions="2", deleteAfter=mode, waitTimeSeconds="1")
     world.send(*(f"{g}1" for g in "bcdefghijk"))
@@ -203,8 +217,7 @@ def test_f8_who_closes_a_chain_after_a_restart_says_what_it_follows(make_world: 
     query = Query(world, reads=lambda batch, count: range(1) if batch else range(count))
     world.die(down_s=LAPSE_S)
     query.resume().trigger()
-    if world.offsets[-1].partitions < 2:
-        pytest.fail("set-up")
+    assert world.offsets[-1].partitions == 2
     epoch = world.offsets[-1].epoch
     world.die(down_s=LAPSE_S)
     crash_at(world, f"after put epochs/{epoch:020d}/0001-000000")  # restart: it closes, and dies
