@@ -9,8 +9,8 @@ from tests.spark.support import LONG_S, Rig, assert_each_once, assert_in_order, 
 
 
 def test_many_groups_reach_parquet_once_and_in_order_and_leave_nothing_behind(rig: Rig) -> None:
-    """10,000 messages of 200 groups, by at least four partitions; queue and journal end empty by themselves."""
-    sent = rig.send(10_000, groups=200)
+    """20,000 messages of 200 groups, by at least four partitions; queue and journal end empty by themselves."""
+    sent = rig.send(20_000, groups=200)
     # 200 for each of the 8 partitions: on few cores the first tasks would take what all free groups have.
     with rig.to_parquet(rig.source(maxMessagesPerTrigger=1_600)) as query:
         rig.drain(query, timeout_s=120)
@@ -29,13 +29,13 @@ def test_many_groups_reach_parquet_once_and_in_order_and_leave_nothing_behind(ri
     for row in rows:
         files[row.batch_id].add(row.path)
     widest = max(map(len, files.values()))
-    print(f"10,000 messages: {len(progress)} micro-batches, up to {widest} files in one")
+    print(f"20,000 messages: {len(progress)} micro-batches, up to {widest} files in one")
     assert widest >= 4
 
 
 def test_one_group_drains_without_waiting_for_time_to_pass(rig: Rig) -> None:
     """A group gives ten messages for each epoch, and the next epoch comes as soon as they are deleted."""
-    sent = rig.send(300)
+    sent = rig.send(500)
     with rig.to_parquet(rig.source(waitTimeSeconds=20)) as query:
         rig.drain(query, timeout_s=120)
         progress = micro_batches(query)
@@ -43,7 +43,7 @@ def test_one_group_drains_without_waiting_for_time_to_pass(rig: Rig) -> None:
     assert_each_once((row.message_id for row in rows), sent)
     assert_in_order(rows)
     gaps = gaps_s(progress)
-    print(f"300 messages of one group: {len(progress)} micro-batches, largest gap {max(gaps):.3f} s")
+    print(f"500 messages of one group: {len(progress)} micro-batches, largest gap {max(gaps):.3f} s")
     # A noisy machine may take its time; a wrong wait would be the 20 s of the long poll, or 120 s of visibility.
     assert max(gaps) < 5
 
