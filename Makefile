@@ -7,7 +7,8 @@ READY_DEMO := .venv/.ready-demo
 READY := .venv/.ready
 READY_MIN := .venv-min/.ready
 PYTEST_ARGS ?=
-JOBS ?= 2
+# Of tests at once: three, for those that start Spark wait much of their time.
+JOBS ?= 3
 KILLS ?= 50
 KILL_ARGS ?=
 
@@ -31,7 +32,7 @@ demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, an
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
 
 test: java $(READY)  ## every law once, on the newest Spark
-	@echo "This takes 6 to 7 minutes on 2 cores. The long tests are in: make test-all"
+	@echo "This takes 5 to 6 minutes on 2 cores. The long tests are in: make test-all"
 	$(BIN)/$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-all: java need-postgres $(READY)  ## all tests, on the newest Spark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections import Counter
 from collections.abc import Sequence
@@ -82,8 +83,10 @@ class SinkAttempt:
         self.asked = 0
         """How many calls it has made, to queue and journal."""
         self.panicked = False
-        self.could_not_record = False
-        """Whether a put of what it has sent has failed."""
+        self.could_not_record: dict[bytes, float] = {}
+        """When a put of what it has sent has last failed, by the row's digest."""
+        self.ended_at = math.inf
+        """When it has returned or raised."""
         self.tidying: list[str] = []
         """How errors begin that only say that it could not tidy up."""
         self.last_events: dict[str, int] = {}
@@ -113,6 +116,10 @@ class SinkAttempt:
         """Return the number of the last look that the thread must know of: the first, or one before its last event."""
         last = self.last_events.get(thread, -1)
         return max((number for number, _ in self.looks if number <= last), default=self.looks[0][0])
+
+    def known_look_at(self, thread: str) -> float:
+        """Return the time of that look."""
+        return dict(self.looks)[self.known_look(thread)]
 
     @property
     def folder(self) -> str:

@@ -203,6 +203,45 @@ def test_what_is_confirmed_after_a_row_has_failed_is_recorded(sqs: Sqs) -> None:
     assert sender.sent == 1
 
 
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_task_that_waits_for_its_next_rows_goes_on_recording_what_it_sent(sqs: Sqs, failures: int) -> None:
+    """It cannot fail before they come, and another attempt may look at the record long before."""
+    record, errors = Noted(), [JournalUnavailableError(f"put {number} failed") for number in range(failures)]
+    first, is_added = errors[0], threading.Event()
+
+    def fail(digests: list[bytes]) -> None:
+        assert is_added.wait(LONG_S)
+        if errors:
+            raise errors.pop(0)
+
+    record.on_add = fail
+    sender = make(sqs, record)
+    sender.add(rows("a1", "a2"))
+    is_added.set()
+    sqs.clock.turn_until(lambda: bool(record.digests))
+    with pytest.raises(JournalUnavailableError) as told:
+        sender.add(rows("b1"))
+    assert told.value is first
+    assert sqs.bodies() == ["a1"]
+    assert record.digests == {row.digest for row in rows("a1")}
+    assert threads() == []
+
+
+def test_what_cannot_be_recorded_is_left_at_once_when_the_caller_stops(sqs: Sqs) -> None:
+    record, tries = Noted(), list[list[bytes]]()
+
+    def fail(digests: list[bytes]) -> None:
+        tries.append(digests)
+        raise JournalUnavailableError("the store is away")
+
+    record.on_add = fail
+    sender = make(sqs, record)
+    with pytest.raises(JournalUnavailableError, match="the store is away"):
+        finish(sender, "a1", "a2")
+    assert len(tries) == 1
+    assert threads() == []
+
+
 def test_stop_while_a_retry_pauses_ends_the_retry(sqs: Sqs) -> None:
     """Nothing is tried again once somebody has failed elsewhere."""
     sender = make(sqs)
