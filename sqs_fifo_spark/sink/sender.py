@@ -33,7 +33,7 @@ SEND_BUDGET_S and a connection later at the latest: 280 s after the other's look
 attempt that follows one that has failed has what is left of the 300 s to start, to look, and to reach the row: 123 s.
 """
 PUT_AGAIN_S = 10.0
-"""How long a task that has failed, and waits for its next rows, pauses until it tries again to record what it sent."""
+"""How long a task pauses that could not record what it has sent, until it tries again."""
 GRACE_S = 1.0
 """How long what is too late is waited for all the same: if the whole process stood still, it ends now."""
 CALLS = 8
@@ -153,9 +153,9 @@ class Sender:
             self._threads.append(thread)
 
     def _may_go_on_locked(self) -> bool:
-        """Return whether there is room; if something is late, whoever adds waits for it though there is."""
+        """Return whether there is room; if something is late, or has failed, whoever adds waits for it all the same."""
         has_room = self._rows <= MAX_BUFFERED_ROWS and self._bytes <= MAX_BUFFERED_BYTES
-        return has_room and self._clock.monotonic() < self._limit_locked()
+        return has_room and not self._stopped.is_set() and self._clock.monotonic() < self._limit_locked()
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
@@ -264,25 +264,30 @@ class Sender:
         self._release(rows)
 
     def _add_to_record(self, digests: list[bytes], *, by: float) -> None:
-        """Record what is sent. If that fails, so does the task; but while it cannot end, others may send it again."""
+        """Record what is sent. If that fails, so does the task; but until it can end, others may send the rows again.
+
+        So it is tried again and again, and once more when the caller stops.
+        """
         try:
             self._record.add(digests, by=by)
-        except JournalUnavailableError as error:
+        except BaseException as error:  # a panic of the store too
             self._fail(error)
-            while self._pauses_until_over():
+            is_over = False
+            while not is_over:
+                is_over = self._pause_until_over()
                 try:
                     return self._record.add(digests, by=math.inf)
-                except JournalUnavailableError:
-                    continue  # the same again: the task fails with the first one
+                except BaseException:  # most likely the same: the task fails with the first one
+                    continue
             raise
 
-    def _pauses_until_over(self) -> bool:
-        """Pause, and return whether the caller still waits for rows."""
+    def _pause_until_over(self) -> bool:
+        """Pause before the next try, and return whether the caller has stopped."""
         until = self._clock.monotonic() + PUT_AGAIN_S
         with self._changed:
             while not self._is_over and (left_s := until - self._clock.monotonic()) > 0:
                 self._clock.wait_on(self._changed, left_s)
-            return not self._is_over
+            return self._is_over
 
     def _is_equal_locked(self, confirmed: Confirmed) -> bool:
         """Return whether SQS took this row for equal to another: it gave another row's id, or no higher number.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -274,7 +273,8 @@ class SinkLaws:
         if not self._has_journal:
             return
         book.doubled_at.setdefault(key, self._hub.now())
-        looked_at = attempt.known_look_at(thread)
+        latest_s = TRIED_S + CONNECT_S + LONGEST_CALL_S
+        looked_at = max(attempt.known_look_at(thread), self._hub.now() - latest_s)
         owners = [each for each in book.accepted[key] if each is not attempt]
         if not any(
             (not each.process.is_alive and each.sent is None)
@@ -302,14 +302,18 @@ class SinkLaws:
         awaits_rows = self._covered(process, now - MOMENTS_S, now + MOMENTS_S, self._upstream) > 0
         if attempt.error is None and not awaits_rows:
             return False
-        if key not in attempt.confirmed or attempt.was_held_up or (awaits_rows and self._is_held_up(attempt)):
+        if key not in attempt.confirmed:
             return True
         failed_at = attempt.could_not_record.get(attempt.digests[key])
         if failed_at is None:
-            return False
+            return attempt.was_held_up or (awaits_rows and self._is_held_up(attempt))
         until = min(looked_at, attempt.ended_at)
-        kept_s = self._covered(process, failed_at, until, self._pauses, self._calls, self._looks, self._retries)
-        return until - failed_at - kept_s <= LONGEST_PAUSE_S + MOMENTS_S
+        return self._untried(process, max((at for at in failed_at if at <= until), default=until), until) <= MOMENTS_S
+
+    def _untried(self, process: Process, failed_at: float, until: float) -> float:
+        """Return for how long, in seconds, a put that failed has not been tried again, beyond the pause that it may."""
+        kept_s = self._covered(process, failed_at, until, self._pauses, self._calls, self._looks)
+        return until - failed_at - kept_s - LONGEST_PAUSE_S
 
     def _audit_delay(self, attempt: SinkAttempt, key: Key, forgotten_at: float) -> None:
         """Who begins in time comes in time, unless something keeps it."""
@@ -360,18 +364,15 @@ class SinkLaws:
         attempt.panicked = True  # it may end so
         if not is_tidying:
             if call == "put":
-                self.could_not_put(is_last=True)
+                self.could_not_put()
             self.doom()
 
-    def could_not_put(self, *, is_last: bool = False) -> None:
-        """The put of the task that runs fails, and may be the record of what it has sent.
-
-        It need not be tried again if it `is_last`.
-        """
+    def could_not_put(self) -> None:
+        """The put of the task that runs fails, and may be the record of what it has sent."""
         attempt = self._current()
         if attempt is not None:
             for digest in self._putting[self._hub.current_name]:
-                attempt.could_not_record[digest] = math.inf if is_last else self._hub.now()
+                attempt.could_not_record[digest].append(self._hub.now())
 
     def could_not_tidy(self, name: str) -> None:
         """The put of the task that runs fails, and only tidies up."""
@@ -389,9 +390,12 @@ class SinkLaws:
     def _put_begins(self, data: bytes) -> None:
         """Judge it before its first try: if only the answer of that is lost, the next would seem to say nothing new."""
         attempt = self._current()
-        is_known = attempt is not None and len(data) > 0 and attempt.recorded.issuperset(_digests(data))
+        digests = _digests(data)
+        is_known = attempt is not None and len(data) > 0 and attempt.recorded.issuperset(digests)
+        if attempt is not None and not attempt.could_not_record.keys().isdisjoint(digests):
+            is_known = False  # what seems to have failed is tried again
         self._tidies[self._hub.current_name] = is_known
-        self._putting[self._hub.current_name] = _digests(data)
+        self._putting[self._hub.current_name] = digests
 
     def _put(self, name: str, data: bytes) -> None:
         self._now += 1
@@ -442,10 +446,7 @@ class SinkLaws:
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
             if self._has_journal and not threads:
-                known = book.recorded.keys() | attempt.could_not_record.keys()
-                left = [key for key in attempt.confirmed if attempt.digests[key] not in known]
-                if left:
-                    self.violate(f"once: {name} fails, and {left} are sent and not recorded")
+                self._audit_record(attempt, book)
             self._audit_error(attempt, attempt.error)
             return
         assert attempt.sent is not None
@@ -465,6 +466,18 @@ class SinkLaws:
                 self.violate(f"once: {name} ends well, and {left} are not recorded")
         if self.is_calm:
             self._audit_cost(attempt, book)
+
+    def _audit_record(self, attempt: SinkAttempt, book: _Book) -> None:
+        """What a task knows to be sent is recorded when it fails, or was tried to the end."""
+        name, ended_at = attempt.process.name, attempt.ended_at
+        left = [key for key in attempt.confirmed if attempt.digests[key] not in book.recorded]
+        untried = [key for key in left if attempt.digests[key] not in attempt.could_not_record]
+        if untried:
+            self.violate(f"once: {name} fails, and {untried} are sent and not recorded")
+        for key in left:
+            failed_at = max(attempt.could_not_record.get(attempt.digests[key], [ended_at]))
+            if self._untried(attempt.process, failed_at, ended_at) > MOMENTS_S - LONGEST_PAUSE_S:
+                self.violate(f"once: {name} fails, and has not tried to the end to record {key}")
 
     def _is_held_up(self, attempt: SinkAttempt, *others: Sequence[_Span]) -> bool:
         """Return whether something of it may be too late just now.

@@ -175,7 +175,8 @@ def test_a_doubled_row_is_excused_by_who_could_not_go_on(fate: str, is_excused: 
     elif fate not in ("", "stands still", "pauses"):
         first.error = TransientQueueError("no answer")
         if fate == "cannot record":
-            first.could_not_record[digest(A1)] = first.ended_at = story.hub.now()
+            first.could_not_record[digest(A1)] = [story.hub.now()]
+            first.ended_at = story.hub.now()
         first.was_held_up = fate == "is held up"
         if fate == "is not told":
             first.confirmed.clear()
@@ -199,7 +200,7 @@ def test_who_waits_for_its_rows_goes_on_recording(
     if is_waiting:
         story.laws._upstream.append((first.process, story.hub.now(), story.hub.now() + 400))
     story.hub.advance(301)
-    first.could_not_record[digest(A1)] = story.hub.now() - failed_s_before
+    first.could_not_record[digest(A1)] = [story.hub.now() - failed_s_before]
     story.laws._calls.append((first.process, story.hub.now() - kept_s, story.hub.now()))
     second = story.attempt(A1)
     story.play(second, lambda: story.send_one(second))
@@ -213,11 +214,52 @@ def test_a_put_of_another_row_that_failed_excuses_nothing() -> None:
     story.hub.spawn(first.process, lambda: story.send_one(first, lives_s=10_000))
     story.hub.run(lambda: bool(first.answered))
     first.error = JournalUnavailableError("the put failed")
-    first.could_not_record[digest(B1)] = first.ended_at = story.hub.now()
+    first.could_not_record[digest(B1)] = [story.hub.now()]
+    first.ended_at = story.hub.now()
     story.hub.advance(301)
     second = story.attempt(A1, B1)
     story.play(second, lambda: story.send_one(second))
     assert len(story.laws.violations) == 1
+
+
+@pytest.mark.parametrize(("tries_on", "is_broken"), [(True, False), (False, True)])
+def test_what_could_not_be_recorded_is_tried_until_the_task_ends(tries_on: bool, is_broken: bool) -> None:
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.send_one(attempt)
+        for wait_s in (10, 10) if tries_on else (20, 0):
+            story.world.store.on_put_begins(digest(A1))
+            story.laws.could_not_put()
+            story.hub.sleep(wait_s)
+        story.laws.doom()
+        attempt.error = JournalUnavailableError("cannot write. 1 rows of partition 0 were sent.")
+        if tries_on:
+            story.world.store.on_put_begins(digest(A1))
+            story.laws.could_not_put()
+        else:
+            attempt.could_not_record[digest(A1)].pop()
+        story.laws.ended(attempt, [])
+
+    story.play(attempt, run)
+    broken = "once: task fails, and has not tried to the end to record ('a', 'a1')"
+    assert [law for law in story.laws.violations if law.startswith("once")] == ([broken] if is_broken else [])
+
+
+def test_a_put_that_is_tried_again_is_no_tidying() -> None:
+    """The answer to the first one was lost: the journal has it, but its task does not know."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.send_one(attempt, recorded=True)
+        assert story.laws.is_tidying() is False
+        story.laws.could_not_put()
+        story.world.store.on_put_begins(digest(A1))
+        assert story.laws.is_tidying() is False
+
+    story.play(attempt, run)
 
 
 def test_who_has_failed_asks_for_no_more_rows() -> None:
