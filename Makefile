@@ -7,7 +7,8 @@ READY_DEMO := .venv/.ready-demo
 READY := .venv/.ready
 READY_MIN := .venv-min/.ready
 PYTEST_ARGS ?=
-JOBS ?= 2
+# Of tests at once: three, for those that start Spark wait much of their time.
+JOBS ?= 3
 KILLS ?= 50
 KILL_ARGS ?=
 
@@ -17,8 +18,8 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-min test-min-all: export PYSPARK_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/python
 
-# Whole files go to a worker, so that what is costly to set up for a file is set up once. They go in order, for else the
-# few long ones, which start Spark, come last, and one worker waits for the other.
+# Whole files go to a worker, so that what is costly to set up for a file is set up once. They go in order: else the few
+# long ones, which start Spark, come last, and one worker waits for the other.
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-all test-min test-min-all simulate replay mutations kill proof lint bench memory jar clean \
@@ -31,7 +32,7 @@ demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, an
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
 
 test: java $(READY)  ## every law once, on the newest Spark
-	@echo "This takes about 6 minutes on 2 cores. The long tests are in: make test-all"
+	@echo "This takes 5 to 6 minutes on 2 cores. The long tests are in: make test-all"
 	$(BIN)/$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-all: java need-postgres $(READY)  ## all tests, on the newest Spark

@@ -32,6 +32,8 @@ SQS knows for 300 s a row that it has taken. An attempt that looks just before a
 SEND_BUDGET_S and a connection later at the latest: 280 s after the other's look, and `SinkQueue.send` sees to that. An
 attempt that follows one that has failed has what is left of the 300 s to start, to look, and to reach the row: 123 s.
 """
+PUT_AGAIN_S = 10.0
+"""How long a task pauses that could not record what it has sent, until it tries again."""
 GRACE_S = 1.0
 """How long what is too late is waited for all the same: if the whole process stood still, it ends now."""
 CALLS = 8
@@ -76,6 +78,7 @@ class Sender:
         self._told: set[str] = set()  # ids of messages, by which rows are known as equal
         self._told_before: set[str] = set()
         self._failure: BaseException | None = None
+        self._is_over = False  # once the caller stops: it may wait for its next rows long after a failure
         self._sending: set[_Sending] = set()
         self._ended = 0  # threads
         # These two are the caller's.
@@ -130,6 +133,7 @@ class Sender:
         if self._is_abandoned:
             return
         with self._changed:
+            self._is_over = True
             self._stopped.set()
             self._changed.notify_all()
             self._is_abandoned = not self._wait_locked(lambda: self._ended == len(self._threads))
@@ -149,9 +153,9 @@ class Sender:
             self._threads.append(thread)
 
     def _may_go_on_locked(self) -> bool:
-        """Return whether there is room; if something is late, whoever adds waits for it though there is."""
+        """Return whether there is room; if something is late, or has failed, whoever adds waits for it all the same."""
         has_room = self._rows <= MAX_BUFFERED_ROWS and self._bytes <= MAX_BUFFERED_BYTES
-        return has_room and self._clock.monotonic() < self._limit_locked()
+        return has_room and not self._stopped.is_set() and self._clock.monotonic() < self._limit_locked()
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
@@ -213,13 +217,17 @@ class Sender:
         except StoppedError:
             return  # whoever set it knows why
         except BaseException as error:  # whatever ends a thread, a panic of native code too: the caller waits for it
-            with self._changed:
-                self._failure = self._failure or error
-                self._stopped.set()
+            self._fail(error)
         finally:
             with self._changed:
                 self._ended += 1
                 self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failure = self._failure or error
+            self._stopped.set()
+            self._changed.notify_all()
 
     def _take(self) -> list[Outgoing]:
         """Return the next rows of up to ten groups, as many as one call holds, or none when no more are to be sent."""
@@ -251,9 +259,35 @@ class Sender:
             self.equal += sum(map(self._is_equal_locked, confirmed))
         rows = [each.row for each in confirmed]
         sending.is_recording = True
-        self._record.add((row.digest for row in rows), by=sending.limit)
+        self._add_to_record([row.digest for row in rows], by=sending.limit)
         sending.is_recording = False
         self._release(rows)
+
+    def _add_to_record(self, digests: list[bytes], *, by: float) -> None:
+        """Record what is sent. If that fails, so does the task; but until it can end, others may send the rows again.
+
+        So it is tried again and again, and once more when the caller stops.
+        """
+        try:
+            self._record.add(digests, by=by)
+        except BaseException as error:  # a panic of the store too
+            self._fail(error)
+            is_over = False
+            while not is_over:
+                is_over = self._pause_until_over()
+                try:
+                    return self._record.add(digests, by=math.inf)
+                except BaseException:  # most likely the same: the task fails with the first one
+                    continue
+            raise
+
+    def _pause_until_over(self) -> bool:
+        """Pause before the next try, and return whether the caller has stopped."""
+        until = self._clock.monotonic() + PUT_AGAIN_S
+        with self._changed:
+            while not self._is_over and (left_s := until - self._clock.monotonic()) > 0:
+                self._clock.wait_on(self._changed, left_s)
+            return self._is_over
 
     def _is_equal_locked(self, confirmed: Confirmed) -> bool:
         """Return whether SQS took this row for equal to another: it gave another row's id, or no higher number.

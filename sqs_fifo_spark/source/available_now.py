@@ -3,7 +3,8 @@
 SQS does not say which group it delivers first, so a micro-batch of newer messages alone proves nothing; nor does a
 short poll that brings nothing, for it asks only some of SQS's servers. A long poll asks all of them: if it brings
 nothing after such a micro-batch, there was nothing older to receive. What may be left is what SQS hides at that moment:
-what somebody else holds, what an attempt that died again and again held, or what the queue's DelaySeconds delays. While
+what somebody else holds, or what the queue's DelaySeconds delays. An attempt that died hides what it has received, too,
+for one visibility timeout: so if more is in flight than what the query knows of, it goes on for that time, once. While
 producers keep the queue from ever being empty, the query ends once it has served as many messages as waited; SQS may
 not have delivered some of the older ones by then.
 """
@@ -40,8 +41,10 @@ class AvailableNow:
         # By when every hold has lapsed that was there at the beginning, or when an old message was last served; and by
         # when every hold has lapsed that was there when any task last ran.
         self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if in_flight else 0)
-        self._any_lapse_at = self._old_lapse_at
+        # Just after a crash SQS may count as waiting what is in flight.
+        self._any_lapse_at = clock.monotonic() + (visibility_timeout_s if self._waited else 0)
         self._is_all_ours = False
+        self._has_gone_on = False
 
     def note_announced(self, in_flight: int, ours: int) -> None:
         """Take note of how many messages are in flight when an epoch is announced, and how many of them are ours."""
@@ -58,12 +61,19 @@ class AvailableNow:
                 self._old_lapse_at = self._any_lapse_at
         if is_old or not verdict.count or verdict.copies or verdict.carried:
             return False
-        if epoch.opened_at >= self._old_lapse_at and self._served >= self._waited:
-            return True
-        # Nobody else held anything when it was opened, nor does now; and what was taken in between is still held.
+        is_late = epoch.opened_at >= self._old_lapse_at and self._served >= self._waited
+        # Nobody else held anything when it was opened, and what was taken since is still held.
         took_s = self._clock.monotonic() - epoch.opened_at
-        is_short = took_s < self._visibility_timeout_s
-        return was_all_ours and is_short and self._queue.approximate_counts()[1] <= verdict.held
+        if not is_late and not (was_all_ours and took_s < self._visibility_timeout_s):
+            return False
+        if self._queue.approximate_counts()[1] <= verdict.held:
+            return True
+        if not is_late or self._has_gone_on:
+            return is_late
+        # What is in flight besides may be older, and was held by an attempt that died.
+        self._has_gone_on = True
+        self._old_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
+        return False
 
     def ends_with(self, found: Iterable[Message]) -> bool:
         """Whether the query ends after a micro-batch that may be the last one, and a poll that brought `found`."""

@@ -51,6 +51,8 @@ class AvailableNowRun(NamedTuple):
     """How many messages the queue counted at its beginning."""
     lapse_at: float
     """When all had lapsed that was held when its tasks last ran, or when it began."""
+    newer_at: float
+    """When a micro-batch of newer messages only was over first, after as many were served as `counted`."""
     is_newer: bool
     """Whether its last micro-batch with tasks served something, and nothing of what had waited."""
     waits_for_holds: bool
@@ -182,8 +184,9 @@ class Laws:
         None of it is left that was free since its last long poll began, or the last micro-batch with tasks if none came
         after that; nor what `_knows_of` names; nor anything at all, if that was before `lapse_at`, unless the last
         micro-batch was of newer messages only. With `waits_for_holds` it also waits until what dead attempts held is
-        free again, but not for what somebody else had locked when it looked last, or has locked since. What is excused:
-        as many messages were served as had waited, and there was always more.
+        free again, while there is always more at least for a visibility timeout after `newer_at`; but not for what
+        somebody else had locked when it looked last, or has locked since. What is excused: as many messages were served
+        as had waited, and there was always more.
         """
         free = self._world.free()
         old = run.began.waiting & self.waiting()
@@ -196,6 +199,8 @@ class Laws:
             left |= old - locked
         if not (has_waited or run.is_newer):
             left |= old
+        if run.waits_for_holds and run.polled.at < run.newer_at + VISIBILITY_S:
+            left |= {each for each in old - locked if each in run.polled.held and self._is_dead_attempts(each, run)}
         if left:
             names = sorted(self._name[each] for each in left)
             self.violate(f"available now: it ended well, and these had waited: {names}")
@@ -220,6 +225,10 @@ class Laws:
         if who == run.query and at >= run.last.at:
             return True
         return run.waits_for_holds and who != "" and message_id in run.last.held and at <= run.old_at
+
+    def _is_dead_attempts(self, message_id: str, run: AvailableNowRun) -> bool:
+        """Whether a task received it last; nothing was sealed of what the run leaves."""
+        return message_id in self._received and self._received[message_id][0] not in ("", run.query)
 
     def _times_taken(self, message_id: str) -> int:
         """Return a number that rises whenever the message is received, or somebody else may have locked its group."""
@@ -287,6 +296,10 @@ class Laws:
     def over(self, epoch: int) -> None:
         """The tasks of `epoch` are over: what a leftover catches from now on, nobody can know of."""
         self._over = max(self._over, epoch)
+
+    def has_received(self, messages: Iterable[str]) -> bool:
+        """Whether the task that runs holds any of the messages."""
+        return any(each in self._receives and self._received[each][0] == self._world.actor() for each in messages)
 
     def _query(self) -> str:
         """Return the name of the query that runs."""

@@ -400,6 +400,12 @@ MUTATIONS.rewritten(
 )
 
 
+@planted("end AvailableNow while a dead attempt holds something", "source.available_now.AvailableNow.may_end_with")
+def _(may_end_with, available_now, epoch, verdict):
+    available_now._has_gone_on = True
+    return may_end_with(available_now, epoch, verdict)
+
+
 @planted("end AvailableNow without a long poll", "source.driver.Driver._poll")
 def _(poll, driver, journal, most):
     closed = driver._open.verdict if driver._open is not None else None

@@ -54,6 +54,8 @@ class Schedule:
         self._replays = random.Random(f"{seed}/replays")
         self._lost_batch: tuple[Checkpoint, int] | None = None
         """The last batch that an offset log has lost, and that has no rows for the sink but those that it has."""
+        self._to_lose: frozenset[str] = frozenset()
+        """The next task that has received any of these messages dies with it, while producers go on."""
         self._begun = 0
         """How many batches of the first checkpoint have begun, as far as a log has lost them since."""
         self._numbers: Counter[str] = Counter()
@@ -122,6 +124,12 @@ class Schedule:
             self.laws.stalls(self._stalled_until)
         if is_discovery and self.hub.now() < self._stalled_until:
             self.hub.sleep(self._stalled_until - self.hub.now())
+        if event.startswith("before put epochs/") and self.laws.has_received(self._to_lose):
+            self._to_lose = frozenset()
+            self.world.note(f"kill -9 of {self.hub.current_process.name}, and producers go on")
+            self.hub.kill(self.hub.current_process)
+            for _ in range(8):
+                self._send()
         rivals = next((count for name, count in NAMES.items() if event.startswith(name)), None)
         if rivals is not None and "query" in self.hub.current_name and self._happens("still at a name", 5):
             process, pause_s = self.hub.current_process, self.rng.choice(PAUSES_S)
@@ -326,10 +334,12 @@ class Schedule:
         available_now = is_free and self.tells_start and self.rng.random() < 0.2
         is_followed = available_now and self.rng.random() < 0.5
         is_wrapped = is_free and self._wraps and self.rng.random() < 0.4
+        loses_attempt = available_now and not self.is_calm and not with_leftovers and self.rng.random() < 0.5
 
         def run() -> None:
             try:
                 began, first = self.laws.begins(), max(0, len(checkpoint.offsets) - 1)
+                self._to_lose = began.waiting if loses_attempt else frozenset()
                 query = SimulatedQuery(
                     self,
                     checkpoint,

@@ -106,6 +106,8 @@ class SinkLaws:
         """The number of the history's last event."""
         self._newest = -1
         """The newest micro-batch whose write was committed."""
+        self._putting: dict[str, list[bytes]] = {}
+        """What the last put of a thread says, by the thread's name."""
         self._tidies: dict[str, bool] = {}
         """Whether the last put of a thread, by the thread's name, says only what its task had made durable before."""
         world.on_call = self._called
@@ -143,6 +145,7 @@ class SinkLaws:
         """The task that runs asks for its next rows, and waits for them so long."""
         attempt = self._current()
         assert attempt is not None
+        self._audit_end(attempt, "asks for its next rows")
         self._audit_hold_up(attempt, self._pauses)
         self._keep(self._upstream, seconds)
 
@@ -270,10 +273,12 @@ class SinkLaws:
         if not self._has_journal:
             return
         book.doubled_at.setdefault(key, self._hub.now())
+        latest_s = TRIED_S + CONNECT_S + LONGEST_CALL_S
+        looked_at = max(attempt.known_look_at(thread), self._hub.now() - latest_s)
         owners = [each for each in book.accepted[key] if each is not attempt]
         if not any(
             (not each.process.is_alive and each.sent is None)
-            or self._could_not_tell(each, key)
+            or self._could_not_tell(each, key, looked_at)
             or self._stood_still(each.process, book.accepted_at[key, id(each)]) >= LONG_PAUSE_S
             for each in owners
         ):
@@ -286,18 +291,29 @@ class SinkLaws:
         if any(book.numbers.get(each, known) < known for each in later):
             self.violate(f"once: {key} is doubled, and not right behind itself")
 
-    def _could_not_tell(self, attempt: SinkAttempt, key: Key) -> bool:
-        """Return whether an attempt need not have recorded a row that SQS took.
+    def _could_not_tell(self, attempt: SinkAttempt, key: Key, looked_at: float) -> bool:
+        """Return whether an attempt need not have recorded a row that SQS took, before another one looked.
 
         It has failed, or it waits for its next rows, or has just got them: only then can it fail. And nobody told it
-        that the row is sent, or a put of its failed, or something of it was held up.
+        that the row is sent; or something of it was held up; or each put of the row failed, which it tries again and
+        again until it ends.
         """
-        now = self._hub.now()
-        awaits_rows = self._covered(attempt.process, now - MOMENTS_S, now + MOMENTS_S, self._upstream) > 0
+        now, process = self._hub.now(), attempt.process
+        awaits_rows = self._covered(process, now - MOMENTS_S, now + MOMENTS_S, self._upstream) > 0
         if attempt.error is None and not awaits_rows:
             return False
-        is_held_up = attempt.was_held_up or (awaits_rows and self._is_held_up(attempt))
-        return key not in attempt.confirmed or attempt.could_not_record or is_held_up
+        if key not in attempt.confirmed:
+            return True
+        failed_at = attempt.could_not_record.get(attempt.digests[key])
+        if failed_at is None:
+            return attempt.was_held_up or (awaits_rows and self._is_held_up(attempt))
+        until = min(looked_at, attempt.ended_at)
+        return self._untried(process, max((at for at in failed_at if at <= until), default=until), until) <= MOMENTS_S
+
+    def _untried(self, process: Process, failed_at: float, until: float) -> float:
+        """Return for how long, in seconds, a put that failed has not been tried again, beyond the pause that it may."""
+        kept_s = self._covered(process, failed_at, until, self._pauses, self._calls, self._looks)
+        return until - failed_at - kept_s - LONGEST_PAUSE_S
 
     def _audit_delay(self, attempt: SinkAttempt, key: Key, forgotten_at: float) -> None:
         """Who begins in time comes in time, unless something keeps it."""
@@ -355,7 +371,8 @@ class SinkLaws:
         """The put of the task that runs fails, and may be the record of what it has sent."""
         attempt = self._current()
         if attempt is not None:
-            attempt.could_not_record = True
+            for digest in self._putting[self._hub.current_name]:
+                attempt.could_not_record[digest].append(self._hub.now())
 
     def could_not_tidy(self, name: str) -> None:
         """The put of the task that runs fails, and only tidies up."""
@@ -373,8 +390,12 @@ class SinkLaws:
     def _put_begins(self, data: bytes) -> None:
         """Judge it before its first try: if only the answer of that is lost, the next would seem to say nothing new."""
         attempt = self._current()
-        is_known = attempt is not None and len(data) > 0 and attempt.recorded.issuperset(_digests(data))
+        digests = _digests(data)
+        is_known = attempt is not None and len(data) > 0 and attempt.recorded.issuperset(digests)
+        if attempt is not None and not attempt.could_not_record.keys().isdisjoint(digests):
+            is_known = False  # what seems to have failed is tried again
         self._tidies[self._hub.current_name] = is_known
+        self._putting[self._hub.current_name] = digests
 
     def _put(self, name: str, data: bytes) -> None:
         self._now += 1
@@ -414,6 +435,7 @@ class SinkLaws:
     def ended(self, attempt: SinkAttempt, threads: Sequence[str]) -> None:
         """A task has returned or raised."""
         name, book = attempt.process.name, self._books[attempt.folder]
+        attempt.ended_at = self._hub.now()
         attempt.was_held_up = attempt.error is not None and self._is_held_up(attempt)
         # Another call may have failed before, so that nothing is waited for after its limit, a look neither.
         may_abandon = attempt.error is not None and self._is_held_up(attempt, self._looks)
@@ -423,16 +445,14 @@ class SinkLaws:
         self._audit_hold_up(attempt, self._pauses, self._upstream if attempt.error is not None else ())
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
-            if self._has_journal and not threads and not attempt.could_not_record:
-                left = [key for key in attempt.confirmed if attempt.digests[key] not in book.recorded]
-                if left:
-                    self.violate(f"once: {name} fails, and {left} are sent and not recorded")
+            if self._has_journal and not threads:
+                self._audit_record(attempt, book)
             self._audit_error(attempt, attempt.error)
             return
         assert attempt.sent is not None
-        rows, known = len(attempt.rows), len(attempt.rows) - attempt.answered
-        if (attempt.sent.rows, attempt.sent.known) != (rows, known):
-            self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known")
+        rows, skipped = len(attempt.rows), len(attempt.rows) - attempt.answered
+        if (attempt.sent.rows, attempt.sent.known) != (rows, skipped):
+            self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {skipped} of them known")
         if attempt.sent.equal < attempt.equal:
             self.violate(f"end: {name} tells of {attempt.sent}, and {attempt.equal} rows were no messages of their own")
         if attempt.sent.equal > attempt.repeats:
@@ -446,6 +466,18 @@ class SinkLaws:
                 self.violate(f"once: {name} ends well, and {left} are not recorded")
         if self.is_calm:
             self._audit_cost(attempt, book)
+
+    def _audit_record(self, attempt: SinkAttempt, book: _Book) -> None:
+        """What a task knows to be sent is recorded when it fails, or was tried to the end."""
+        name, ended_at = attempt.process.name, attempt.ended_at
+        left = [key for key in attempt.confirmed if attempt.digests[key] not in book.recorded]
+        untried = [key for key in left if attempt.digests[key] not in attempt.could_not_record]
+        if untried:
+            self.violate(f"once: {name} fails, and {untried} are sent and not recorded")
+        for key in left:
+            failed_at = max(attempt.could_not_record.get(attempt.digests[key], [ended_at]))
+            if self._untried(attempt.process, failed_at, ended_at) > MOMENTS_S - LONGEST_PAUSE_S:
+                self.violate(f"once: {name} fails, and has not tried to the end to record {key}")
 
     def _is_held_up(self, attempt: SinkAttempt, *others: Sequence[_Span]) -> bool:
         """Return whether something of it may be too late just now.

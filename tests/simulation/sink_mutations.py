@@ -95,6 +95,17 @@ def _(confirm, sender, sending, confirmed):
         sender.equal += sum(map(sender._is_equal_locked, confirmed))
 
 
+@planted("leave what could not be recorded", "sink.sender.Sender._add_to_record")
+def _(add_to_record, sender, digests, *, by):
+    sender._record.add(digests, by=by)
+
+
+@planted("try only once more to record what could not be recorded", "sink.sender.Sender._pause_until_over")
+def _(pause_until_over, sender):
+    pause_until_over(sender)
+    return True
+
+
 @planted("without a journal, give a task as long as a row", "sink.record.NoRecord.refresh")
 def _(refresh, record):
     return vars(record).setdefault("_began_at", refresh(record))

@@ -291,10 +291,13 @@ class SinkSchedule:
         """Give a task its rows, perhaps after a while."""
         for batch in batches:
             yield batch
-            if self._rows_take_s:
-                wait_s = self.rng.uniform(0, self._rows_take_s)
-                self.laws.upstream(wait_s)
-                self.hub.sleep(wait_s)
+            self.wait_for_rows(self.laws.upstream)
+
+    def wait_for_rows(self, on_wait: Callable[[float], None] = lambda seconds: None) -> None:
+        if self._rows_take_s:
+            wait_s = self.rng.uniform(0, self._rows_take_s)
+            on_wait(wait_s)
+            self.hub.sleep(wait_s)
 
     def new_micro_batch(self) -> MicroBatch:
         return MicroBatch(self.traffic.rows(), self._writes)

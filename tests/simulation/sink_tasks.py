@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -62,6 +63,8 @@ class SinkAttempt:
         self.version = version
         self.process: Process
         self.is_over = False
+        self.is_known_to_spark = False
+        """Whether Spark has seen that it is over."""
         self.sent: Sent | None = None
         self.error: BaseException | None = None
         # What is seen from outside
@@ -82,8 +85,10 @@ class SinkAttempt:
         self.asked = 0
         """How many calls it has made, to queue and journal."""
         self.panicked = False
-        self.could_not_record = False
-        """Whether a put of what it has sent has failed."""
+        self.could_not_record: defaultdict[bytes, list[float]] = defaultdict(list)
+        """When puts of what it has sent have failed, by the row's digest."""
+        self.ended_at = math.inf
+        """When it has returned or raised."""
         self.tidying: list[str] = []
         """How errors begin that only say that it could not tidy up."""
         self.last_events: dict[str, int] = {}
@@ -114,6 +119,10 @@ class SinkAttempt:
         last = self.last_events.get(thread, -1)
         return max((number for number, _ in self.looks if number <= last), default=self.looks[0][0])
 
+    def known_look_at(self, thread: str) -> float:
+        """Return the time of that look."""
+        return dict(self.looks)[self.known_look(thread)]
+
     @property
     def folder(self) -> str:
         """Where the journal has what was sent."""
@@ -141,6 +150,9 @@ class SinkAttempt:
             self.error = error
         self.is_over = True
         schedule.laws.ended(self, [thread.name for thread in hub.threads_of(self.process)[1:]])
+        if self.error is not None:
+            schedule.wait_for_rows()  # Spark looks for what a task has to say when it has given it more
+        self.is_known_to_spark = True
         hub.sleep(WORKER_LIVES_S)
         hub.wait_until(lambda: len(hub.threads_of(self.process)) == 1, ABANDONED_LIVE_S)
 
@@ -225,4 +237,4 @@ def _require_alive(hub: Hub) -> None:
 
 
 def _has_ended(attempt: SinkAttempt) -> bool:
-    return attempt.is_over or not attempt.process.is_alive
+    return attempt.is_known_to_spark or not attempt.process.is_alive

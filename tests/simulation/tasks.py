@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,11 @@ class SimulatedQuery(Query):
         served_old = [batch for batch in rows if any(row.message_id in began.waiting for row in rows[batch])]
         newest = rows.get(self.tasked, []) if self.tasked is not None else []
         is_newer = bool(newest) and self.tasked not in served_old
+        total, newer_at = 0, math.inf
+        for batch in rows:
+            total += len(rows[batch])
+            if rows[batch] and batch not in served_old and batch in self.over_at and total >= counted:
+                newer_at = min(newer_at, self.over_at[batch])
         return AvailableNowRun(
             query=self._schedule.hub.current_name,
             began=began,
@@ -69,6 +75,7 @@ class SimulatedQuery(Query):
             rows=sum(len(rows[batch]) for batch in rows if batch in self.over_at),
             counted=counted,
             lapse_at=self.lapse_at,
+            newer_at=newer_at,
             is_newer=is_newer,
             waits_for_holds=waits_for_holds,
         )

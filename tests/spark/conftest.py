@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sqs_fifo_spark.local import LocalQueueServer
+from tests.spark.setups import SMALL_JVM
 from tests.spark.support import ROOT, SPARK_VERSION, Rig
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Before the JVM exists. Its Python workers find the package and these tests wherever pytest was started.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+os.environ["SPARK_SUBMIT_OPTS"] = SMALL_JVM
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -36,7 +36,7 @@ DEADLINE_S = 4 * LONG_S
 _SITE = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
 _UNWANTED = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "SPARK_CONF_DIR")
 # A JVM here lives for seconds: what the second compiler makes is never paid back.
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def make_environment(home: Path, *, dependencies: bool = True, package: Path | None = None) -> Path:
@@ -86,7 +86,7 @@ def make_repository(home: Path) -> Repository:
 def environment(**variables: object) -> dict[str, str]:
     """Return the tests' environment without what names interpreters and paths, and with `variables`."""
     inherited = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
-    return {**inherited, "JAVA_TOOL_OPTIONS": _SMALL_JVM, **{name: str(value) for name, value in variables.items()}}
+    return {**inherited, "JAVA_TOOL_OPTIONS": SMALL_JVM, **{name: str(value) for name, value in variables.items()}}
 
 
 def settings(home: Path, text: str = "", *, master: str = "local[2]") -> Path:

@@ -25,7 +25,6 @@ def test_the_format_is_found_without_registration(rig: Rig) -> None:
     assert columns[:4] == ["messageId", "body", "messageGroupId", "messageDeduplicationId"]
 
 
-@pytest.mark.long
 def test_the_format_is_found_in_an_environment_with_an_editable_install(rig: Rig, tmp_path: Path) -> None:
     """An environment whose only link to the package is the path file that `pip install -e` writes."""
     environment = tmp_path / "environment"

@@ -6,7 +6,6 @@ from collections import defaultdict
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
 from pyspark.sql import DataFrame
 
 from sqs_fifo_spark import in_group_order
@@ -27,10 +26,10 @@ from tests.spark.sink import (
 )
 from tests.spark.support import Rig, micro_batches, running
 
-COUNT, GROUPS = 20_000, 1_000
+COUNT, GROUPS = 50_000, 1_000
 
 
-def test_a_streaming_write_of_20_000_rows_puts_each_there_once_and_in_order(rig: Rig, tmp_path: Path) -> None:
+def test_a_streaming_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig, tmp_path: Path) -> None:
     """1,000 groups in 8 partitions, in two micro-batches."""
     write_files(tmp_path / "files", COUNT, GROUPS, waves=2)
     with file_partitions(rig.spark):
@@ -40,8 +39,7 @@ def test_a_streaming_write_of_20_000_rows_puts_each_there_once_and_in_order(rig:
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
 
 
-@pytest.mark.long
-def test_a_batch_write_of_20_000_rows_puts_each_there_once_and_in_order(rig: Rig) -> None:
+def test_a_batch_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig) -> None:
     """1,000 groups, each scattered over all partitions until `in_group_order` brings it together in one of 8."""
     frame = in_group_order(rows(rig.spark, COUNT, GROUPS), order_by="number", num_partitions=8).select(COLUMNS)
     assert frame.rdd.getNumPartitions() == 8

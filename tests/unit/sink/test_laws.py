@@ -174,13 +174,106 @@ def test_a_doubled_row_is_excused_by_who_could_not_go_on(fate: str, is_excused: 
         story.hub.kill(first.process)
     elif fate not in ("", "stands still", "pauses"):
         first.error = TransientQueueError("no answer")
-        first.could_not_record = fate == "cannot record"
+        if fate == "cannot record":
+            first.could_not_record[digest(A1)] = [story.hub.now()]
+            first.ended_at = story.hub.now()
         first.was_held_up = fate == "is held up"
         if fate == "is not told":
             first.confirmed.clear()
     story.play(second, lambda: story.send_one(second))
     broken = "once: ('a', 'a1') is doubled, and nobody who had sent it died, stood still, or could not record it"
     assert story.laws.violations == ([] if is_excused else [broken])
+
+
+@pytest.mark.parametrize(
+    ("failed_s_before", "kept_s", "is_waiting", "is_excused"),
+    [(5, 0, True, True), (13, 0, True, True), (14, 0, True, False), (14, 5, True, True), (5, 0, False, False)],
+)
+def test_who_waits_for_its_rows_goes_on_recording(
+    failed_s_before: float, kept_s: float, is_waiting: bool, is_excused: bool
+) -> None:
+    """It cannot fail yet; but until another attempt looked it has tried to record its row again, every 10 s."""
+    story = Story()
+    first = story.attempt(A1)
+    story.hub.spawn(first.process, lambda: story.send_one(first, lives_s=10_000))
+    story.hub.run(lambda: bool(first.answered))
+    if is_waiting:
+        story.laws._upstream.append((first.process, story.hub.now(), story.hub.now() + 400))
+    story.hub.advance(301)
+    first.could_not_record[digest(A1)] = [story.hub.now() - failed_s_before]
+    story.laws._calls.append((first.process, story.hub.now() - kept_s, story.hub.now()))
+    second = story.attempt(A1)
+    story.play(second, lambda: story.send_one(second))
+    broken = "once: ('a', 'a1') is doubled, and nobody who had sent it died, stood still, or could not record it"
+    assert story.laws.violations == ([] if is_excused else [broken])
+
+
+def test_a_put_of_another_row_that_failed_excuses_nothing() -> None:
+    story = Story()
+    first = story.attempt(A1, B1)
+    story.hub.spawn(first.process, lambda: story.send_one(first, lives_s=10_000))
+    story.hub.run(lambda: bool(first.answered))
+    first.error = JournalUnavailableError("the put failed")
+    first.could_not_record[digest(B1)] = [story.hub.now()]
+    first.ended_at = story.hub.now()
+    story.hub.advance(301)
+    second = story.attempt(A1, B1)
+    story.play(second, lambda: story.send_one(second))
+    assert len(story.laws.violations) == 1
+
+
+@pytest.mark.parametrize(("tries_on", "is_broken"), [(True, False), (False, True)])
+def test_what_could_not_be_recorded_is_tried_until_the_task_ends(tries_on: bool, is_broken: bool) -> None:
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.send_one(attempt)
+        for wait_s in (10, 10) if tries_on else (20, 0):
+            story.world.store.on_put_begins(digest(A1))
+            story.laws.could_not_put()
+            story.hub.sleep(wait_s)
+        story.laws.doom()
+        attempt.error = JournalUnavailableError("cannot write. 1 rows of partition 0 were sent.")
+        if tries_on:
+            story.world.store.on_put_begins(digest(A1))
+            story.laws.could_not_put()
+        else:
+            attempt.could_not_record[digest(A1)].pop()
+        story.laws.ended(attempt, [])
+
+    story.play(attempt, run)
+    broken = "once: task fails, and has not tried to the end to record ('a', 'a1')"
+    assert [law for law in story.laws.violations if law.startswith("once")] == ([broken] if is_broken else [])
+
+
+def test_a_put_that_is_tried_again_is_no_tidying() -> None:
+    """The answer to the first one was lost: the journal has it, but its task does not know."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.send_one(attempt, recorded=True)
+        assert story.laws.is_tidying() is False
+        story.laws.could_not_put()
+        story.world.store.on_put_begins(digest(A1))
+        assert story.laws.is_tidying() is False
+
+    story.play(attempt, run)
+
+
+def test_who_has_failed_asks_for_no_more_rows() -> None:
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.laws.doom()
+        story.laws.upstream(1)
+        story.hub.sleep(1)
+        story.laws.upstream(1)
+
+    story.play(attempt, run)
+    assert story.laws.violations == ["end: task has failed, and asks for its next rows"]
 
 
 @pytest.mark.parametrize(
@@ -274,6 +367,7 @@ def test_what_a_failed_task_was_told_is_sent_must_be_recorded(
     def run() -> None:
         story.send_one(attempt, recorded=recorded)
         if put_fails:
+            story.world.store.on_put_begins(digest(A1))
             story.laws.could_not_put()
         story.laws.takes(400)
         story.hub.sleep(176)

@@ -203,6 +203,84 @@ def test_what_is_confirmed_after_a_row_has_failed_is_recorded(sqs: Sqs) -> None:
     assert sender.sent == 1
 
 
+@pytest.mark.parametrize("error", [JournalUnavailableError, Panic])
+@pytest.mark.parametrize("failures", [1, 3])
+def test_a_task_that_waits_for_its_next_rows_goes_on_recording_what_it_sent(
+    sqs: Sqs, failures: int, error: type[BaseException]
+) -> None:
+    """It cannot fail before they come, and another attempt may look at the record long before."""
+    record, errors = Noted(), [error(f"put {number} failed") for number in range(failures)]
+    first, is_added = errors[0], threading.Event()
+
+    def fail(digests: list[bytes]) -> None:
+        assert is_added.wait(LONG_S)
+        if errors:
+            raise errors.pop(0)
+
+    record.on_add = fail
+    sender = make(sqs, record)
+    sender.add(rows("a1", "a2"))
+    is_added.set()
+    sqs.clock.turn_until(lambda: bool(record.digests))
+    with pytest.raises(error) as told:
+        sender.add(rows("b1"))
+    assert told.value is first
+    assert sqs.bodies() == ["a1"]
+    assert record.digests == {row.digest for row in rows("a1")}
+    assert threads() == []
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_what_could_not_be_recorded_is_tried_once_more_when_the_caller_stops(sqs: Sqs, is_back: bool) -> None:
+    """At once: Spark may not yet see that the task fails, and nobody else knows what it has sent."""
+    record, tries = Noted(), list[list[bytes]]()
+
+    def fail(digests: list[bytes]) -> None:
+        tries.append(digests)
+        if not is_back or len(tries) == 1:
+            raise JournalUnavailableError(f"the store is away for try {len(tries)}")
+
+    record.on_add = fail
+    sender = make(sqs, record)
+    with pytest.raises(JournalUnavailableError, match="away for try 1"):
+        finish(sender, "a1", "a2")
+    assert len(tries) == 2
+    assert sqs.bodies() == ["a1"]
+    assert record.digests == ({row.digest for row in rows("a1")} if is_back else set())
+    assert threads() == []
+
+
+def test_no_more_rows_are_taken_once_a_row_is_refused(sqs: Sqs) -> None:
+    """What was sent in the same call is being recorded still: whoever adds waits for that, and is told."""
+    record, is_refused, may_end = Noted(), threading.Event(), threading.Event()
+
+    def hold(digests: list[bytes]) -> None:
+        is_refused.set()
+        assert may_end.wait(LONG_S)
+
+    record.on_add = hold
+    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == "b1" else None
+    sender = make(sqs, record)
+    ended: list[BaseException] = []
+
+    def add() -> None:
+        try:
+            sender.add(rows("a1", "b1"))
+            assert is_refused.wait(LONG_S)
+            sender.add(rows("c1"))
+        except RefusedRowError as error:
+            ended.append(error)
+
+    caller = threading.Thread(target=add, daemon=True)
+    caller.start()
+    assert is_refused.wait(LONG_S)
+    may_end.set()
+    caller.join(LONG_S)
+    assert [type(error) for error in ended] == [RefusedRowError]
+    assert "c1" not in sqs.bodies()
+    assert threads() == []
+
+
 def test_stop_while_a_retry_pauses_ends_the_retry(sqs: Sqs) -> None:
     """Nothing is tried again once somebody has failed elsewhere."""
     sender = make(sqs)

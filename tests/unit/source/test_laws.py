@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from tests.simulation.laws import AvailableNowRun, Laws
@@ -33,6 +35,7 @@ def test_available_now_may_leave_what_somebody_else_locks(held_s: int, waits_s: 
         rows=0,
         counted=2,
         lapse_at=BEGAN_AT + 30,
+        newer_at=math.inf,
         is_newer=False,
         waits_for_holds=True,
     )
