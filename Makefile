@@ -58,7 +58,7 @@ SHARE ?= 0/1
 mutations: $(READY)  ## bugs planted into source and sink, each hunted by the simulation, from seed FROM, until caught
 	$(BIN)/python -m tests.simulation --mutations --share $(SHARE) --first $(FROM)
 
-# KILLS is for each of the two sinks; KILL_ARGS takes what `python -m tests.crash --help` lists, such as --seed 7.
+# KILLS is for each of two sinks in each of two modes; KILL_ARGS takes what `python -m tests.crash --help` lists, such as --seed 7.
 kill: java need-postgres $(READY)  ## kill a query's processes on a real cluster, and audit what reached two sinks
 	@$(BIN)/python -m tests.crash --kills $(KILLS) $(KILL_ARGS)
 

@@ -14,14 +14,16 @@ from tests.crash.harness import Run
 from tests.crash.postgres import PostgresServer
 
 SINKS = ("parquet", "postgres")
+MODES = ("commit", "journal")
 
 
 def main() -> int:
     """Return 0 if all kills took effect and no law was broken. What a failed run leaves is kept, and named."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
-    parser.add_argument("--kills", type=int, default=50, help="kills for each sink (default: %(default)s)")
+    parser.add_argument("--kills", type=int, default=50, help="kills for each sink in each mode (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="decides kinds, points and times (default: %(default)s)")
     parser.add_argument("--sink", choices=SINKS, action="append", help="only this sink (default: both)")
+    parser.add_argument("--mode", choices=MODES, action="append", help="only this deleteAfter (default: both)")
     parser.add_argument("--keep", action="store_true", help="keep logs, journal, checkpoint and sink in any case")
     given = parser.parse_args()
     # Ended from outside, it still ends all that it has started.
@@ -33,13 +35,15 @@ def main() -> int:
             results = [
                 Run(
                     cluster,
-                    home / sink,
+                    home / f"{sink}-{mode}",
                     sink=sink,
+                    delete_after=mode,
                     address=postgres.address,
                     count=given.kills,
                     seed=given.seed,
                     say=lambda line: print(line, flush=True),
                 )()
+                for mode in given.mode or MODES
                 for sink in given.sink or SINKS
             ]
         is_clean = all(result.is_clean for result in results)

@@ -57,6 +57,8 @@ def audit(
     rows: Iterable[Delivered],
     deleted_at: Mapping[str, float],
     committed_at: Mapping[int, float],
+    *,
+    tasks_delete: bool = False,
 ) -> Audit:
     """Judge the rows, which stand in the order of micro-batches, places, and positions. Nothing is sorted.
 
@@ -64,9 +66,14 @@ def audit(
     into its commit log: wall-clock seconds of one machine. A row is out of order if its sequence number is not above
     all before it in its group, or if its micro-batch has put the group into another place before. A row that came
     before is doubled, and not judged again.
+
+    `tasks_delete`: messages may be deleted before the commit, if they come at all; and a group may stand in several
+    places of a micro-batch, in order in each, and above all of the micro-batches before.
     """
     seen: dict[str, int] = {}
-    highest: dict[str, int] = {}
+    highest: dict[tuple[str, str], int] = {}
+    newest: dict[str, tuple[int, int]] = {}
+    before: dict[str, int] = {}
     places: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
     delivered = doubled = out_of_order = unknown = 0
     for row in rows:
@@ -79,15 +86,20 @@ def audit(
             continue
         seen[row.message_id] = row.batch_id
         places[row.batch_id, row.message_group_id].add(row.place)
-        if row.sequence_number <= highest.get(row.message_group_id, -1) or (
-            len(places[row.batch_id, row.message_group_id]) > 1
-        ):
+        group, number = row.message_group_id, row.sequence_number
+        # By group: the last micro-batch before, and the highest number up to it; and the highest in a place, or in all.
+        place = (group, f"{row.batch_id}/{row.place}" if tasks_delete else "")
+        if newest.get(group, (-1, -1))[0] < row.batch_id:
+            before[group] = newest.get(group, (-1, -1))[1]
+        newest[group] = row.batch_id, max(number, newest.get(group, (-1, -1))[1])
+        is_split = len(places[row.batch_id, group]) > 1 and not tasks_delete
+        if number <= max(highest.get(place, -1), before[group]) or is_split:
             out_of_order += 1
-        highest[row.message_group_id] = max(row.sequence_number, highest.get(row.message_group_id, -1))
+        highest[place] = max(number, highest.get(place, -1))
     early = [
         message_id
         for message_id, at in deleted_at.items()
-        if message_id not in seen or at < committed_at.get(seen[message_id], float("inf"))
+        if message_id not in seen or (not tasks_delete and at < committed_at.get(seen[message_id], float("inf")))
     ]
     return Audit(
         sent=len(sent),

@@ -16,6 +16,7 @@ TARGETS = {
     "offset-logged": (DRIVER, READER),
     "received": KINDS,
     "sealed": KINDS,
+    "task-deleted": KINDS,
     "writing": (DRIVER, READER, EXECUTOR),
     "sink-committed": (DRIVER,),
     "deleting": (DRIVER, READER),
@@ -37,6 +38,13 @@ _FIRST = (
     (READER, "recorded"),
     (DRIVER, "sealed"),
 )
+# Where tasks delete. A driver has nothing left to delete then, but for what got no answer.
+_FIRST_OF_TASKS = (
+    (WORKER, "task-deleted"),
+    (READER, "task-deleted"),
+    (EXECUTOR, "task-deleted"),
+    *((kind, point) for kind, point in _FIRST if point != "deleting"),
+)
 _HASTY = 0.2
 _LONGEST_WAIT_S = 3.0
 _DROPPING = 0.4
@@ -56,11 +64,11 @@ class Kill:
     """The share of the queue's answers that are dropped after their effect, from the kill before until this one."""
 
 
-def kills(count: int, sink: str, seed: int) -> Iterator[Kill]:
+def kills(count: int, sink: str, delete_after: str, seed: int) -> Iterator[Kill]:
     """Yield `count` kills for a query into `sink`: every kind in turn, half of them at named points."""
-    dice = random.Random(f"{seed}/{sink}")
+    dice = random.Random(f"{seed}/{sink}/{delete_after}")
     kinds: list[str] = []
-    first = list(_FIRST[:count])
+    first = list((_FIRST if delete_after == "commit" else _FIRST_OF_TASKS)[:count])
     for number in range(count):
         if number < len(first):
             kind, point = first[number]
@@ -68,7 +76,11 @@ def kills(count: int, sink: str, seed: int) -> Iterator[Kill]:
             if not kinds:
                 kinds = dice.sample(KINDS, len(KINDS))
             kind = kinds.pop()
-            named = [each for each, targets in TARGETS.items() if kind in targets and not _is_foreign(each, sink)]
+            named = [
+                each
+                for each, targets in TARGETS.items()
+                if kind in targets and not _is_foreign(each, sink, delete_after)
+            ]
             point = dice.choice(named) if dice.random() < 0.5 else ANY_TIME
         yield Kill(
             kind=kind,
@@ -79,6 +91,8 @@ def kills(count: int, sink: str, seed: int) -> Iterator[Kill]:
         )
 
 
-def _is_foreign(point: str, sink: str) -> bool:
-    """The file sink writes and commits inside the JVM, where no process can be held in the midst."""
-    return point == "writing" and sink == "parquet"
+def _is_foreign(point: str, sink: str, delete_after: str) -> bool:
+    """Whether no process comes to the point, or none can be held there: the file sink commits inside the JVM."""
+    if delete_after == "commit":
+        return point == "task-deleted" or (point == "writing" and sink == "parquet")
+    return point == "deleting" or (point == "writing" and sink == "parquet")

@@ -106,3 +106,29 @@ def test_a_row_that_nobody_sent_is_found(changes: dict[str, str]) -> None:
     found = audit(SENT, [replace(ROWS[0], **changes), *ROWS[1:]], DELETED_AT, COMMITTED_AT)  # type: ignore[arg-type]
     assert (found.unknown, found.lost) == (1, 1)
     assert not found.is_clean
+
+
+def test_where_tasks_delete_a_group_may_stand_in_several_places_and_be_deleted_early() -> None:
+    """In order in each place, above the micro-batch before; but what never came was deleted early all the same."""
+    split = [replace(row, place=f"{row.place}/{position % 2}") for position, row in enumerate(ROWS)]
+    found = audit(SENT, split, dict.fromkeys(SENT, 0.0), COMMITTED_AT, tasks_delete=True)
+    assert found.is_clean
+    assert not audit(SENT, split, DELETED_AT, COMMITTED_AT).is_clean
+    lost = audit(SENT, split[1:], dict.fromkeys(SENT, 0.0), COMMITTED_AT, tasks_delete=True)
+    assert (lost.lost, lost.deleted_early) == (1, 1)
+
+
+@pytest.mark.parametrize("is_later_batch", [False, True])
+def test_where_tasks_delete_a_group_out_of_order_is_found(is_later_batch: bool) -> None:
+    """Within a place, and from micro-batch to micro-batch."""
+    rows = list(ROWS)
+    if is_later_batch:
+        place = index("m0")
+        rows[place], other = replace(rows[place], batch_id=1, place="1/9"), rows[place]
+        rows.sort(key=lambda row: row.batch_id)
+        assert other not in rows
+    else:
+        first, second = index("m0"), index("m2")
+        rows[first], rows[second] = rows[second], rows[first]
+    found = audit(SENT, rows, DELETED_AT, COMMITTED_AT, tasks_delete=True)
+    assert (found.lost, found.doubled, found.out_of_order) == (0, 0, 1)

@@ -31,14 +31,15 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
 
 
-def run(cluster: Cluster, home: Path, *, sink: str, address: str) -> None:
-    result = Run(cluster, home, sink=sink, address=address, count=KILLS, seed=1, say=print)()
+def run(cluster: Cluster, home: Path, *, sink: str, address: str, delete_after: str = "commit") -> None:
+    result = Run(cluster, home, sink=sink, delete_after=delete_after, address=address, count=KILLS, seed=1, say=print)()
     assert result.is_clean, f"{result}\nlogs, journal, checkpoint and sink: {home}"
 
 
-def test_files_of_a_killed_query_hold_each_message_once(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("delete_after", ["commit", "journal"])
+def test_files_of_a_killed_query_hold_each_message_once(cluster: Cluster, tmp_path: Path, delete_after: str) -> None:
     """Driver, reader, executor and Python worker die at named points, and the file sink has every message."""
-    run(cluster, tmp_path / "run", sink="parquet", address="")
+    run(cluster, tmp_path / "run", sink="parquet", address="", delete_after=delete_after)
 
 
 def test_a_table_written_by_a_killed_query_holds_each_message_once(

@@ -10,32 +10,38 @@ from tests.crash.plan import ANY_TIME, KINDS, TARGETS, kills
 from tests.crash.traps import POINTS
 
 SINKS = ("parquet", "postgres")
+MODES = ("commit", "journal")
 SHORT = 5
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sink", SINKS)
-def test_the_same_seed_gives_the_same_kills(sink: str) -> None:
+def test_the_same_seed_gives_the_same_kills(sink: str, mode: str) -> None:
     """And another one gives others."""
-    assert list(kills(50, sink, 1)) == list(kills(50, sink, 1))
-    assert list(kills(50, sink, 1)) != list(kills(50, sink, 2))
+    assert list(kills(50, sink, mode, 1)) == list(kills(50, sink, mode, 1))
+    assert list(kills(50, sink, mode, 1)) != list(kills(50, sink, mode, 2))
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("seed", range(20))
-def test_five_kills_are_one_of_each_kind_and_at_the_laws_own_points(sink: str, seed: int) -> None:
+def test_five_kills_are_one_of_each_kind_and_at_the_laws_own_points(sink: str, mode: str, seed: int) -> None:
     """Whatever the seed."""
-    planned = list(kills(SHORT, sink, seed))
+    planned = list(kills(SHORT, sink, mode, seed))
     assert len(planned) == SHORT
     assert {kill.kind for kill in planned} == set(KINDS)
-    assert {kill.point for kill in planned} == {"sink-committed", "deleting", "received", "sealed", "offset-logged"}
+    own = {"deleting", "sealed", "offset-logged"} if mode == "commit" else {"task-deleted"}
+    assert {kill.point for kill in planned} == {"sink-committed", "received"} | own
 
 
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sink", SINKS)
-def test_fifty_kills_come_to_every_point_and_every_kind_at_any_time(sink: str) -> None:
+def test_fifty_kills_come_to_every_point_and_every_kind_at_any_time(sink: str, mode: str) -> None:
     """A process dies only at a point that its sink has, and where its death matters."""
-    planned = list(kills(50, sink, 1))
+    planned = list(kills(50, sink, mode, 1))
     assert len(planned) == 50
     foreign = {"writing"} if sink == "parquet" else set()
+    foreign.add("task-deleted" if mode == "commit" else "deleting")
     assert {kill.point for kill in planned} == {*POINTS, ANY_TIME} - foreign
     assert min(Counter(kill.kind for kill in planned).values()) >= 10
     assert {kill.kind for kill in planned if kill.point == ANY_TIME} == set(KINDS)

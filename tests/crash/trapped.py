@@ -130,8 +130,8 @@ def _install() -> None:
 
     def trapped_batch(queue: Queue, operation: str, *arguments: Any) -> list[Outcome]:
         outcomes = batch(queue, operation, *arguments)
-        if settling and operation == "delete_message_batch":
-            _traps().reach("deleting")
+        if operation == "delete_message_batch":
+            _traps().reach("deleting" if settling else "task-deleted")
         return outcomes
 
     def trapped_put_ledger(journal: Journal, ledger: Ledger) -> None:

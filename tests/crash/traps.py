@@ -24,6 +24,7 @@ POINTS = {
     "offset-logged": "R: Spark has written the offset, and partitions() was not called",
     "received": "W: a task has received, and not sealed",
     "sealed": "W: a task's segment is sealed, and the sink has not committed",
+    "task-deleted": "W: a task has deleted what it has sealed, and not sealed the next link",
     "writing": "D: the sink has written, and not committed",
     "sink-committed": "D: the sink has committed, and Spark has not written its commit log",
     "deleting": "R: a commit has deleted some messages, and not recorded it",
