@@ -12,13 +12,14 @@ one at a time; only the heartbeat's threads run beside them, and see nothing but
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import FencedError, OptionError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, OptionError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
@@ -273,7 +274,8 @@ class Driver:
         else:
             epoch, is_replay = self._epoch(journal, end, limit, expected=limit), True
         if is_replay:
-            epoch.replay(start.name)
+            with self._told_as_fenced(journal):
+                epoch.replay(start.name)
         carried = load_carried(journal, epoch.with_caught(self._ledger), self._read_pool)
         since = self._clock.monotonic() - self._options.heartbeat_s
         for head in carried.values():
@@ -649,9 +651,19 @@ class Driver:
         """Return the verdict on an epoch whose tasks are over."""
         if self._open is None or self._open.offset != offset:
             self._open = self._epoch(journal, offset, 0)
-        verdict = self._open.close(self._ledger)
+        with self._told_as_fenced(journal):
+            verdict = self._open.close(self._ledger)
         self._forget(verdict.gone)
         return verdict
+
+    @contextmanager
+    def _told_as_fenced(self, journal: Journal) -> Iterator[None]:
+        """Raise FencedError where an epoch that this driver closes is settled: another one has done that."""
+        try:
+            yield
+        except EpochSettledError:
+            journal.require_claim(self._claim)
+            raise
 
     def _forget(self, gone: Container[str]) -> None:
         """Remove from the ledger in memory what SQS no longer has; the next commit puts a ledger without it."""

@@ -1096,3 +1096,23 @@ def test_what_this_query_had_served_before_another_took_it_over_is_not_carried_t
     """Its sink has it, and this query's own epoch is settled with its return."""
     go_elsewhere_and_come_back(world)
     world.audit()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_driver_that_closes_what_another_has_settled_is_told_that_it_is_fenced(
+    make_world: Callable[..., World], mode: str
+) -> None:
+    """Not that its own micro-batch's rows cannot be read any more: nobody reads any."""
+    world = make_world(deleteAfter=mode)
+    world.send("a1")
+    query = Query(world, reads=lambda batch, count: None)
+    assert query.trigger()
+    world.send("b1")
+
+    def go_on_elsewhere() -> None:
+        Query(world).resume().drain()
+
+    do_at(world, "before put epochs/", go_on_elsewhere)
+    with pytest.raises(FencedError, match="another query took over the journal"):
+        query.trigger()
+    world.audit()
