@@ -23,7 +23,7 @@ from sqs_fifo_spark.errors import EpochSettledError, FencedError, OptionError, S
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
-from sqs_fifo_spark.source.epoch import Epoch, load_carried
+from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
@@ -276,7 +276,7 @@ class Driver:
         if is_replay:
             with self._told_as_fenced(journal):
                 epoch.replay(start.name)
-        carried = load_carried(journal, epoch.with_caught(self._ledger), self._read_pool)
+        carried = epoch.load_carried(self._ledger)
         since = self._clock.monotonic() - self._options.heartbeat_s
         for head in carried.values():
             may_be_deleted = self._deletes or head.origin.deletes

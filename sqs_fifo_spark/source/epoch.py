@@ -74,6 +74,8 @@ class Epoch:
         self._after = ""
         self.caught: tuple[Receipt, ...] = ()
         """What the driver itself has received, for this epoch to serve: what the journal has of it is carried."""
+        self._sources: dict[str, Head] = {}
+        """The objects that hold what is carried to it. They never change, so each is read once."""
         self._deletes = deletes
         # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
@@ -95,7 +97,8 @@ class Epoch:
         origin = Origin(self._journal.id, offset.epoch, offset.partitions, 0, writer, offset.plan, after)
         messages = sorted(messages, key=lambda message: message.receipt.sequence_number)
         self.caught = tuple(message.receipt for message in messages)
-        self._journal.put_caught(Segment(Head(origin, self.caught), to_arrow(messages)))
+        head = Head(origin, self.caught)
+        self._sources[self._journal.put_caught(Segment(head, to_arrow(messages)))] = head
 
     def with_caught(self, ledger: Ledger) -> Ledger:
         """Return `ledger` with what was caught for this epoch, which is carried to it like what earlier ones left."""
@@ -104,6 +107,25 @@ class Epoch:
         name = Journal.caught_name(self.offset.epoch, self.offset.plan)
         ids = tuple(receipt.message_id for receipt in self.caught)
         return replace(ledger, carried={**ledger.carried, name: ids})
+
+    def load_carried(self, ledger: Ledger) -> dict[str, Head]:
+        """Return what is carried to this epoch, by the object that holds it: only those receipts, one for each message.
+
+        Raises JournalUnavailableError if such an object is gone: it may be all that there is of its messages.
+        """
+        carried = self.with_caught(ledger).carried
+        unread = [name for name in carried if name not in self._sources]
+        for name, head in zip(unread, self._read_pool.map(self._journal.head, unread), strict=True):
+            if head is None:
+                raise self._journal.vanished(name)
+            self._sources[name] = head
+        found = {}
+        for name, message_ids in carried.items():
+            head, wanted = self._sources[name], frozenset(message_ids)
+            by_recency = sorted(head.receipts, key=lambda receipt: receipt.recency)
+            newest = {receipt.message_id: receipt for receipt in by_recency if receipt.message_id in wanted}
+            found[name] = _numbered_apart(Head(head.origin, tuple(newest.values())))
+        return found
 
     def discover(self) -> None:
         """Hold what is in the links that tasks have put since it was asked last.
@@ -141,22 +163,24 @@ class Epoch:
         """Return the verdict on this epoch, whose tasks are over; the same whenever it is asked."""
         if self.verdict is None:
             self._close_chains()
-            ledger = self.with_caught(ledger)
+            carried = self.load_carried(ledger)
             ends = self._ends()
-            if ledger.carried or any(head.chain.deferring for head in ends.values()):
+            if carried or any(head.chain.deferring for head in ends.values()):
                 # What of that a task has served and deleted, only the link says that served it.
                 links = [(partition, link) for partition, end in ends.items() for link in range(end.origin.link)]
                 self._take_locked(self._heads(links, self._objects.keys(), self._read_pool))
-            self._taken_over = load_carried(self._journal, ledger, self._read_pool)
-            self.verdict = judge(self.offset, {**self._objects, **self._taken_over}, ledger)
+            self._taken_over = carried
+            self.verdict = judge(self.offset, {**self._objects, **carried}, self.with_caught(ledger))
         return self.verdict
 
     def _close_chains(self) -> None:
         with self._lock:
             self._is_closed = True
         if self.plans is None and not self.caught:  # perhaps an earlier driver's has caught something
-            caught = self._journal.head(Journal.caught_name(self.offset.epoch, self.offset.plan))
-            self.caught = () if caught is None else caught.receipts
+            name = Journal.caught_name(self.offset.epoch, self.offset.plan)
+            head = self._journal.head(name)
+            if head is not None:
+                self._sources[name], self.caught = head, head.receipts
         self._take_locked(self._load(frozenset(self._objects), self._read_pool))
         ends = self._ends()
         for partition in range(self.offset.partitions):
@@ -256,22 +280,6 @@ class Epoch:
         heads = zip(names, pool.map(self._journal.head, names), strict=True)
         # An object that went after it was listed was a leftover's, of a settled epoch: nobody asks for it again.
         return {name: _numbered_apart(head) for name, head in heads if head is not None}
-
-
-def load_carried(journal: Journal, ledger: Ledger, pool: Pool) -> dict[str, Head]:
-    """Return what `ledger` carries, by the object that holds it: only those receipts, one for each message.
-
-    Raises JournalUnavailableError if such an object is gone: it may be all that there is of its messages.
-    """
-    found = {}
-    for name, head in zip(ledger.carried, pool.map(journal.head, list(ledger.carried)), strict=True):
-        if head is None:
-            raise journal.vanished(name)
-        wanted = frozenset(ledger.carried[name])
-        by_recency = sorted(head.receipts, key=lambda receipt: receipt.recency)
-        newest = {receipt.message_id: receipt for receipt in by_recency if receipt.message_id in wanted}
-        found[name] = _numbered_apart(Head(head.origin, tuple(newest.values())))
-    return found
 
 
 def _numbered_apart(head: Head) -> Head:
