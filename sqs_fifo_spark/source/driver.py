@@ -160,64 +160,94 @@ class Driver:
             self._take_back(start)
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
-        # A new query, perhaps on an old journal, skips all numbers that leftovers of its older queries may still use.
-        number = max(start.epoch, self._ledger.epoch, self._highest) + 1 if start.plan else self._number_after_a_gap()
-        if not start.plan:
-            self._release_epochs(journal, self._unsettled)
-        elif self._open is None and start.epoch == self._settled_at_start:
-            # Spark commits an epoch after it has logged the next. If the next was one of ours, the log has lost it.
-            lost = self._lost_after(journal, start)
+        if start.plan:
+            number = max(start.epoch, self._ledger.epoch, self._highest) + 1
+            lost = self._announce_lost(journal, start, number, limit)
             if lost is not None:
-                _log.warning(
-                    "the checkpoint does not know of epoch %d, which is in the journal at '%s', so it is announced "
-                    "again, with what it had.",
-                    lost.epoch,
-                    journal.location,
-                )
-                return self._announce(lost, limit)
-            if self._ledger.is_followed:
-                # The sink may have written the next batch, without rows: no other rows may get that batch's id.
-                return self._announce(self._new_offset(journal, number, 0, start), limit)
-        # Another query's, which ran on this journal since. Before the verdict on `start`: what that has served, and
-        # they have taken over, is not carried.
-        self._release_epochs(journal, [epoch for epoch in self._unsettled if epoch > start.epoch])
+                return lost
+        else:
+            # A new query, perhaps on an old journal, skips all numbers that leftovers of its older queries may use.
+            number = self._number_after_a_gap()
+        # Those of other queries, which ran on this journal since, or before a new one. Before the verdict on `start`:
+        # what that has served, and they have taken over, is not carried.
+        self._release_epochs(journal, [epoch for epoch in self._unsettled if epoch > start.epoch or not start.plan])
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
         else:
             verdict = Verdict()
             carries = bool(self._ledger.carried)
-        caught: tuple[Message, ...] = ()
-        if self._available_now and self._open and self._available_now.may_end_with(self._open, verdict):
-            found, is_all = self._poll(journal, limit)
-            caught = self._without_held(found, verdict)
-            if is_all and len(caught) == len(found) and self._available_now.ends_with(found):
-                self._release([message.receipt for message in found])
-                self._is_finished = True
-                return self._announce(self._new_offset(journal, number, 0, start), limit)
-        if self._available_now and self._open and self._open.is_unread() and (caught or carries):
-            _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
-            self._release([*(message.receipt for message in caught), *self._open.caught])
+        caught = self._find_work(journal, limit, verdict, carries=carries)
+        if self._is_finished:
+            return self._announce(self._new_offset(journal, number, 0, start), limit)
+        if caught is None:
             return start
+        count, expected = self._size(limit, verdict, len(caught), carries=carries)
+        return self._announce(self._new_offset(journal, number, count, start), limit, expected, caught, start.name)
+
+    def _announce_lost(self, journal: Journal, start: Offset, number: int, limit: int) -> Offset | None:
+        """Announce the epoch after `start` that Spark's log has lost, if a restart finds one: Spark gives it again.
+
+        Spark commits an epoch after it has logged the next. So if `start` is settled, and the next was one of ours, the
+        log has lost that.
+        """
+        if self._open is not None or start.epoch != self._settled_at_start:
+            return None
+        lost = self._lost_after(journal, start)
+        if lost is not None:
+            _log.warning(
+                "the checkpoint does not know of epoch %d, which is in the journal at '%s', so it is announced "
+                "again, with what it had.",
+                lost.epoch,
+                journal.location,
+            )
+            return self._announce(lost, limit)
+        if self._ledger.is_followed:
+            # The sink may have written the next batch, without rows: no other rows may get that batch's id.
+            return self._announce(self._new_offset(journal, number, 0, start), limit)
+        return None
+
+    def _find_work(
+        self, journal: Journal, limit: int, verdict: Verdict, *, carries: bool
+    ) -> tuple[Message, ...] | None:
+        """Return what was caught for a next epoch, perhaps nothing; or None if there is nothing for one to do.
+
+        An AvailableNow query may be finished with that: then it only wants its last epoch committed.
+        """
+        caught: tuple[Message, ...] = ()
+        if self._available_now and self._open:
+            if self._available_now.may_end_with(self._open, verdict):
+                found, is_all = self._poll(journal, limit)
+                caught = self._without_held(found, verdict)
+                if is_all and len(caught) == len(found) and self._available_now.ends_with(found):
+                    self._release([message.receipt for message in found])
+                    self._is_finished = True
+                    return None
+            if self._open.is_unread() and (caught or carries):
+                _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
+                self._release([*(message.receipt for message in caught), *self._open.caught])
+                return None
         if verdict.is_empty and not carries:
-            caught = caught or self._probe(journal, limit)
-            if not caught:
-                return start
-        self._count_waiting(verdict.held + len(caught))
-        waiting = self._waiting + len(caught)
+            return caught or self._probe(journal, limit) or None
+        return caught
+
+    def _size(self, limit: int, verdict: Verdict, caught: int, *, carries: bool) -> tuple[int, int]:
+        """Return how many partitions the next epoch gets, and about how many messages it can get."""
+        self._count_waiting(verdict.held + caught)
+        waiting = self._waiting + caught
+        has_read = self._open is not None and self._open.plans is not None
+        if has_read and not waiting and not carries:
+            # It only makes Spark commit the last epoch. A driver that has planned nothing yet does not trust the number
+            # of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
+            return 0, 0
         if self._deletes:
             expected = waiting  # a group goes on as soon as its messages are deleted
         else:
             expected = expected_messages(waiting, verdict.count, self._open.expected if self._open else 0)
-        # An epoch without partitions only makes Spark commit the last. A driver that has planned nothing yet does not
-        # trust the number of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
-        has_read = self._open is not None and self._open.plans is not None
         count = partition_count(expected, min(self._options.num_partitions, limit))
         if self._deletes and verdict.partitions:
             count = min(count, 2 * verdict.partitions)  # a few hot groups need few, each with a large share
-        if has_read and not waiting and not carries:
-            count = 0
-        return self._announce(self._new_offset(journal, number, count, start), limit, expected, caught, start.name)
+        return count, expected
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
