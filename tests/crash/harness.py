@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -226,12 +225,11 @@ class Run:
 
     def _held_by_journal(self) -> bool:
         """Whether the journal holds a message: where tasks delete, perhaps the only copy."""
-        folder = self._home / "journal"
-        for path in (path for path in (folder / "epochs").rglob("*") if path.is_file()):
-            with contextlib.suppress(FileNotFoundError):  # it is dropped meanwhile
-                if decode(path.read_bytes(), path.name).head.receipts:
-                    return True
-        return False
+        try:
+            objects = [path for path in (self._home / "journal" / "epochs").rglob("*") if path.is_file()]
+            return any(decode(path.read_bytes(), path.name).head.receipts for path in objects)
+        except FileNotFoundError:
+            return True  # the query drops objects at this moment: look again
 
     # Judging
 
