@@ -54,11 +54,13 @@ class AvailableNow:
         """Whether the closed `epoch` is the last one, if `ends_with` says so too. To be asked once for each epoch."""
         was_all_ours, self._is_all_ours = self._is_all_ours, False
         is_old = verdict.oldest_ms is not None and verdict.oldest_ms <= self._until_ms
+        # By then an attempt that died while the tasks ran holds nothing any more.
+        lapse_at = self._clock.monotonic() + self._visibility_timeout_s
         if epoch.plans is not None:  # else under the driver before
             self._served += verdict.count
-            self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
+            self._any_lapse_at = lapse_at
             if is_old:
-                self._old_lapse_at = self._any_lapse_at
+                self._old_lapse_at = lapse_at
         if is_old or not verdict.count or verdict.copies or verdict.carried:
             return False
         is_late = epoch.opened_at >= self._old_lapse_at and self._served >= self._waited
@@ -72,7 +74,7 @@ class AvailableNow:
             return is_late
         # What is in flight besides may be older, and was held by an attempt that died.
         self._has_gone_on = True
-        self._old_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
+        self._old_lapse_at = lapse_at
         return False
 
     def ends_with(self, found: Iterable[Message]) -> bool:

@@ -44,8 +44,8 @@ MOST_LISTS = 20
 SHORTEST_TRY_S = 15
 """For how long a row is tried at least: 30 s, if the look was as old as it may be, less what is too short for another
 pause, of 5 s of its own and one that all share, of 7.5 s."""
-_Span = tuple[Process | None, float, float]
-"""Whose, or everybody's; from when; until when."""
+_Spans = dict[Process | None, list[tuple[float, float]]]
+"""From when until when, for each process; None is everybody."""
 _ROWS_SENT = re.compile(r"([\d,]+) rows of (?:the partition|partition \d+) were sent")
 _REFUSED_ROW = re.compile(r"row ([\d,]+) of partition")
 _NO_CALL_FAILED = (
@@ -92,14 +92,14 @@ class SinkLaws:
         self._has_journal = has_journal
         self._books: defaultdict[str, _Book] = defaultdict(_Book)
         self._attempts: dict[Process, SinkAttempt] = {}
-        self._pauses: list[_Span] = []
-        self._upstream: list[_Span] = []
+        self._pauses: _Spans = {}
+        self._upstream: _Spans = {}
         """When a task waits for its rows."""
-        self._calls: list[_Span] = []
+        self._calls: _Spans = {}
         """When a task waits for the queue, or for a put."""
-        self._looks: list[_Span] = []
+        self._looks: _Spans = {}
         """When a task waits for the store otherwise, to list, read or drop: nothing of that is too late."""
-        self._retries: list[_Span] = []
+        self._retries: _Spans = {}
         """When a task may wait before it tries again what has failed."""
         self._all_spans = self._pauses, self._upstream, self._calls, self._looks, self._retries
         self._now = 0
@@ -131,7 +131,7 @@ class SinkLaws:
 
     def paused(self, process: Process | None, seconds: float) -> None:
         """The process, or everybody, stands still."""
-        self._pauses.append((process, self._hub.now(), self._hub.now() + seconds))
+        self._add(self._pauses, process, seconds)
 
     def takes(self, seconds: float, *, is_look: bool = False) -> None:
         """What the task that runs has asked of queue or store takes so long."""
@@ -149,15 +149,23 @@ class SinkLaws:
         self._audit_hold_up(attempt, self._pauses)
         self._keep(self._upstream, seconds)
 
-    def _keep(self, spans: list[_Span], seconds: float) -> None:
+    def _keep(self, spans: _Spans, seconds: float) -> None:
         attempt = self._current()
         if attempt is not None:
-            spans.append((attempt.process, self._hub.now(), self._hub.now() + seconds))
+            self._add(spans, attempt.process, seconds)
 
-    def _covered(self, process: Process, since: float, until: float, *spans: Sequence[_Span]) -> float:
+    def _add(self, spans: _Spans, process: Process | None, seconds: float) -> None:
+        spans.setdefault(process, []).append((self._hub.now(), self._hub.now() + seconds))
+
+    @staticmethod
+    def _of(process: Process, *spans: _Spans) -> Iterator[tuple[float, float]]:
+        """Yield those of everybody, and of the process."""
+        return chain.from_iterable(each.get(who, ()) for each in spans for who in (None, process))
+
+    def _covered(self, process: Process, since: float, until: float, *spans: _Spans) -> float:
         """Return for how long any of the spans holds the process between two times, in seconds."""
         covered_s = 0.0
-        for begin, end in sorted((begin, end) for who, begin, end in chain(*spans) if who is None or who is process):
+        for begin, end in sorted(self._of(process, *spans)):
             covered_s += max(0.0, min(end, until) - max(begin, since))
             since = max(since, end)
         return covered_s
@@ -442,7 +450,7 @@ class SinkLaws:
         if threads and not may_abandon:
             self.violate(f"end: {name} is over, and {threads} are not")
         # Who has failed may have waited for its rows first; who ends well has noticed that nothing was too late.
-        self._audit_hold_up(attempt, self._pauses, self._upstream if attempt.error is not None else ())
+        self._audit_hold_up(attempt, self._pauses, self._upstream if attempt.error is not None else {})
         if attempt.error is not None:
             self._world.note(f"{name} failed: {type(attempt.error).__name__}: {attempt.error}")
             if self._has_journal and not threads:
@@ -479,7 +487,7 @@ class SinkLaws:
             if self._untried(attempt.process, failed_at, ended_at) > MOMENTS_S - LONGEST_PAUSE_S:
                 self.violate(f"once: {name} fails, and has not tried to the end to record {key}")
 
-    def _is_held_up(self, attempt: SinkAttempt, *others: Sequence[_Span]) -> bool:
+    def _is_held_up(self, attempt: SinkAttempt, *others: _Spans) -> bool:
         """Return whether something of it may be too late just now.
 
         RECORDED_S after a look a call, a put, or one of `others` was under way, or its machine stood still. And since
@@ -499,11 +507,10 @@ class SinkLaws:
             yield from (looked_at + RECORDED_S for looked_at in attempt.looked_at)
             return
         # When it began to try a row shows only if it came to call: whatever it waited for may have ended at a limit.
-        for who, _, end in chain(self._calls, self._looks, self._pauses):
-            if who in (None, attempt.process):
-                yield max(attempt.launched_at + RECORDED_S, min(end, self._hub.now()))
+        for _, end in self._of(attempt.process, self._calls, self._looks, self._pauses):
+            yield max(attempt.launched_at + RECORDED_S, min(end, self._hub.now()))
 
-    def _audit_hold_up(self, attempt: SinkAttempt, *excuses: Sequence[_Span]) -> None:
+    def _audit_hold_up(self, attempt: SinkAttempt, *excuses: _Spans) -> None:
         """A task does not go on long with a row that it has sent, and of which nobody else can know."""
         now, book = self._hub.now(), self._books[attempt.folder]
         spans = {key: (since, now) for key, since in attempt.tried_at.items()}

@@ -37,6 +37,8 @@ MOST_TASKS = 4
 """Beyond which no copy is started."""
 OUTAGES_S = (10, 60, 150, 200)
 MOST_OUTAGES = 2
+NO_PUTS = "the store takes nothing"
+"""An outage of the journal: it is full, say, or may only be read."""
 LISTS_TAKE_S = (8, 12, 20, 36)
 """How long each list takes where lists are slow."""
 ROWS_TAKE_S = (5, 60, 400)
@@ -151,8 +153,7 @@ class SinkSchedule:
         return kind
 
     def _draw_fault(self) -> str:
-        kind, until = self._outage
-        if self.hub.now() < until:
+        if (kind := self._out_of_order()) and kind != NO_PUTS:
             return kind
         if self._happens("denied", 0.1):
             return "denied"
@@ -179,6 +180,8 @@ class SinkSchedule:
             self._take(self.rng.choice(HANGS_S))
         self._panics(0.5, "put")
         lie = next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind, 0.4)), "")
+        if self._out_of_order() == NO_PUTS:
+            lie = "refuse"
         if lie:
             self.laws.pauses()
         if lie in ("refuse", "raise"):
@@ -276,9 +279,13 @@ class SinkSchedule:
         if self._outages == MOST_OUTAGES:
             return
         self._outages += 1
-        kind, pause_s = self.rng.choice(("refused", "throttled", "lost")), self.rng.choice(OUTAGES_S)
-        self.world.note(f"for {pause_s} s all calls are {kind}")
+        kind, pause_s = self.rng.choice(("refused", "throttled", "lost", NO_PUTS)), self.rng.choice(OUTAGES_S)
+        self.world.note(f"for {pause_s} s all calls are {kind}" if kind != NO_PUTS else f"{kind} for {pause_s} s")
         self._outage = kind, self.hub.now() + pause_s
+
+    def _out_of_order(self) -> str:
+        kind, until = self._outage
+        return kind if self.hub.now() < until else ""
 
     def _start_rival(self) -> None:
         """The cluster takes the driver for dead and starts it again; both go on, on one checkpoint."""

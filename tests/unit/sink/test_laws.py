@@ -198,10 +198,10 @@ def test_who_waits_for_its_rows_goes_on_recording(
     story.hub.spawn(first.process, lambda: story.send_one(first, lives_s=10_000))
     story.hub.run(lambda: bool(first.answered))
     if is_waiting:
-        story.laws._upstream.append((first.process, story.hub.now(), story.hub.now() + 400))
+        story.laws._upstream[first.process] = [(story.hub.now(), story.hub.now() + 400)]
     story.hub.advance(301)
     first.could_not_record[digest(A1)] = [story.hub.now() - failed_s_before]
-    story.laws._calls.append((first.process, story.hub.now() - kept_s, story.hub.now()))
+    story.laws._calls[first.process] = [(story.hub.now() - kept_s, story.hub.now())]
     second = story.attempt(A1)
     story.play(second, lambda: story.send_one(second))
     broken = "once: ('a', 'a1') is doubled, and nobody who had sent it died, stood still, or could not record it"
