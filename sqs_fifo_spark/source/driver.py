@@ -12,14 +12,21 @@ one at a time; only the heartbeat's threads run beside them, and see nothing but
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import EpochSettledError, FencedError, OptionError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.errors import (
+    EpochSettledError,
+    FencedError,
+    JournalUnavailableError,
+    OptionError,
+    SqsFifoError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
@@ -27,6 +34,7 @@ from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.leftovers import Leftovers, taken_back
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
@@ -83,12 +91,7 @@ class Driver:
         self._ledger = Ledger(0)
         self._settled_at_start = 0
         """The last epoch that was settled when the journal was opened."""
-        self._unsettled: dict[int, list[str]] = {}
-        """Epochs that stood in the journal when it was opened, and were not settled."""
-        self._released: set[int] = set()
-        """Epochs above the settled ones that were released: what is left of them is carried."""
-        self._highest = 0
-        """The highest of them."""
+        self._leftovers_or_none: Leftovers | None = None
         self._open: Epoch | None = None
         """The epoch whose tasks may be running, or that is closed and waits for its commit."""
         self._next: Epoch | None = None
@@ -101,7 +104,7 @@ class Driver:
     def __repr__(self) -> str:
         return (
             f"<Driver epoch={self._position.epoch if self._position else 0} claim={self._claim} open={self._open!r} "
-            f"next={self._next!r} unsettled={len(self._unsettled)} unconfirmed={len(self._ledger.unconfirmed)} "
+            f"next={self._next!r} leftovers={self._leftovers_or_none!r} unconfirmed={len(self._ledger.unconfirmed)} "
             f"carried={sum(map(len, self._ledger.carried.values()))} lease={self._lease!r}>"
         )
 
@@ -157,11 +160,11 @@ class Driver:
         if self._is_finished:
             return start
         if start.epoch > self._ledger.epoch:
-            self._take_back(start)
+            self._ledger = taken_back(self._ledger, start)
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
         if start.plan:
-            number = max(start.epoch, self._ledger.epoch, self._highest) + 1
+            number = max(start.epoch, self._ledger.epoch, self._leftovers.highest) + 1
             lost = self._announce_lost(journal, start, number, limit)
             if lost is not None:
                 return lost
@@ -170,7 +173,7 @@ class Driver:
             number = self._number_after_a_gap()
         # Those of other queries, which ran on this journal since, or before a new one. Before the verdict on `start`:
         # what that has served, and they have taken over, is not carried.
-        self._release_epochs(journal, [epoch for epoch in self._unsettled if epoch > start.epoch or not start.plan])
+        self._release_epochs(journal, self._leftovers.above(start.epoch if start.plan else 0))
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
@@ -193,7 +196,7 @@ class Driver:
         """
         if self._open is not None or start.epoch != self._settled_at_start:
             return None
-        lost = self._lost_after(journal, start)
+        lost = self._leftovers.following(start)
         if lost is not None:
             _log.warning(
                 "the checkpoint does not know of epoch %d, which is in the journal at '%s', so it is announced "
@@ -290,13 +293,11 @@ class Driver:
                 "when its micro-batch is committed."
             )
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
-        begun = self._unsettled.pop(end.epoch, [])
-        self._take_back(end)
+        begun = self._leftovers.names(end.epoch)
+        self._leftovers.claim(end.epoch)
+        self._ledger = taken_back(self._ledger, end)
         self._commit(start, is_followed=True)
-        between = self._unsettled_between(start.epoch, end.epoch)
-        if between:
-            self._require_ours(journal)
-            self._release_epochs(journal, between)
+        self._release_epochs(journal, self._leftovers.between(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
         is_replay = any(journal.plan_of(name) == end.plan for name in begun)
         if self._next is not None and self._next.offset == end:
@@ -341,7 +342,7 @@ class Driver:
         is_blind = self._next is not None and self._next.offset.is_blind
         if not is_blind or not start.plan or start.epoch != self._ledger.epoch:
             return
-        lost = self._lost_after(journal, start)
+        lost = self._leftovers.following(start)
         if lost is not None or self._ledger.is_followed:
             what = f"epoch {lost.epoch}" if lost is not None else f"the epoch that followed epoch {start.epoch}"
             report_data_loss(
@@ -350,17 +351,6 @@ class Driver:
                 "Start the query with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
-
-    def _lost_after(self, journal: Journal, start: Offset) -> Offset | None:
-        """Return the epoch after `start` that tasks have read, though Spark's log ends with `start`: it has lost that.
-
-        The sink may have written it under the next batch id, so the next batch must have the same rows.
-        """
-        for number in sorted(self._unsettled, reverse=True):
-            lost = journal.offset_of(self._unsettled[number], lambda origin: origin.after == start.name)
-            if lost is not None:
-                return replace(lost, after=start.plan if number == start.epoch + 1 else 0)
-        return None
 
     def commit(self, end: Offset) -> None:
         """Settle the epoch `end`, which Spark has committed: delete its messages, put the ledger, drop objects.
@@ -374,7 +364,7 @@ class Driver:
         journal = self._journal(end)
         if end.epoch <= self._ledger.epoch:
             return
-        self._require_ours(journal)
+        self._heartbeat.check()
         self._settle_before(journal, end)
         self._settle(journal, end, is_followed=is_followed)
 
@@ -385,15 +375,14 @@ class Driver:
         one. Release the older ones, which are another query's. If `given` was announced blindly and its tasks have not
         run, nobody can tell them apart: DataLossError.
         """
-        unsettled = self._unsettled_between(self._ledger.epoch, given.epoch)
-        for number in reversed(unsettled if given.after else ()):
-            # Of a plan's epochs only the last can be unsettled, and others' may lie between.
-            before = journal.offset_of(self._unsettled[number], lambda origin: origin.plan == given.after)
-            if before is not None:
-                self._settle(journal, before, keep=given.epoch)
-                return
-        names = self._unsettled.get(given.epoch, ())
-        begun = [number for number in unsettled if any(map(journal.is_link, self._unsettled[number]))]
+        leftovers = self._leftovers
+        before = leftovers.preceding(given, self._ledger.epoch)
+        if before is not None:
+            self._settle(journal, before, keep=given.epoch)
+            return
+        others = leftovers.between(self._ledger.epoch, given.epoch)
+        names = leftovers.names(given.epoch)
+        begun = [number for number in others if any(map(journal.is_link, leftovers.names(number)))]
         if begun and given.is_blind and all(journal.link_of(name, given.plan) is None for name in names):
             report_data_loss(
                 f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never "
@@ -403,49 +392,20 @@ class Driver:
                 "'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
-        self._release_epochs(journal, unsettled)
+        self._release_epochs(journal, others)
 
-    def _release_epochs(self, journal: Journal, epochs: Iterable[int]) -> None:
-        """Release the messages of `epochs`, which older queries have left unsettled; none of them is deleted.
-
-        What their tasks may have deleted is carried: only the journal has it. The other objects are dropped with the
-        next commit: only then is it certain that Spark's log goes on without them.
-        """
-        carried = dict(self._ledger.carried)
-        known = {message_id for message_ids in carried.values() for message_id in message_ids}
-        for number in list(epochs):
-            names = self._unsettled.pop(number)
-            self._released.add(number)
-            for name, head in zip(names, self._read_pool.map(journal.head, names), strict=True):
-                if head is None:
-                    continue
-                sealed = [each for each in head.receipts if head.origin.deletes and not each.deferred]
-                new = tuple(each.message_id for each in sealed if each.message_id not in known)
-                if new:
-                    carried[name] = new
-                    known.update(new)
-                self._release(each for each in head.receipts if each.deferred or not head.origin.deletes)
-        self._ledger = replace(self._ledger, carried=carried)
-
-    def _take_back(self, offset: Offset) -> None:
-        """Remove from what is carried the content of the epoch `offset`, though another query's ledger says so."""
-        carried = {
-            name: ids
-            for name, ids in self._ledger.carried.items()
-            if not name.startswith(f"epochs/{offset.epoch:020d}/") or Journal.link_of(name, offset.plan) is None
-        }
-        self._ledger = replace(self._ledger, carried=carried)
-
-    def _unsettled_between(self, low: int, high: int) -> list[int]:
-        return sorted(number for number in self._unsettled if low < number < high)
+    def _release_epochs(self, journal: Journal, epochs: Sequence[int]) -> None:
+        if epochs:
+            journal.require_claim(self._claim)  # else they are a newer driver's, to hold or to release
+            self._ledger = self._leftovers.release(epochs, self._ledger)
 
     def _settle(self, journal: Journal, end: Offset, *, is_followed: bool = True, keep: int = 0) -> None:
         """Settle the epoch `end`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe."""
         # All others, wherever their numbers lie, are other queries'. Released before this one is judged, for what this
         # one has served is not carried from them; and for good, as the ledger says, for only this one could tell.
-        self._take_back(end)
-        self._unsettled.pop(end.epoch, None)
-        self._release_epochs(journal, [number for number in self._unsettled if number != keep])
+        self._ledger = taken_back(self._ledger, end)
+        self._leftovers.claim(end.epoch)
+        self._release_epochs(journal, [number for number in self._leftovers.above(0) if number != keep])
         # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.
         verdict = self._close(journal, end)
         # 2. Check the claim: a newer driver may have settled the epoch, and leftovers may since have put segments with
@@ -458,8 +418,7 @@ class Driver:
         again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
-        self._released = {number for number in self._released if number > end.epoch}
-        ledger = Ledger(end.epoch, unconfirmed, carried, is_followed, tuple(sorted(self._released)))
+        ledger = Ledger(end.epoch, unconfirmed, carried, is_followed, self._leftovers.released_above(end.epoch))
         # 4. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
         #    it opens the journal.
         journal.put_ledger(ledger)
@@ -504,13 +463,18 @@ class Driver:
             self._claim = opened.claim
             self._ledger = opened.ledger
             self._settled_at_start = opened.ledger.epoch
-            self._released = set(opened.ledger.released)
-            self._unsettled = {epoch: names for epoch, names in opened.unsettled.items() if epoch not in self._released}
-            self._highest = max(opened.unsettled, default=0)
+            self._leftovers_or_none = Leftovers(
+                opened.journal, self._read_pool, opened.unsettled, opened.ledger.released, release=self._release
+            )
             self._journal_or_none = opened.journal
             self._warn_of_long_renewals()
             self._heartbeat.start()
         return self._journal_or_none
+
+    @property
+    def _leftovers(self) -> Leftovers:
+        assert self._leftovers_or_none is not None
+        return self._leftovers_or_none
 
     def _warn_of_long_renewals(self) -> None:
         most = most_renewed(self._options.heartbeat_s)
@@ -625,7 +589,7 @@ class Driver:
 
     def _number_after_a_gap(self) -> int:
         """Return an epoch number that is above, with a gap, every number that any offset log may have."""
-        return max(self._ledger.epoch, self._highest) + _GAP * (self._claim - 1) + 1
+        return max(self._ledger.epoch, self._leftovers.highest) + _GAP * (self._claim - 1) + 1
 
     def _new_offset(self, journal: Journal, number: int, partitions: int, start: Offset) -> Offset:
         return Offset(journal.id, number, partitions, self._claim, after=start.plan)
@@ -688,10 +652,10 @@ class Driver:
 
     @contextmanager
     def _told_as_fenced(self, journal: Journal) -> Iterator[None]:
-        """Raise FencedError where an epoch that this driver closes is settled: another one has done that."""
+        """Raise FencedError where an epoch that this driver closes is settled, or gone: another one has done that."""
         try:
             yield
-        except EpochSettledError:
+        except (EpochSettledError, JournalUnavailableError):
             journal.require_claim(self._claim)
             raise
 

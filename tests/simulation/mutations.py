@@ -116,11 +116,10 @@ def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
 
 
-@planted("let a new query forget the ledger", "source.driver.Driver._release_epochs")
-def _(release_epochs, driver, journal, epochs):
-    if epochs is driver._unsettled:
-        driver._ledger = Ledger(driver._ledger.epoch)
-    release_epochs(driver, journal, epochs)
+@planted("let a new query forget the ledger", "source.driver.Driver._number_after_a_gap")
+def _(number_after_a_gap, driver):
+    driver._ledger = Ledger(driver._ledger.epoch)
+    return number_after_a_gap(driver)
 
 
 # A commit
@@ -175,8 +174,10 @@ def _(batch, *given):
 
 @planted("settle as served what Spark was never given", "source.driver.Driver._release_epochs")
 def _(release_epochs, driver, journal, epochs):
+    leftovers = driver._leftovers
     for number in sorted(epochs):
-        end = journal.offset_of(driver._unsettled.pop(number), lambda origin: True)
+        end = journal.offset_of(leftovers.names(number), lambda origin: True)
+        leftovers.claim(number)
         if end is not None:
             driver._settle(journal, end)
 
@@ -258,8 +259,8 @@ def _(announce_blindly, driver, journal):
     return announce_blindly(driver, journal)
 
 
-@planted("go on past an epoch that the offset log has lost", "source.driver.Driver._lost_after")
-def _(lost_after, driver, journal, start):
+@planted("go on past an epoch that the offset log has lost", "source.leftovers.Leftovers.following")
+def _(following, leftovers, start):
     pass
 
 
@@ -308,15 +309,13 @@ def _(replay, epoch, after):
 
 @planted("release what only the journal has")
 def _():
-    rewrite("source.driver.Driver._release_epochs", "if head.origin.deletes and not each.deferred", "if False")
+    rewrite("source.leftovers.Leftovers.release", "if head.origin.deletes and not each.deferred", "if False")
 
 
-@planted("carry twice what two links have", "source.driver.Driver._release_epochs")
-def _(release_epochs, driver, journal, epochs):
-    before = driver._ledger
-    driver._ledger = replace(before, carried={})
-    release_epochs(driver, journal, epochs)
-    driver._ledger = replace(before, carried={**before.carried, **driver._ledger.carried})
+@planted("carry twice what two links have", "source.leftovers.Leftovers.release")
+def _(release, leftovers, epochs, ledger):
+    more = release(leftovers, epochs, replace(ledger, carried={}))
+    return replace(ledger, carried={**ledger.carried, **more.carried})
 
 
 @planted("judge by the last links alone", "source.epoch.Epoch._heads")

@@ -78,7 +78,7 @@ def test_each_bug_can_be_planted(mutation: Mutation) -> None:
 )
 def test_a_planted_bug_is_caught_and_its_seed_replays_it(name: str, broken: str) -> None:
     """The seed that a hunt names shows the violation again, with the steps that led to it."""
-    hunt = simulation("--mutation", name, "--schedules", "200")
+    hunt = simulation("--mutation", name, "--schedules", "2000")
     assert hunt.returncode == 0, hunt.stdout + hunt.stderr
     seed = hunt.stdout.split("(seed ")[1].split(":")[0]
     again = simulation("--mutation", name, "--seed", seed)
