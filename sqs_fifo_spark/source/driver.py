@@ -228,7 +228,7 @@ class Driver:
                     return None
             if self._open.is_unread() and (caught or carries):
                 _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
-                self._release([*(message.receipt for message in caught), *self._open.caught])
+                self._release([*(message.receipt for message in caught), *self._open.taken_over()])
                 return None
         if verdict.is_empty and not carries:
             return caught or self._probe(journal, limit) or None
@@ -243,14 +243,14 @@ class Driver:
             # It only makes Spark commit the last epoch. A driver that has planned nothing yet does not trust the number
             # of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
             return 0, 0
-        if self._deletes:
-            expected = waiting  # a group goes on as soon as its messages are deleted
-        else:
+        most = min(self._options.num_partitions, limit)
+        if not self._deletes:
             expected = expected_messages(waiting, verdict.count, self._open.expected if self._open else 0)
-        count = partition_count(expected, min(self._options.num_partitions, limit))
-        if self._deletes and verdict.partitions:
-            count = min(count, 2 * verdict.partitions)  # a few hot groups need few, each with a large share
-        return count, expected
+            return partition_count(expected, most), expected
+        # A group goes on as soon as its messages are deleted. So a few hot groups need few partitions, and one of them
+        # may get all that there is.
+        most = min(most, 2 * verdict.partitions) if verdict.partitions else most
+        return partition_count(waiting, most), limit
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.

@@ -13,7 +13,7 @@ import logging
 import threading
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
@@ -238,6 +238,10 @@ class Epoch:
         """Whether no task has read anything of this closed epoch, though this driver has given it to Spark."""
         may_be_read = self.max_messages > 0 and self.offset.partitions > 0 and not self._is_replay
         return may_be_read and not self._begun()
+
+    def taken_over(self) -> Iterator[Receipt]:
+        """Yield what was carried to this closed epoch."""
+        return (receipt for head in self._taken_over.values() for receipt in head.receipts)
 
     def _begun(self) -> frozenset[int]:
         """Return the partitions of which a task has put a link."""

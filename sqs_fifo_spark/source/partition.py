@@ -23,12 +23,13 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError
+from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, to_arrow
+from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool, Pools
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from sqs_fifo_spark.source.receiving import Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
@@ -74,10 +75,14 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     for an epoch that is settled, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
     journal = _journal(options.journal_location, options.region, plan.journal)
-    links = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK)
-    for rows in _gathered(links):
-        for start in range(0, rows.num_rows, ROWS_PER_BATCH):
-            yield rows.slice(start, ROWS_PER_BATCH)
+    pools = Pools()
+    links = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK, pools.make("delete", 1))
+    try:
+        for rows in _gathered(links):
+            for start in range(0, rows.num_rows, ROWS_PER_BATCH):
+                yield rows.slice(start, ROWS_PER_BATCH)
+    finally:
+        pools.close()
 
 
 def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,9 +100,17 @@ def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def serve(
-    plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
+    plan: PartitionPlan,
+    queue: Queue,
+    journal: Journal,
+    options: SourceOptions,
+    clock: Clock,
+    pool: Pool | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed."""
+    """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed.
+
+    In `pool` a link is deleted while the next one is received.
+    """
     end: Head | None = None
     deferred_groups = set(plan.reserved_groups)
     while end is None or not end.chain.is_last:
@@ -112,7 +125,7 @@ def serve(
         deferred_groups |= _deferred_groups(end)
     else:
         return
-    with _Attempt(plan, end, deferred_groups, queue, journal, options, clock) as attempt:
+    with _Attempt(plan, end, deferred_groups, queue, journal, options, clock, pool or CallingThread()) as attempt:
         for segment in attempt.append():
             yield segment.served()
 
@@ -129,12 +142,15 @@ class _Attempt:
         journal: Journal,
         options: SourceOptions,
         clock: Clock,
+        pool: Pool,
     ) -> None:
         self._plan = plan
         self._queue = queue
         self._journal = journal
         self._options = options
         self._clock = clock
+        self._pool = pool
+        self._deleting: Answer[None] | None = None
         self._writer = uuid.uuid4().hex
         self._lease = Lease(
             queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s
@@ -155,6 +171,10 @@ class _Attempt:
 
     def __exit__(self, *_: object) -> None:
         self._heartbeat.stop()
+        try:
+            self._wait_for_deletes()
+        except SqsFifoError as error:
+            _log.warning("a task ended before what it had sealed was deleted: %s", error)
 
     def append(self) -> Iterator[Segment]:
         """Yield the links that this attempt appends, and those that others do meanwhile, up to the last."""
@@ -163,7 +183,7 @@ class _Attempt:
         if self._plan.deletes:
             self._delete()  # who takes over a chain does not know what of it is deleted
         while True:
-            received = self._without_known(receiver.next_link(may_end=not decided), decided)
+            received = self._without_known(self._receive(receiver, may_end=not decided), decided)
             decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
             self._heartbeat.check()
             is_last = receiver.is_over or not self._plan.deletes
@@ -196,12 +216,31 @@ class _Attempt:
             yield from others
             del others, received, segment  # what is sealed has the bodies, too
             if self._plan.deletes:
-                self._delete()
+                self._deleting = self._pool.submit(self._delete)
             if is_last:
+                self._wait_for_deletes()
                 self._heartbeat.stop()  # from now on the driver holds what is left
             yield sealed
             if is_last:
                 return
+
+    def _receive(self, receiver: Receiver, *, may_end: bool) -> list[Message]:
+        """Return what is received for the next link, beside the deletes of the last one or after them."""
+        if self._deleting is None or not receiver.may_wait:
+            self._wait_for_deletes()
+            return receiver.next_link(may_end=may_end)
+        received = receiver.beside_delete()
+        try:
+            self._wait_for_deletes()
+        except Exception:
+            self._release(received)
+            raise
+        return received if received or receiver.is_over else receiver.next_link(may_end=may_end)
+
+    def _wait_for_deletes(self) -> None:
+        deleting, self._deleting = self._deleting, None
+        if deleting is not None:
+            deleting.result()
 
     def _receiver(self, decided: list[Message]) -> Receiver:
         plan, chain = self._plan, Chain() if self._end is None else self._end.chain

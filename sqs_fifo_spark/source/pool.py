@@ -1,13 +1,21 @@
-"""Pools of threads, for calls that are made at once. Only the driver has any."""
+"""Pools of threads, for calls that are made at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 S = TypeVar("S")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Answer(Protocol[T_co]):
+    """What is used of `Future`."""
+
+    def result(self) -> T_co:
+        """Wait until the call is over, and return its result, or raise its error."""
 
 
 class Pool(Protocol):
@@ -15,6 +23,9 @@ class Pool(Protocol):
 
     def map(self, call: Callable[[S], T], items: Iterable[S], /) -> Iterable[T]:
         """Return `call`'s result for each item, in order. Raises the error of the first that failed."""
+
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        """Begin `call`."""
 
 
 MakePool = Callable[[str, int], Pool]
@@ -27,14 +38,22 @@ class CallingThread:
     def map(self, call: Callable[[S], T], items: Iterable[S], /) -> Iterable[T]:
         return map(call, items)
 
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(call())
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
 
 def in_calling_thread(name: str, threads: int) -> Pool:
-    """Make no threads, as in tasks, which Spark runs at once by itself."""
+    """Make no threads."""
     return CallingThread()
 
 
 class Pools:
-    """The pools of one driver, which end together."""
+    """The pools of one driver, or of one attempt of a task, which end together."""
 
     def __init__(self) -> None:
         self._made: list[ThreadPoolExecutor] = []

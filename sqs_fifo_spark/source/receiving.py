@@ -23,8 +23,12 @@ _log = logging.getLogger(__name__)
 LINK_MESSAGES = 1_000
 """How many messages a link gets at most, where others follow."""
 LINK_BYTES = 8 << 20
-_PROBE_EVERY = 8
-"""Where the queue gave less than it was asked for, each how many links more is asked for again."""
+_FIRST_GAP = 8
+_LONGEST_GAP = 64
+"""Where the queue gave less than it was asked for, after how many links more is asked for again: twice as many each
+time that it is in vain."""
+_WAIT_S = 1
+"""How long a receive beside a delete waits for what the delete unlocks."""
 
 
 class Receiver:
@@ -55,9 +59,14 @@ class Receiver:
         self._in_links = in_links
         self._deadline = clock.monotonic() + options.max_fetch_s
         self._has_message = False
-        self._links = 0
         self._worth = LINK_MESSAGES
         """How many receives for the last link brought something."""
+        self._gap = _FIRST_GAP
+        self._until_more = 0
+        """How many links it is until more is asked for."""
+        self._was_full = False
+        """Whether the last link has one receive, which brought as much as one can."""
+        self._has_waited_in_vain = False
         self.is_over = False
         """Whether the chain gets nothing more."""
 
@@ -71,10 +80,26 @@ class Receiver:
         self._messages_left -= messages
         self._bytes_left -= size
 
-    def next_link(self, *, may_end: bool = True) -> list[Message]:
+    @property
+    def may_wait(self) -> bool:
+        """Whether it is worthwhile to receive beside the delete of the last link: that unlocks what follows it.
+
+        So it is where a few groups have all: the last receive was full, and one more would have brought nothing.
+        """
+        return self._was_full and not self.is_over and not self._has_waited_in_vain
+
+    def beside_delete(self) -> list[Message]:
+        """Return what it receives for a link while the last one is being deleted, perhaps nothing: see `may_wait`."""
+        received = self.next_link(may_end=False, wait_time_s=_WAIT_S)
+        # A queue that does not tell a waiting receive what a delete unlocks.
+        self._has_waited_in_vain = not received
+        return received
+
+    def next_link(self, *, may_end: bool = True, wait_time_s: int = 0) -> list[Message]:
         """Return what it receives for a link, and still holds; `is_over` if no other is to follow.
 
-        Not `may_end`: the link has decided messages, whose groups are locked until they are deleted.
+        Not `may_end`: the link has decided messages, whose groups are locked until they are deleted. The first receive
+        waits for `wait_time_s` at most.
         """
         most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
         messages: list[Message] = []
@@ -86,7 +111,7 @@ class Receiver:
                 break
             if self._in_links and (receives == most or room <= 0 or size <= 0):
                 break
-            answer = self._ask(asked_at)
+            answer = self._ask(asked_at, 0 if receives else wait_time_s)
             if not answer:
                 self.is_over = not self._in_links or (may_end and not messages)
                 break
@@ -95,7 +120,7 @@ class Receiver:
             messages += kept
             room -= len(kept)
             size -= sum(message.size for message in kept)
-        self._worth = receives
+        self._note(receives, most, len(messages))
         # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
         lapsed = self._copies.lost_groups.union(
             each.receipt.message_group_id for each in messages if not self._lease.is_held(each.receipt)
@@ -109,13 +134,22 @@ class Receiver:
         What is sealed is deleted only after the receives of its link, so groups stay locked: where the queue gave no
         more for the link before, it is not asked in vain each time.
         """
-        self._links += 1
-        return LINK_MESSAGES if self._links % _PROBE_EVERY == 1 else max(1, self._worth)
+        self._until_more -= 1
+        return LINK_MESSAGES if self._until_more < 0 else max(1, self._worth)
 
-    def _ask(self, asked_at: float) -> list[Message]:
+    def _note(self, receives: int, most: int, messages: int) -> None:
+        if self._until_more < 0:
+            self._gap = _FIRST_GAP if receives > self._worth else min(_LONGEST_GAP, 2 * self._gap)
+            self._until_more = self._gap
+        self._worth = receives
+        self._was_full = receives == 1 and messages == MAX_ENTRIES
+
+    def _ask(self, asked_at: float, wait_time_s: int) -> list[Message]:
         most = min(MAX_ENTRIES, self._messages_left)
         try:
-            answer = self._queue.receive(most, receive=self._receive, budget_s=self._deadline - asked_at)
+            answer = self._queue.receive(
+                most, receive=self._receive, wait_time_s=wait_time_s, budget_s=self._deadline - asked_at
+            )
         except TransientQueueError as error:
             _log.warning("a partition stops receiving early: %s", error)
             return []

@@ -35,16 +35,13 @@ class Verdict:
     """When the oldest of those was sent."""
     partitions: int = 0
     """How many partitions served anything."""
+    held: int = 0
+    """How many of the messages SQS has surely still: no task may have deleted them."""
 
     @property
     def is_empty(self) -> bool:
         """Whether the epoch leaves nothing to settle or to carry; copies that its tasks deleted leave nothing."""
         return not (self.count or self.copies or self.carried)
-
-    @property
-    def held(self) -> int:
-        """How many messages it is about."""
-        return len(self.served) + len(self.copies) + sum(map(len, self.carried.values()))
 
     def carried_receipts(self) -> list[Receipt]:
         """Return the receipts of everything that is carried over."""
@@ -65,6 +62,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
     count = 0
     oldest_ms: int | None = None
     partitions = 0
+    may_be_deleted: set[str] = set()
 
     def take(receipt: Receipt) -> None:
         known = newest.get(receipt.message_id)
@@ -82,6 +80,8 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
                     left[message_id] = (name, receipt)
             elif not is_carried:
                 shown.add(message_id)
+        if head.origin.deletes:
+            may_be_deleted.update(receipt.message_id for receipt in head.in_flight())
         link = None if is_carried else Journal.link_of(name, offset.plan)
         if head.chain.is_last and link is not None and link[0] < offset.partitions:
             count += head.chain.served
@@ -101,7 +101,17 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
             copies[message_id] = receipt
         else:
             carried.setdefault(name, {})[message_id] = receipt
-    return Verdict({key: newest[key] for key in served}, copies, carried, gone, count, oldest_ms, partitions)
+    about = {*served, *copies, *(message_id for held in carried.values() for message_id in held)}
+    return Verdict(
+        {key: newest[key] for key in served},
+        copies,
+        carried,
+        gone,
+        count,
+        oldest_ms,
+        partitions,
+        len(about - may_be_deleted),
+    )
 
 
 def _gone(objects: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:

@@ -11,12 +11,15 @@ import functools
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from greenlet import greenlet
 
 from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.source.pool import Answer
+
+T = TypeVar("T")
 
 LONGEST_TURN = 12
 """After how many steps at most another thread gets its turn."""
@@ -252,20 +255,50 @@ class HubPool:
                 errors[index] = error
 
         jobs = [functools.partial(run, index, item) for index, item in enumerate(items)]
-        self._waiting.extend(jobs)
-        while self._waiting and self._working < min(self._size, len(self._waiting)):
-            self._working += 1
-            self._hub.spawn(self._hub.current_process, self._work, f" {self._name}")
+        self._begin(jobs)
         if jobs:
             self._hub.wait_until(lambda: len(answers) + len(errors) == len(jobs))
         if errors:
             raise errors[min(errors)]
         return [answers[index] for index in range(len(jobs))]
 
+    def submit(self, call: Callable[[], T]) -> Answer[T]:
+        answer = HubAnswer(self._hub, call)
+        self._begin([answer.run])
+        return answer
+
+    def _begin(self, jobs: Sequence[Callable[[], None]]) -> None:
+        self._waiting.extend(jobs)
+        while self._waiting and self._working < min(self._size, len(self._waiting)):
+            self._working += 1
+            self._hub.spawn(self._hub.current_process, self._work, f" {self._name}")
+
     def _work(self) -> None:
         while self._waiting:
             self._waiting.popleft()()
         self._working -= 1
+
+
+class HubAnswer(Generic[T]):
+    """`Future`, as far as it is used."""
+
+    def __init__(self, hub: Hub, call: Callable[[], T]) -> None:
+        self._hub = hub
+        self._call = call
+        self._results: list[T] = []
+        self._error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._results.append(self._call())
+        except Exception as error:
+            self._error = error
+
+    def result(self) -> T:
+        self._hub.wait_until(lambda: bool(self._results) or self._error is not None)
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
 
 
 class HubLock:

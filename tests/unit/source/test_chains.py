@@ -863,13 +863,13 @@ def test_what_the_probe_caught_frees_its_group_in_the_same_micro_batch(world: Wo
 
 
 def test_a_single_group_of_500_takes_a_few_micro_batches(world: World) -> None:
-    """Not fifty: ten messages a link, and as many links as the expected messages allow."""
+    """Not fifty: ten messages a link, and as many links as there are. Only what may follow the last one is waited for."""
     world.send(*(f"a{number}" for number in range(500)))
     query = Query(world)
     began_at = world.clock.now()
     while len(world.bodies()) < 500:
         assert query.trigger()
-    assert world.clock.now() == began_at
+    assert world.clock.now() - began_at <= 1
     assert len(world.sink) < 10
     query.drain()
     world.audit()
