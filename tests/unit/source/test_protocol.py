@@ -1165,6 +1165,22 @@ def test_available_now_with_a_function_that_never_reads_ends_and_says_so(
 
 
 @in_both_modes
+def test_available_now_gives_back_what_is_carried_when_it_ends_unread(world: World) -> None:
+    """It is served when the query runs again; until then nobody holds it."""
+    world.send(*(f"{letter}{number}" for letter in "abcdef" for number in range(3)))
+    query = Query(world, available_now=True, reads=lambda batch, count: range(1, count) if batch == 0 else range(0))
+    while query.trigger():
+        pass
+    assert 0 < len(world.bodies()) < 18
+    assert world.depth()[1] == 0
+    query = Query(world, available_now=True)
+    while query.trigger():
+        pass
+    assert len(world.bodies()) == 18
+    world.audit()
+
+
+@in_both_modes
 def test_available_now_drains_what_a_crashed_run_held_while_a_producer_goes_on(world: World) -> None:
     """Steady traffic does not make it end before the dead task's holds are over."""
     old = [f"{'abc'[index % 3]}{index}" for index in range(16)]

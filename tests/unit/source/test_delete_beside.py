@@ -1,0 +1,156 @@
+"""A link is deleted while the next one is received: neither order of the two may show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from sqs_fifo_spark.errors import AccessDeniedError, FencedError
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.pool import Answer, CallingThread, MakePool, in_calling_thread
+from sqs_fifo_spark.source.queue import Queue
+from tests.simulation.spark import Query, read
+from tests.unit.by_hand import World, do_at
+
+T = TypeVar("T")
+
+
+class Late(CallingThread):
+    """Begins a call when somebody waits for it."""
+
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        return LateAnswer(call)
+
+
+class LateAnswer(Answer[T]):
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+
+    def result(self) -> T:
+        return self._call()
+
+
+def late(name: str, threads: int) -> Late:
+    return Late()
+
+
+in_both_orders = pytest.mark.parametrize("pool", [in_calling_thread, late], ids=["delete first", "receive first"])
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world(numPartitions="1", deleteAfter="journal")
+
+
+def begin(world: World) -> tuple[Query, PartitionPlan]:
+    """Return a query and the plan of its first micro-batch."""
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    return query, query.plans(0)[0]
+
+
+def receives(world: World) -> int:
+    return sum(event == "before ReceiveMessage" for _, _, event in world.trace)
+
+
+@in_both_orders
+def test_a_hot_group_comes_once_and_in_order(world: World, pool: MakePool) -> None:
+    """A receive that finds the group locked closes no chain."""
+    world.pool = pool
+    world.send(*(f"a{number}" for number in range(95)))
+    query = Query(world)
+    began_at = world.clock.now()
+    while query.trigger():
+        pass
+    assert world.bodies() == [f"a{number}" for number in range(95)]
+    assert len(world.sink) <= 3
+    assert world.clock.now() - began_at <= 1 + world.options.wait_time_s
+    world.audit()
+
+
+@in_both_orders
+def test_a_trickle_is_never_waited_for(world: World, pool: MakePool) -> None:
+    """Only after a full receive is there more to come: else a micro-batch would be late, and cost more requests."""
+    world.pool = pool
+    world.send("a1", "a2", "b1")
+    began_at = world.clock.now()
+    _, plan = begin(world)
+    before = receives(world)
+    assert len(read(world, plan)) == 3
+    assert world.clock.now() == began_at
+    assert receives(world) - before <= 2
+
+
+def test_a_queue_that_wakes_no_receive_is_waited_for_once(world: World) -> None:
+    """A receive that comes before the delete, and ends without what that unlocks, is in vain each time."""
+    world.pool = late
+    world.send(*(f"a{number}" for number in range(95)))
+    _, plan = begin(world)
+    began_at = world.clock.now()
+    assert len(read(world, plan)) == 95
+    assert world.clock.now() - began_at == 1
+
+
+def test_what_was_received_beside_a_delete_that_is_refused_is_released(world: World) -> None:
+    """Nobody is going to seal it: else it would be hidden for a visibility timeout."""
+    world.pool = late
+    world.send("z1")
+    _, plan = begin(world)
+    world.send(*(f"a{number}" for number in range(15)))
+
+    def when_sealed() -> None:
+        world.send("b1")
+        do_at(world, "after ReceiveMessage", lambda: Journal(world.store, plan.journal).claim())
+
+    do_at(world, "after put epochs/", when_sealed)
+    with pytest.raises(FencedError):
+        read(world, plan)
+    assert [each["Body"] for each in world.receive_elsewhere(visibility_timeout_s=1)] == ["b1"]
+
+
+def reading(world: World, plan: PartitionPlan) -> Generator[Any, None, None]:
+    queue, journal = Queue(world.options, world.clock), Journal(world.store, plan.journal)
+    rows = serve(plan, queue, journal, world.options, world.clock, world.pool("delete", 1))
+    return cast(Generator[Any, None, None], rows)
+
+
+def test_a_read_that_ends_early_waits_for_its_deletes(world: World) -> None:
+    """As it does with Spark's limit: nothing of it goes on afterwards."""
+    world.pool = late
+    world.send(*(f"a{number}" for number in range(25)))
+    _, plan = begin(world)
+    rows = reading(world, plan)
+    next(rows)
+    rows.close()
+    assert world.deleted() == [f"a{number}" for number in range(10)]
+
+
+def test_a_read_that_ends_early_tells_of_deletes_that_are_refused(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The read is over and cannot fail any more; what is sealed is deleted by whoever goes on with the chain."""
+    world.pool = late
+    world.send(*(f"a{number}" for number in range(25)))
+    query, plan = begin(world)
+    rows = reading(world, plan)
+    next(rows)
+    world.fault = lambda action: "denied" if "Delete" in action else ""
+    rows.close()
+    assert "was deleted" in caplog.text
+    assert not world.deleted()
+    world.fault = lambda action: ""
+    query.drain()
+    assert sorted(world.deleted()) == sorted(f"a{number}" for number in range(25))
+
+
+def test_a_delete_that_is_refused_ends_the_task(world: World) -> None:
+    """With the error that says why."""
+    world.pool = late
+    world.send(*(f"a{number}" for number in range(25)))
+    _, plan = begin(world)
+    world.fault = lambda action: "denied" if "Delete" in action else ""
+    with pytest.raises(AccessDeniedError):
+        read(world, plan)
