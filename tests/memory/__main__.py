@@ -37,6 +37,7 @@ class Backlog:
     messages: int = 10_000
     bytes: int = 64 * MIB
     partitions: int = 8
+    delete_after: str = "commit"
 
 
 IDLE = Backlog("10 messages", 10, 20, 10)
@@ -46,6 +47,8 @@ BACKLOGS = (
     Backlog("100,000 of 1 byte", 100_000, 1, 100_000, messages=50_000),
     # Few messages get one partition, which then has all bytes to itself.
     Backlog("150 of 1 MB", 150, 1_000_000, 150, partitions=1),
+    Backlog("100,000 of 500, journal", 100_000, 500, 50, delete_after="journal"),
+    Backlog("300 of 1 MB, journal", 300, 1_000_000, 3, delete_after="journal"),
 )
 
 
@@ -76,6 +79,7 @@ def drain(spark: SparkSession, home: Path, backlog: Backlog) -> tuple[int, int, 
             maxBytesPerTrigger=backlog.bytes,
             numPartitions=backlog.partitions,
             maxFetchSeconds=30,
+            deleteAfter=backlog.delete_after,
         )
         began = SYSTEM_CLOCK.monotonic()
         with Watch() as watch, rig.to_parquet(source) as query:
@@ -96,7 +100,8 @@ def main(chosen: list[str]) -> int:
             if chosen and str(number) not in chosen:
                 continue
             reader, worker, seconds = drain(spark, home / str(number), backlog)
-            load = Load(backlog.messages, backlog.bytes, backlog.partitions, backlog.size)
+            deletes = backlog.delete_after == "journal"
+            load = Load(backlog.messages, backlog.bytes, backlog.partitions, backlog.size, deletes=deletes)
             pairs = (READER, reader, reader_limit(idle_reader, load)), (WORKER, worker, worker_limit(idle_worker, load))
             for role, peak, limit in pairs:
                 is_broken |= not 0 < peak <= limit

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqs_fifo_spark.source.receiving import LINK_BYTES, LINK_MESSAGES
+
 MIB = 1 << 20
 ENTRIES = 10
 """A receive that begins below `maxBytesPerTrigger` still brings up to ten messages."""
@@ -23,6 +25,8 @@ WORKER_PER_MESSAGE = 4 << 10
 """The columns that are not the body, as Python objects and as Arrow, with receipt and hold."""
 WORKER_COPIES = 5
 """Of bodies and attributes: as received, as Arrow, compressed, and as the segment that is written."""
+LINK_COPIES = WORKER_COPIES + 2
+"""Of a link's, where tasks delete: its rows are gathered with those of the links before it, too."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Load:
     largest: int
     remembered: int = 0
     """Messages that are carried over, or whose delete is not confirmed."""
+    deletes: bool = False
+    """Whether tasks delete: then a worker holds one link at a time."""
 
 
 def reader_limit(idle: int, load: Load) -> int:
@@ -45,6 +51,8 @@ def reader_limit(idle: int, load: Load) -> int:
 
 def worker_limit(idle: int, load: Load) -> int:
     """Return the most bytes for an executor's Python worker, which reads one partition at a time."""
-    messages = -(-load.messages // load.partitions)
-    of_bodies = min(load.bytes // load.partitions, messages * load.largest) + ENTRIES * load.largest
-    return idle + WORKER_FIXED + WORKER_PER_MESSAGE * messages + WORKER_COPIES * of_bodies
+    messages, size, copies = -(-load.messages // load.partitions), load.bytes // load.partitions, WORKER_COPIES
+    if load.deletes:
+        messages, size, copies = min(messages, LINK_MESSAGES), min(size, LINK_BYTES), LINK_COPIES
+    of_bodies = min(size, messages * load.largest) + ENTRIES * load.largest
+    return idle + WORKER_FIXED + WORKER_PER_MESSAGE * messages + copies * of_bodies

@@ -863,7 +863,7 @@ def test_what_the_probe_caught_frees_its_group_in_the_same_micro_batch(world: Wo
 
 
 def test_a_single_group_of_500_takes_a_few_micro_batches(world: World) -> None:
-    """Not fifty: ten messages a link, and as many links as there are. Only what may follow the last one is waited for."""
+    """Not fifty: ten messages a link, and as many links as there are. The last one waits for what may follow it."""
     world.send(*(f"a{number}" for number in range(500)))
     query = Query(world)
     began_at = world.clock.now()
