@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -307,7 +307,8 @@ class Driver:
         if is_replay:
             with self._told_as_fenced(journal):
                 epoch.replay(start.name)
-        carried = epoch.load_carried(self._ledger)
+        with self._told_as_fenced(journal):
+            carried = epoch.load_carried(self._ledger)
         since = self._clock.monotonic() - self._options.heartbeat_s
         for head in carried.values():
             may_be_deleted = self._deletes or head.origin.deletes
@@ -656,7 +657,8 @@ class Driver:
         try:
             yield
         except (EpochSettledError, JournalUnavailableError):
-            journal.require_claim(self._claim)
+            with suppress(JournalUnavailableError):
+                journal.require_claim(self._claim)
             raise
 
     def _forget(self, gone: Container[str]) -> None:

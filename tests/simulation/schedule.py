@@ -15,6 +15,7 @@ from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError,
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
 from tests.simulation.hub import DeadlockError, Hub, HubPool, Process, Thread, Threading
 from tests.simulation.laws import Laws
@@ -67,6 +68,7 @@ class Schedule:
         self._begun_in_quiet: set[Process] = set()
         """What was started when all faults were over: nothing is left to fail of."""
         self._pool_threads = rng.choice((1, 2, 4))
+        self._most_in_a_receive = random.Random(f"{seed}/receive").choice((2, 3, 10))
         self._drivers: dict[Process, Driver] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
@@ -102,8 +104,14 @@ class Schedule:
         world.store.lies_about = self._lie
         world.store.fails = self._fails
         # Who stalls holds up others only where they share threads.
-        if rng.random() < 0.3 or self.climate.calls["stalled discovery"]:
-            world.pool = lambda name, threads: HubPool(self.hub, name, min(threads, self._pool_threads))
+        has_pools = rng.random() < 0.3 or self.climate.calls["stalled discovery"] > 0
+
+        def pool(name: str, threads: int) -> Pool:
+            if has_pools or name == "delete":  # a link is received beside that
+                return HubPool(self.hub, name, min(threads, self._pool_threads))
+            return in_calling_thread(name, threads)
+
+        world.pool = pool
         return world
 
     def _is_overdue(self, message_id: str) -> bool:
@@ -127,9 +135,9 @@ class Schedule:
         if event.startswith("before put epochs/") and self.laws.has_received(self._to_lose):
             self._to_lose = frozenset()
             self.world.note(f"kill -9 of {self.hub.current_process.name}, and producers go on")
-            self.hub.kill(self.hub.current_process)
             for _ in range(8):
                 self._send()
+            self.hub.kill(self.hub.current_process)
         rivals = next((count for name, count in NAMES.items() if event.startswith(name)), None)
         if rivals is not None and "query" in self.hub.current_name and self._happens("still at a name", 5):
             process, pause_s = self.hub.current_process, self.rng.choice(PAUSES_S)
@@ -594,6 +602,7 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.epoch.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),
+            mock.patch("sqs_fifo_spark.source.receiving.MAX_ENTRIES", self._most_in_a_receive),
             mock.patch("sqs_fifo_spark.aws.client.sqs_client", client),
         ):
             yield
