@@ -250,7 +250,7 @@ class Driver:
         # A group goes on as soon as its messages are deleted. So a few hot groups need few partitions, and one of them
         # may get all that there is.
         most = min(most, 2 * verdict.partitions) if verdict.partitions else most
-        return partition_count(waiting, most), limit
+        return partition_count(waiting, most), waiting
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.

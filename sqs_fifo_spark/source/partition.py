@@ -67,6 +67,8 @@ class PartitionPlan:
     """The claim of the driver that made this plan: only while no other has a higher one, tasks delete."""
     deletes: bool = False
     """Whether tasks delete what they have sealed; else nothing is deleted before Spark has committed it."""
+    expected: int = 0
+    """About how many messages the whole epoch can get, carried ones included."""
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
     reserved_groups: frozenset[str] = frozenset()
 
@@ -260,16 +262,18 @@ class _Attempt:
 
     def _receiver(self, decided: list[Message]) -> Receiver:
         plan, chain = self._plan, Chain() if self._end is None else self._end.chain
+        known = len(decided) + chain.served
         return Receiver(
             self._queue,
             self._journal,
             self._lease,
             self._options,
             self._clock,
-            max_messages=plan.max_messages - len(decided) - chain.served,
+            max_messages=plan.max_messages - known,
             max_bytes=plan.max_bytes - sum(message.size for message in decided) - chain.size,
             first_receive=1 + max((message.receipt.receive for message in decided), default=-1),
             in_links=plan.deletes,
+            expected=plan.expected - known,
         )
 
     def _delete(self) -> None:

@@ -53,7 +53,7 @@ def plan_partitions(
     `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
     the epoch after. `is_held` says whether our hold on one of them is still good. Limits are shared out evenly, after
     what is decided has been counted, and so is what is `expected`: a partition that runs early leaves the others their
-    part.
+    part. Where tasks delete, all that is expected may be of one group, which only one partition gets at a time.
     """
     count = offset.partitions
     if not count:
@@ -73,7 +73,7 @@ def plan_partitions(
     reserved_groups = frozenset(groups_left.union(reserved))
     counts = [sum(map(len, names.values())) for names in taken]
     share, rest = divmod(max(0, max_messages - sum(counts)), count)
-    fair = max(MESSAGES_PER_PARTITION, -(-expected // count))
+    fair = max_messages if deletes else max(MESSAGES_PER_PARTITION, -(-expected // count))
     return [
         PartitionPlan(
             journal=offset.journal,
@@ -88,6 +88,7 @@ def plan_partitions(
             deletes=deletes,
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
             reserved_groups=reserved_groups,
+            expected=expected,
         )
         for index in range(count)
     ]

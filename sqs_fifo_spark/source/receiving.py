@@ -46,8 +46,9 @@ class Receiver:
         max_bytes: int,
         first_receive: int,
         in_links: bool,
+        expected: int,
     ) -> None:
-        """`max_messages` and `max_bytes` are what is left of the chain's limits."""
+        """`max_messages` and `max_bytes` are what is left of the chain's limits; about `expected` messages may come."""
         self._queue = queue
         self._lease = lease
         self._options = options
@@ -57,6 +58,7 @@ class Receiver:
         self._bytes_left = max_bytes
         self._receive = first_receive
         self._in_links = in_links
+        self._expected = expected
         self._deadline = clock.monotonic() + options.max_fetch_s
         self._began_ms = clock.now() * 1_000
         self._has_message = False
@@ -80,6 +82,7 @@ class Receiver:
         """Count what another attempt has put towards the limits of the chain; `size` is in bytes."""
         self._messages_left -= messages
         self._bytes_left -= size
+        self._expected -= messages
 
     @property
     def may_wait(self) -> bool:
@@ -87,7 +90,7 @@ class Receiver:
 
         So it is where one group has all: it filled the last receive, and one more would have brought nothing.
         """
-        return self._was_full and not self.is_over and not self._has_waited_in_vain
+        return self._was_full and self._expected > 0 and not self.is_over and not self._has_waited_in_vain
 
     def beside_delete(self) -> list[Message]:
         """Return what it receives for a link while the last one is being deleted, perhaps nothing: see `may_wait`."""
@@ -179,6 +182,7 @@ class Receiver:
             self._deadline = self._clock.monotonic() + self._options.max_fetch_s
         self._has_message = self._has_message or bool(kept)
         self._messages_left -= len(kept)
+        self._expected -= len(kept)
         self._bytes_left -= sum(message.size for message in kept)
         return kept
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -84,6 +85,17 @@ def test_a_trickle_is_never_waited_for(world: World, pool: MakePool) -> None:
     assert receives(world) - before <= 2
 
 
+@in_both_orders
+def test_more_than_has_waited_is_not_waited_for(world: World, pool: MakePool) -> None:
+    """A burst that fills its last receive is not late for that."""
+    world.pool = pool
+    world.send(*(f"a{number}" for number in range(20)))
+    _, plan = begin(world)
+    began_at = world.clock.now()
+    assert len(read(world, plan)) == 20
+    assert world.clock.now() == began_at
+
+
 def test_a_queue_that_wakes_no_receive_is_waited_for_once(world: World) -> None:
     """A receive that comes before the delete, and ends without what that unlocks, is in vain each time."""
     world.pool = late
@@ -99,6 +111,7 @@ def test_what_was_received_beside_a_delete_that_is_refused_is_released(world: Wo
     world.pool = late
     world.send("z1")
     _, plan = begin(world)
+    plan = replace(plan, expected=100)
     world.send(*(f"a{number}" for number in range(15)))
 
     def when_sealed() -> None:
