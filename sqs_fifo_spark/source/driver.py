@@ -104,7 +104,8 @@ class Driver:
     def __repr__(self) -> str:
         return (
             f"<Driver epoch={self._position.epoch if self._position else 0} claim={self._claim} open={self._open!r} "
-            f"next={self._next!r} unsettled={len(self._leftovers_or_none or ())} unconfirmed={len(self._ledger.unconfirmed)} "
+            f"next={self._next!r} unsettled={len(self._leftovers_or_none or ())} "
+            f"unconfirmed={len(self._ledger.unconfirmed)} "
             f"carried={sum(map(len, self._ledger.carried.values()))} lease={self._lease!r}>"
         )
 
