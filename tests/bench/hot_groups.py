@@ -3,8 +3,9 @@
 Each round drains the same backlog in each way, in turn, from queues of one local server in a process of its own, so
 that a busy machine slows all ways alike. The rows that a query gave are checked: each once, each group in order.
 
-    loop      receive ten messages, put the same bytes durably into a journal, delete the ten: what the laws force
-    bare      receive ten messages, delete the ten
+    loop      boto3: receive ten messages, put the same bytes durably on a local disk, delete the ten: what the laws
+              force
+    bare      the same without the put
     journal   a query with deleteAfter=journal, its journal on a local disk, until all is in its sink
     commit    the same with deleteAfter=commit
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import statistics
 import subprocess
@@ -28,10 +30,7 @@ from pyspark.sql import SparkSession
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.message import to_arrow
-from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.segment import Head, Origin, Segment, encode
+from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,25 +73,23 @@ class Bench:
         return url
 
     def _loop(self, url: str, messages: int, groups: int) -> int:
-        home = self._home / f"loop-{next(_numbers)}"
-        options = parse_source_options({"queueUrl": url, "journalLocation": str(home), **self._common()})
-        queue, store = Queue(options, SYSTEM_CLOCK), open_store(str(home), None)
-        left, number = messages, 0
-        while left:
-            received = queue.receive(10, receive=number)
-            receipts = tuple(message.receipt for message in received)
-            origin = Origin("j", 1, 1, 0, "w", link=number)
-            store.put_if_absent(f"epochs/{number}", encode(Segment(Head(origin, receipts), to_arrow(received))))
-            left -= sum(1 for _ in queue.delete(receipts, budget_s=10))
-            number += 1
-        return 0
+        store = open_store(str(self._home / f"loop-{next(_numbers)}"), None)
+        return self._receive_all(url, messages, lambda number, data: store.put_if_absent(f"{number}.json", data))
 
     def _bare(self, url: str, messages: int, groups: int) -> int:
+        return self._receive_all(url, messages, lambda number, data: None)
+
+    def _receive_all(self, url: str, messages: int, put: Callable[[int, bytes], object]) -> int:
+        """Receive ten messages with all that the query receives, `put` them, and delete them, until none is left."""
         left = messages
         while left:
             answer = self._sqs.receive_message(
-                QueueUrl=url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"], MessageAttributeNames=["All"]
+                QueueUrl=url,
+                MaxNumberOfMessages=10,
+                MessageSystemAttributeNames=list(SYSTEM_ATTRIBUTES),
+                MessageAttributeNames=["All"],
             )
+            put(left, json.dumps(answer["Messages"]).encode())
             entries = [
                 {"Id": str(index), "ReceiptHandle": each["ReceiptHandle"]}
                 for index, each in enumerate(answer["Messages"])
