@@ -48,6 +48,8 @@ _RECEIPT_SCHEMA = pa.schema(
 _ORIGIN = "origin"
 _CHAIN = "chain"
 _DELETED = "deleted"
+_COMPRESSED_FROM = 1 << 16
+"""From how many bytes on rows are compressed: those of a short link would take longer than all the rest of it."""
 _LONGEST_SECTION = 1 << 40
 """Bytes; a header that tells of more is damaged. No store holds an object of that size."""
 _SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
@@ -150,7 +152,8 @@ def encode(segment: Segment) -> bytes:
         _DELETED: json.dumps(sorted(head.deleted)),
     }
     receipts = pa.RecordBatch.from_pydict(columns, schema=_RECEIPT_SCHEMA.with_metadata(metadata))
-    first, second = _to_ipc(receipts, None), _to_ipc(segment.rows, "zstd")
+    first = _to_ipc(receipts, None)
+    second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
     header = _HEADER.pack(_MAGIC, first.size, zlib.crc32(first), second.size, zlib.crc32(second))
     return b"".join((header, _CRC.pack(zlib.crc32(header)), first, second))
 
