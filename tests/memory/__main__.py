@@ -41,14 +41,15 @@ class Backlog:
 
 
 IDLE = Backlog("10 messages", 10, 20, 10)
+# In the order of what they take, for a worker goes on from one to the next.
 BACKLOGS = (
     Backlog("2,000 of 500 bytes", 2_000, 500, 2_000),
     Backlog("200,000 of 500 bytes", 200_000, 500, 20_000),
+    Backlog("100,000 of 500, journal", 100_000, 500, 50, delete_after="journal"),
     Backlog("100,000 of 1 byte", 100_000, 1, 100_000, messages=50_000),
+    Backlog("300 of 1 MB, journal", 300, 1_000_000, 3, delete_after="journal"),
     # Few messages get one partition, which then has all bytes to itself.
     Backlog("150 of 1 MB", 150, 1_000_000, 150, partitions=1),
-    Backlog("100,000 of 500, journal", 100_000, 500, 50, delete_after="journal"),
-    Backlog("300 of 1 MB, journal", 300, 1_000_000, 3, delete_after="journal"),
 )
 
 
