@@ -4,8 +4,8 @@
     calls after it                  the model's headers, the new body, signed by botocore's signer, sent by its session
     an answer that is no success    handed to boto3, which makes its error of it
 
-So endpoint, proxies, certificates, timeouts, credentials and errors are boto3's. A request that is not as expected, such
-as one of a version of botocore that signs in another way, is no model: that operation then stays with boto3.
+So endpoint, proxies, certificates, timeouts, credentials and errors are boto3's. A request that is not as expected, as
+with a version of botocore that signs in another way, is no model: that operation then stays with boto3.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _model_of(request: Any, credentials: Any) -> _Model:
 class LeanClient:
     """A boto3 client of SQS, whose four calls that are made all the time take a third of its time.
 
-    Those have the arguments and the answers of the boto3 client's, but for `ResponseMetadata`, and raise its errors. All
-    else is the boto3 client's. Thread-safe.
+    Those have the arguments and the answers of the boto3 client's, but for `ResponseMetadata`, and raise its errors.
+    All else is the boto3 client's. Thread-safe.
     """
 
     def __init__(self, client: Any, credentials: Any) -> None:
@@ -176,7 +176,9 @@ class LeanClient:
         except Exception as error:  # whatever it is, boto3 can go on
             self._models[operation] = None
             kind = error if isinstance(error, UnexpectedRequestError) else type(error).__name__
-            _log.warning("%s is left to boto3, which takes more time: its request is not as expected (%s).", operation, kind)
+            _log.warning(
+                "%s is left to boto3, which takes more time: its request is not as expected (%s).", operation, kind
+            )
 
     def _by_boto3(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = getattr(self._client, operation)(**arguments)

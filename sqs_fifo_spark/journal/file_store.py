@@ -105,12 +105,13 @@ class FileStore:
 
         A leftover may have made such an older folder again. If it was killed there, it left a draft that no list shows.
         """
-        folders = set()
+        by_folder: dict[Path, list[Path]] = {}
         for name in names:
             path = self._root / name
-            self._call("delete", name, functools.partial(path.unlink, missing_ok=True))
-            folders.add(path.parent)
-        gone = {folder for folder in folders - {self._root} if self._remove_if_empty(folder)}
+            by_folder.setdefault(path.parent, []).append(path)
+        for folder, paths in by_folder.items():
+            self._call("delete", folder.name, functools.partial(_unlink, paths))
+        gone = {folder for folder in by_folder.keys() - {self._root} if self._remove_if_empty(folder)}
         for parent in {folder.parent for folder in gone} - {self._root}:
             newest = max(folder for folder in gone if folder.parent == parent)
             for folder in _folders_in(parent):
@@ -231,6 +232,11 @@ def _folders_in(folder: Path) -> list[Path]:
         return [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []  # they are looked for with the next delete
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _remove_draft(draft: Path) -> None:

@@ -11,6 +11,7 @@ one at a time; only the heartbeat's threads run beside them, and see nothing but
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,7 +40,7 @@ from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
-from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
+from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue, most_renewed
 from sqs_fifo_spark.source.settling import delete_committed, release
 from sqs_fifo_spark.source.startup import open_journal, report_data_loss, require_old_enough, require_same_journal
@@ -60,7 +61,7 @@ class Driver:
     """One query's source on the driver. Built without any I/O; the first call opens queue and journal.
 
     The journal is read in two pools: one while Spark waits, one for the heartbeat. `queue` has pools of its own, so a
-    journal that stalls delays no renewal.
+    journal that stalls delays no renewal. What is settled is dropped in a third one, while the query goes on.
     """
 
     def __init__(
@@ -79,6 +80,9 @@ class Driver:
         self._clock = clock
         self._read_pool = pool("read", CONCURRENT_READS)
         self._discovery_pool = pool("discovery", CONCURRENT_DISCOVERIES)
+        self._drop_pool = pool("drop", 1)
+        self._dropping: Answer[None] | None = None
+        """The drop of what the last epoch has left behind."""
         self._lease = Lease(
             queue,
             clock,
@@ -428,18 +432,26 @@ class Driver:
         #    that driver's to do. A crash after it leaves the same as one after 4.
         journal.require_claim(self._claim)
         self._ledger = ledger
-        # 6. Drop all objects up to the epoch, but for those that the ledger carries. A crash within it leaves some of
-        #    them, as one after 4; a crash after it leaves nothing to do.
+        # 6. Drop all objects up to the epoch, but for those that the ledger carries, while the query goes on. A crash
+        #    within it leaves some of them, as one after 4; a crash after it leaves nothing to do.
+        self._wait_for_drop()
+        doomed: list[str] = []
         for epoch, names in journal.objects().items():
             if epoch <= end.epoch:
-                doomed = [name for name in names if name not in carried]
-                for name in doomed:
-                    if epoch == end.epoch and journal.plan_of(name) != end.plan:
-                        self._release(journal.receipts(name))  # another plan's: it is no content
-                journal.drop(doomed)
+                doomed += (name for name in names if name not in carried)
+                if epoch == end.epoch:
+                    for name in names:
+                        if name not in carried and journal.plan_of(name) != end.plan:
+                            self._release(journal.receipts(name))  # another plan's: it is no content
+        self._dropping = self._drop_pool.submit(functools.partial(journal.drop, doomed))
         if self._open is not None:
             self._open.stop_renewing()
             self._open = None
+
+    def _wait_for_drop(self) -> None:
+        dropping, self._dropping = self._dropping, None
+        if dropping is not None:
+            dropping.result()
 
     def report(self) -> dict[str, Any]:
         """Return figures for Spark's progress report, from what is known without a call."""
