@@ -86,6 +86,7 @@ class Hub(ManualClock):
         self._turn = 0
         self._until_chaos = 0
         self._is_chaos_due = False
+        self._actions: list[Callable[[], None]] = []
 
     # For the code that runs in a thread
 
@@ -141,6 +142,11 @@ class Hub(ManualClock):
             raise Crash
         current.wake_at, current.awaits = 0.0, None
 
+    def outside(self, action: Callable[[], None]) -> None:
+        """Let `action` happen outside of all processes, before anybody goes on; it may kill the one that runs."""
+        self._actions.append(action)
+        self._yield()
+
     # For the outside
 
     def spawn(self, process: Process, run: Callable[[], None], name: str = "") -> Thread:
@@ -194,6 +200,8 @@ class Hub(ManualClock):
                 self._threads.remove(thread)
                 if thread is thread.process.main:
                     self.kill(thread.process)
+            while self._actions:
+                self._actions.pop(0)()
             if self._is_chaos_due:
                 self._is_chaos_due = False
                 self._until_chaos = self.next_chaos()

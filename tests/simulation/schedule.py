@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import random
+import re
 import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.partition import PartitionPlan
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
 from tests.simulation.hub import DeadlockError, Hub, HubPool, Process, Thread, Threading
@@ -25,6 +28,9 @@ from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, SqsClient,
 GROUPS = "abcde"
 NAMES = {"before put drivers/": 3, "before put ledger/": 1, "before get ledger/": 0}
 """Where a driver stands still that has just seen a name, or its absence; and how many are started in its place."""
+ENDS = {"after put epochs/.*/caught-": "dies with a catch", "is in the sink$": "dies before the commit log"}
+"""After what a driver dies, and what that is called in a climate."""
+HALF_BEGUN, OUTLIVED = "dies half begun", "outlived by its tasks"
 LONGEST_DRAIN = 150
 """Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
 Errors = type[Exception] | tuple[type[Exception], ...]
@@ -40,6 +46,10 @@ class Schedule:
         self.rng = rng = random.Random(seed)
         self.is_calm = rng.random() < 0.15
         self.climate = Climate.draw(rng, is_calm=self.is_calm)
+        ends = Climate.draw(
+            random.Random(f"{seed}/ends"), is_calm=self.is_calm, faults=(*ENDS.values(), HALF_BEGUN, OUTLIVED), chaos={}
+        )
+        self.climate = replace(self.climate, calls={**self.climate.calls, **ends.calls})
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
         self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
@@ -56,6 +66,10 @@ class Schedule:
         """The last batch that an offset log has lost, and that has no rows for the sink but those that it has."""
         self._to_lose: frozenset[str] = frozenset()
         """The next task that has received any of these messages dies with it, while producers go on."""
+        self._spared: list[Process] = []
+        """Tasks of a query that is dead: they stand still until another one has planned, and then go on."""
+        self._has_died_with_catch = False
+        """Whether the last sudden end left something caught that Spark's log does not lead to; the next comes soon."""
         self._begun = 0
         """How many batches of the first checkpoint have begun, as far as a log has lost them since."""
         self._numbers: Counter[str] = Counter()
@@ -73,7 +87,7 @@ class Schedule:
         self._stalled_until = 0.0
         """Until when the journal stalls for whoever discovers: all at once."""
         self._query: Thread | None = None
-        self.is_sink_slow = False
+        self.is_sink_slow = self.is_calm and random.Random(f"{seed}/sink").random() < 0.5
         """Whether each micro-batch takes longer than a hold that nobody renews."""
 
     def _make_world(self, rng: random.Random) -> World:
@@ -130,6 +144,26 @@ class Schedule:
             self.hub.kill(self.hub.current_process)
             for _ in range(8):
                 self._send()
+        if "query" in self.hub.current_name and event.endswith("is planned"):
+            for task in self._spared:
+                task.stalled_until = 0.0
+            self._spared = []
+        end = next((ENDS[each] for each in ENDS if re.search(each, event)), None)
+        if (
+            end is not None
+            and "query" in self.hub.current_name
+            and self._happens(end, 15 if self._has_died_with_catch else 5)
+        ):
+            process = self.hub.current_process
+            self._has_died_with_catch = "caught" in event and bool(self.checkpoint.offsets)
+            self.hub.outside(lambda: self._end_query(process))
+        if event.startswith("after put epochs/") and self._is_half_begun():
+            # What tasks of an older query have deleted, a new one's first micro-batch serves.
+            is_first = len(self.checkpoint.offsets) == 1 < len(self.laws.checkpoints)
+            if self._happens(HALF_BEGUN, 15 if is_first else 3):
+                self.hub.outside(self._kill_all)
+        if "task" in self.hub.current_name and event.startswith("before put epochs/") and self._happens(OUTLIVED, 3):
+            self.hub.outside(self._outlive)
         rivals = next((count for name, count in NAMES.items() if event.startswith(name)), None)
         if rivals is not None and "query" in self.hub.current_name and self._happens("still at a name", 5):
             process, pause_s = self.hub.current_process, self.rng.choice(PAUSES_S)
@@ -138,6 +172,28 @@ class Schedule:
             for _ in range(min(rivals, 4 - len(self._processes("query")))):
                 self.start_query()
         self.hub.step()
+
+    def _kill_all(self) -> None:
+        self.world.note("all processes are killed")
+        for process in (*self._processes("query"), *self._processes("task")):
+            self.hub.kill(process)
+
+    def _outlive(self) -> None:
+        """A new query, with a checkpoint of its own, while tasks of the old one go on once it has planned."""
+        self._start_anew()
+        self._spared = self._processes("task")
+        for task in self._spared:
+            task.stalled_until = self.hub.now() + LAPSE_S
+        for _ in range(4):
+            self._send()
+
+    def _is_half_begun(self) -> bool:
+        """Whether a task runs in whose epoch some partitions have a link, and some have none."""
+        plan = self._plans.get(self.hub.current_process)
+        if plan is None:
+            return False
+        firsts = [Journal.segment_name(plan.epoch, index, plan.plan) for index in range(plan.partitions)]
+        return 0 < sum(name in self.world.store.objects for name in firsts) < plan.partitions
 
     # The faults of calls
 
@@ -223,6 +279,12 @@ class Schedule:
             self.world.note("somebody else gives back what it still holds")
             for message in held:
                 self._try_elsewhere("ChangeMessageVisibility", message, VisibilityTimeout=0)
+
+    def others_go_on(self) -> None:
+        """While a sink writes slowly, others may send and receive."""
+        if self.climate.chaos.get("receive elsewhere"):
+            self._send()
+            self._receive_elsewhere()
 
     def _try_elsewhere(self, action: str, message: dict[str, Any], **arguments: int) -> None:
         request = {"QueueUrl": self.world.url, "ReceiptHandle": message["ReceiptHandle"], **arguments}
