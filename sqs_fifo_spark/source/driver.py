@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -104,7 +104,7 @@ class Driver:
     def __repr__(self) -> str:
         return (
             f"<Driver epoch={self._position.epoch if self._position else 0} claim={self._claim} open={self._open!r} "
-            f"next={self._next!r} leftovers={self._leftovers_or_none!r} unconfirmed={len(self._ledger.unconfirmed)} "
+            f"next={self._next!r} unsettled={len(self._leftovers_or_none or ())} unconfirmed={len(self._ledger.unconfirmed)} "
             f"carried={sum(map(len, self._ledger.carried.values()))} lease={self._lease!r}>"
         )
 
@@ -307,7 +307,8 @@ class Driver:
         if is_replay:
             with self._told_as_fenced(journal):
                 epoch.replay(start.name)
-        carried = epoch.load_carried(self._ledger)
+        with self._told_as_fenced(journal):
+            carried = epoch.load_carried(self._ledger)
         since = self._clock.monotonic() - self._options.heartbeat_s
         for head in carried.values():
             may_be_deleted = self._deletes or head.origin.deletes
@@ -656,7 +657,8 @@ class Driver:
         try:
             yield
         except (EpochSettledError, JournalUnavailableError):
-            journal.require_claim(self._claim)
+            with suppress(JournalUnavailableError):
+                journal.require_claim(self._claim)
             raise
 
     def _forget(self, gone: Container[str]) -> None:

@@ -17,7 +17,8 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -31,12 +32,14 @@ from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, to_arrow
 from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool, Pools
 from sqs_fifo_spark.source.queue import Outcome, Queue
-from sqs_fifo_spark.source.receiving import Receiver
+from sqs_fifo_spark.source.receiving import LINK_BYTES, Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
 ROWS_PER_BATCH = 2_000
+DELETE_BUDGET_S = 30.0
+"""How long a task tries to delete a link. What is left is named in the next one, and tried again with it."""
 GATHERED_BYTES = 1 << 20
 """Of rows in Arrow's form, after which those of several links go to Spark."""
 
@@ -75,14 +78,14 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     for an epoch that is settled, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
     journal = _journal(options.journal_location, options.region, plan.journal)
-    pools = Pools()
-    links = serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK, pools.make("delete", 1))
-    try:
+    queue = Queue(options, SYSTEM_CLOCK)
+    with (
+        closing(Pools()) as pools,
+        closing(serve(plan, queue, journal, options, SYSTEM_CLOCK, pools.make("delete", 1))) as links,
+    ):
         for rows in _gathered(links):
             for start in range(0, rows.num_rows, ROWS_PER_BATCH):
                 yield rows.slice(start, ROWS_PER_BATCH)
-    finally:
-        pools.close()
 
 
 def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,7 +109,7 @@ def serve(
     options: SourceOptions,
     clock: Clock,
     pool: Pool | None = None,
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed.
 
     In `pool` a link is deleted while the next one is received.
@@ -170,11 +173,12 @@ class _Attempt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._heartbeat.stop()
         try:
             self._wait_for_deletes()
         except SqsFifoError as error:
             _log.warning("a task ended before what it had sealed was deleted: %s", error)
+        finally:
+            self._heartbeat.stop()
 
     def append(self) -> Iterator[Segment]:
         """Yield the links that this attempt appends, and those that others do meanwhile, up to the last."""
@@ -188,6 +192,7 @@ class _Attempt:
             self._heartbeat.check()
             is_last = receiver.is_over or not self._plan.deletes
             others: list[Segment] = []
+            waiting = 0
             while True:
                 segment = self._segment(decided, received, receiver.deleted, is_last=is_last)
                 try:
@@ -209,6 +214,14 @@ class _Attempt:
                 )
                 self._deferred_groups |= _deferred_groups(sealed.head)
                 others.append(sealed)
+                waiting += sealed.rows.nbytes
+                if waiting > LINK_BYTES:
+                    try:
+                        yield from others
+                    except GeneratorExit:
+                        self._release(received)
+                        raise
+                    others, waiting = [], 0
                 if sealed.head.chain.is_last:
                     self._release(received)
                     yield from others
@@ -233,7 +246,10 @@ class _Attempt:
         try:
             self._wait_for_deletes()
         except Exception:
-            self._release(received)
+            try:
+                self._release(received)
+            except SqsFifoError as error:
+                _log.warning("a task that stops could not release what it had received: %s", error)
             raise
         return received if received or receiver.is_over else receiver.next_link(may_end=may_end)
 
@@ -268,8 +284,8 @@ class _Attempt:
         self._journal.require_owner(self._plan.claim)
         done: set[str] = set()
         again: list[Receipt] = []
-        asked_at = self._clock.monotonic()
-        outcomes = self._queue.delete(doomed, budget_s=self._options.heartbeat_s, before_call=self._lease.stop_renewing)
+        asked_at, budget_s = self._clock.monotonic(), min(self._options.heartbeat_s, DELETE_BUDGET_S)
+        outcomes = self._queue.delete(doomed, budget_s=budget_s, before_call=self._lease.stop_renewing)
         for receipt, outcome in outcomes:
             if outcome is Outcome.DONE:
                 done.add(receipt.receipt_handle)

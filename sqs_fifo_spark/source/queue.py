@@ -123,7 +123,7 @@ class Queue(QueueCalls):
             try:
                 answer = self._call(
                     "receive_message",
-                    wait_time_s,
+                    wait_time_s if wait_time_s > 1 else 0,  # a second is well within the timeout of every other call
                     MaxNumberOfMessages=min(MAX_ENTRIES, max_messages),
                     WaitTimeSeconds=wait_time_s,
                     VisibilityTimeout=self._visibility_timeout_s,

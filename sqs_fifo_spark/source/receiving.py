@@ -58,6 +58,7 @@ class Receiver:
         self._receive = first_receive
         self._in_links = in_links
         self._deadline = clock.monotonic() + options.max_fetch_s
+        self._began_ms = clock.now() * 1_000
         self._has_message = False
         self._worth = LINK_MESSAGES
         """How many receives for the last link brought something."""
@@ -65,7 +66,7 @@ class Receiver:
         self._until_more = 0
         """How many links it is until more is asked for."""
         self._was_full = False
-        """Whether the last link has one receive, which brought as much as one can."""
+        """Whether the last link has one receive, which brought as much as one can, of one group."""
         self._has_waited_in_vain = False
         self.is_over = False
         """Whether the chain gets nothing more."""
@@ -84,7 +85,7 @@ class Receiver:
     def may_wait(self) -> bool:
         """Whether it is worthwhile to receive beside the delete of the last link: that unlocks what follows it.
 
-        So it is where a few groups have all: the last receive was full, and one more would have brought nothing.
+        So it is where one group has all: it filled the last receive, and one more would have brought nothing.
         """
         return self._was_full and not self.is_over and not self._has_waited_in_vain
 
@@ -93,6 +94,7 @@ class Receiver:
         received = self.next_link(may_end=False, wait_time_s=_WAIT_S)
         # A queue that does not tell a waiting receive what a delete unlocks.
         self._has_waited_in_vain = not received
+        self.is_over = self.is_over or self._has_only_new(received)
         return received
 
     def next_link(self, *, may_end: bool = True, wait_time_s: int = 0) -> list[Message]:
@@ -120,7 +122,9 @@ class Receiver:
             messages += kept
             room -= len(kept)
             size -= sum(message.size for message in kept)
-        self._note(receives, most, len(messages))
+        self._note(receives, messages)
+        if self._in_links and may_end and self._has_only_new(messages):
+            self.is_over = True
         # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
         lapsed = self._copies.lost_groups.union(
             each.receipt.message_group_id for each in messages if not self._lease.is_held(each.receipt)
@@ -137,12 +141,20 @@ class Receiver:
         self._until_more -= 1
         return LINK_MESSAGES if self._until_more < 0 else max(1, self._worth)
 
-    def _note(self, receives: int, most: int, messages: int) -> None:
+    def _has_only_new(self, messages: list[Message]) -> bool:
+        """Whether the backlog is drained: all of these were sent since this attempt began.
+
+        A chain that went on with what is still coming in would keep it from the sink.
+        """
+        return bool(messages) and all(message.receipt.sent_at_ms > self._began_ms for message in messages)
+
+    def _note(self, receives: int, messages: list[Message]) -> None:
         if self._until_more < 0:
             self._gap = _FIRST_GAP if receives > self._worth else min(_LONGEST_GAP, 2 * self._gap)
             self._until_more = self._gap
         self._worth = receives
-        self._was_full = receives == 1 and messages == MAX_ENTRIES
+        groups = {message.receipt.message_group_id for message in messages}
+        self._was_full = receives == 1 and len(messages) == MAX_ENTRIES and len(groups) == 1
 
     def _ask(self, asked_at: float, wait_time_s: int) -> list[Message]:
         most = min(MAX_ENTRIES, self._messages_left)

@@ -18,6 +18,7 @@ from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
 from tests.simulation.hub import DeadlockError, Hub, HubPool, Process, Thread, Threading
 from tests.simulation.laws import Laws
@@ -81,6 +82,7 @@ class Schedule:
         self._begun_in_quiet: set[Process] = set()
         """What was started when all faults were over: nothing is left to fail of."""
         self._pool_threads = rng.choice((1, 2, 4))
+        self._most_in_a_receive = random.Random(f"{seed}/receive").choice((2, 3, 10))
         self._drivers: dict[Process, Driver] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
@@ -116,8 +118,14 @@ class Schedule:
         world.store.lies_about = self._lie
         world.store.fails = self._fails
         # Who stalls holds up others only where they share threads.
-        if rng.random() < 0.3 or self.climate.calls["stalled discovery"]:
-            world.pool = lambda name, threads: HubPool(self.hub, name, min(threads, self._pool_threads))
+        has_pools = rng.random() < 0.3 or self.climate.calls["stalled discovery"] > 0
+
+        def pool(name: str, threads: int) -> Pool:
+            if has_pools or name == "delete":  # a link is received beside that
+                return HubPool(self.hub, name, min(threads, self._pool_threads))
+            return in_calling_thread(name, threads)
+
+        world.pool = pool
         return world
 
     def _is_overdue(self, message_id: str) -> bool:
@@ -141,9 +149,9 @@ class Schedule:
         if event.startswith("before put epochs/") and self.laws.has_received(self._to_lose):
             self._to_lose = frozenset()
             self.world.note(f"kill -9 of {self.hub.current_process.name}, and producers go on")
-            self.hub.kill(self.hub.current_process)
             for _ in range(8):
                 self._send()
+            self.hub.kill(self.hub.current_process)
         if "query" in self.hub.current_name and event.endswith("is planned"):
             for task in self._spared:
                 task.stalled_until = 0.0
@@ -656,6 +664,7 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.epoch.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),
+            mock.patch("sqs_fifo_spark.source.receiving.MAX_ENTRIES", self._most_in_a_receive),
             mock.patch("sqs_fifo_spark.aws.client.sqs_client", client),
         ):
             yield

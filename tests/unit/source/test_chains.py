@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, cast
 
 import pytest
 from greenlet import greenlet
@@ -326,7 +325,7 @@ def test_a_read_that_stops_early_leaves_a_chain_that_the_next_one_goes_on_with(w
     """As Spark's `first` or `isEmpty` do: what it saw is where every other read begins."""
     query, plan = begin(world, *(f"a{number}" for number in range(45)))
     queue, journal = Queue(world.options, world.clock), Journal(world.store, plan.journal)
-    reading = cast(Generator[Any, None, None], serve(plan, queue, journal, world.options, world.clock))
+    reading = serve(plan, queue, journal, world.options, world.clock)
     seen = [body for _ in range(links_read) for body in next(reading).column("body").to_pylist()]
     reading.close()
     assert len(HandHeartbeat.live) == 1, "the driver's"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 
@@ -113,8 +113,7 @@ def test_what_was_received_beside_a_delete_that_is_refused_is_released(world: Wo
 
 def reading(world: World, plan: PartitionPlan) -> Generator[Any, None, None]:
     queue, journal = Queue(world.options, world.clock), Journal(world.store, plan.journal)
-    rows = serve(plan, queue, journal, world.options, world.clock, world.pool("delete", 1))
-    return cast(Generator[Any, None, None], rows)
+    return serve(plan, queue, journal, world.options, world.clock, world.pool("delete", 1))
 
 
 def test_a_read_that_ends_early_waits_for_its_deletes(world: World) -> None:
