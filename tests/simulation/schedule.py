@@ -20,7 +20,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
-from tests.simulation.hub import DeadlockError, Hub, HubPool, Process, Thread, Threading
+from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
@@ -32,6 +32,8 @@ NAMES = {"before put drivers/": 3, "before put ledger/": 1, "before get ledger/"
 ENDS = {"after put epochs/.*/caught-": "dies with a catch", "is in the sink$": "dies before the commit log"}
 """After what a driver dies, and what that is called in a climate."""
 HALF_BEGUN, OUTLIVED = "dies half begun", "outlived by its tasks"
+MOST_ATTEMPTS = 20
+"""Of a task, after which it is copied no more: copies that come faster than they end would take all turns, for ever."""
 LONGEST_DRAIN = 150
 """Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
 Errors = type[Exception] | tuple[type[Exception], ...]
@@ -305,10 +307,13 @@ class Schedule:
         """A speculative copy, a repeat after success, or a leftover of an epoch long settled."""
         tasks = self._processes("task")
         if tasks and self.rng.random() < 0.7:
-            self.launch(self._plans[self.rng.choice(tasks)], is_retried=True)
+            plan, copies = self._plans[self.rng.choice(tasks)], 1
         elif self._recent:
-            plan = self.rng.choice(self._recent[-5:])
-            for _ in range(self.rng.randint(1, 2)):
+            plan, copies = self.rng.choice(self._recent[-5:]), self.rng.randint(1, 2)
+        else:
+            return
+        if self._launched[plan.epoch, plan.partition] < MOST_ATTEMPTS:
+            for _ in range(copies):
                 self.launch(plan, is_retried=True)
 
     def _kill_query(self) -> None:
@@ -533,8 +538,8 @@ class Schedule:
         with self._in_place():
             try:
                 self._play()
-            except DeadlockError as error:
-                self.laws.violate(f"progress: they wait for ever: {error}")
+            except StuckError as error:
+                self.laws.violate(f"progress: {error}")
             finally:
                 self.hub.end()
 
