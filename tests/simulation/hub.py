@@ -222,7 +222,8 @@ class Hub(ManualClock):
             self.kill(process)
 
     def _names(self) -> str:
-        return ", ".join(thread.name for thread in self._threads) or "nobody is left"
+        names = [thread.name for thread in self._threads]
+        return ", ".join(names[:10]) + f" and {len(names) - 10} more" * (len(names) > 10) or "nobody is left"
 
     def _ready_at(self, thread: Thread) -> float:
         """When the thread can go on, unless something happens before."""

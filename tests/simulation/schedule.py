@@ -29,7 +29,8 @@ from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, SqsClient,
 GROUPS = "abcde"
 NAMES = {"before put drivers/": 3, "before put ledger/": 1, "before get ledger/": 0}
 """Where a driver stands still that has just seen a name, or its absence; and how many are started in its place."""
-ENDS = {"after put epochs/.*/caught-": "dies with a catch", "is in the sink$": "dies before the commit log"}
+DIES_WITH_CATCH = "dies with a catch"
+ENDS = {"after put epochs/.*/caught-": DIES_WITH_CATCH, "is in the sink$": "dies before the commit log"}
 """After what a driver dies, and what that is called in a climate."""
 HALF_BEGUN, OUTLIVED = "dies half begun", "outlived by its tasks"
 MOST_ATTEMPTS = 20
@@ -70,9 +71,13 @@ class Schedule:
         self._to_lose: frozenset[str] = frozenset()
         """The next task that has received any of these messages dies with it, while producers go on."""
         self._spared: list[Process] = []
-        """Tasks of a query that is dead: they stand still until another one has planned, and then go on."""
+        """Tasks of a query that is dead: they stand still until another one has done something, and then go on."""
+        self._spared_until = ""
+        """The event that they wait for."""
         self._has_died_with_catch = False
         """Whether the last sudden end left something caught that Spark's log does not lead to; the next comes soon."""
+        self._is_cut_due = False
+        """Whether the end after that one has come, and the offset log is to lose what its query has announced."""
         self._begun = 0
         """How many batches of the first checkpoint have begun, as far as a log has lost them since."""
         self._numbers: Counter[str] = Counter()
@@ -154,26 +159,28 @@ class Schedule:
             for _ in range(8):
                 self._send()
             self.hub.kill(self.hub.current_process)
-        if "query" in self.hub.current_name and event.endswith("is planned"):
+        if self._spared and "query" in self.hub.current_name and self._spared_until in event:
             for task in self._spared:
                 task.stalled_until = 0.0
             self._spared = []
         end = next((ENDS[each] for each in ENDS if re.search(each, event)), None)
-        if (
-            end is not None
-            and "query" in self.hub.current_name
-            and self._happens(end, 15 if self._has_died_with_catch else 5)
-        ):
+        if end is not None and "query" in self.hub.current_name and self._happens(end, self._haste(end)):
             process = self.hub.current_process
-            self._has_died_with_catch = "caught" in event and bool(self.checkpoint.offsets)
+            self._is_cut_due = self._has_died_with_catch
+            self._has_died_with_catch = end == DIES_WITH_CATCH and bool(self.checkpoint.offsets)
             self.hub.outside(lambda: self._end_query(process))
+        if event.startswith("after put epochs/"):
+            self.laws.has_put_link()
         if event.startswith("after put epochs/") and self._is_half_begun():
             # What tasks of an older query have deleted, a new one's first micro-batch serves.
             is_first = len(self.checkpoint.offsets) == 1 < len(self.laws.checkpoints)
             if self._happens(HALF_BEGUN, 15 if is_first else 3):
                 self.hub.outside(self._kill_all)
-        if "task" in self.hub.current_name and event.startswith("before put epochs/") and self._happens(OUTLIVED, 3):
-            self.hub.outside(self._outlive)
+        if "task" in self.hub.current_name:
+            if event.startswith("before put epochs/") and self._happens(OUTLIVED, 3):
+                self.hub.outside(lambda: self._outlive("is planned"))
+            if event == "before ReceiveMessage" and self._is_deleting() and self._happens(OUTLIVED, 10):
+                self.hub.outside(lambda: self._outlive("after put drivers/"))
         rivals = next((count for name, count in NAMES.items() if event.startswith(name)), None)
         if rivals is not None and "query" in self.hub.current_name and self._happens("still at a name", 5):
             process, pause_s = self.hub.current_process, self.rng.choice(PAUSES_S)
@@ -183,19 +190,29 @@ class Schedule:
                 self.start_query()
         self.hub.step()
 
+    def _haste(self, end: str) -> float:
+        """Return how much more likely than other faults that `end` is: after a catch that is lost, the other one."""
+        if not self._has_died_with_catch:
+            return 10.0 if end == DIES_WITH_CATCH and self.checkpoint.offsets else 5.0
+        return 0.0 if end == DIES_WITH_CATCH else 15.0
+
     def _kill_all(self) -> None:
         self.world.note("all processes are killed")
         for process in (*self._processes("query"), *self._processes("task")):
             self.hub.kill(process)
 
-    def _outlive(self) -> None:
-        """A new query, with a checkpoint of its own, while tasks of the old one go on once it has planned."""
+    def _outlive(self, until: str) -> None:
+        """A new query, with a checkpoint of its own, while tasks of the old one go on after the new one's `until`."""
         self._start_anew()
-        self._spared = self._processes("task")
+        self._spared, self._spared_until = self._processes("task"), until
         for task in self._spared:
             task.stalled_until = self.hub.now() + LAPSE_S
         for _ in range(4):
             self._send()
+
+    def _is_deleting(self) -> bool:
+        """Whether the process that runs deletes a link, in a thread for that, or is about to."""
+        return any(thread.name.endswith(" delete") for thread in self.hub.threads_of(self.hub.current_process))
 
     def _is_half_begun(self) -> bool:
         """Whether a task runs in whose epoch some partitions have a link, and some have none."""
@@ -234,6 +251,8 @@ class Schedule:
 
     def _poll(self, seconds: float) -> None:
         model, url = self.world.model, self.world.url
+        if self.checkpoint.offsets and self._happens(DIES_WITH_CATCH, 5):
+            self._send()  # else a query that goes on seldom catches anything itself
         deadline = self.hub.now() + seconds
         while self.hub.now() < deadline and not model.has_deliverable(url):
             next_at = min(deadline, model.next_change_at(url) or deadline)
@@ -378,9 +397,10 @@ class Schedule:
             or batch in checkpoint.committed
             or self._wraps
             or self._processes("query")
-            or self._cuts.random() < 0.5
+            or (self._cuts.random() < 0.5 and not self._is_cut_due)
         ):
             return
+        self._is_cut_due = False
         lost = checkpoint.offsets.pop()
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
@@ -515,6 +535,8 @@ class Schedule:
 
     def _task_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
+        if isinstance(error, FencedError):
+            self.laws.fenced(process.name)
         if not isinstance(error, (EpochSettledError, FencedError)):  # a leftover's proper end
             self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
 
