@@ -108,6 +108,10 @@ class Laws:
         """What there was when the last long poll of each query began."""
         self._brought: set[str] = set()
         """The queries whose last long poll has brought something."""
+        self._launched_at: dict[str, float] = {}
+        """When each task began, by the name of its process."""
+        self._releasers: set[str] = set()
+        """The tasks that have asked to release something."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._taken_over: set[str] = set()
@@ -120,6 +124,7 @@ class Laws:
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
+        world.on_release = self._releases
         world.on_poll = self._polls
         world.on_polled = self._has_polled
 
@@ -136,6 +141,7 @@ class Laws:
     def launched(self, task: str, plan: PartitionPlan) -> None:
         """A task begins: what its plan hands over is received in its epoch, though the driver did it."""
         self._plans[task] = plan
+        self._launched_at[task] = self._world.clock.now()
         _, maker = self._makers.setdefault(id(plan), (plan, self._query()))  # a copy of a task has the same one
         caught = [each for name, message_ids in plan.carried if "/caught-" in name for each in message_ids]
         self._handed[plan.epoch, maker].update(map(self._group, caught))
@@ -148,6 +154,32 @@ class Laws:
         if rows != first:
             names = [[row.body for row in each] for each in (first, rows)]
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was {names[0]}, now {names[1]}")
+
+    def has_put_link(self) -> None:
+        """Chains: a link says what of those before it is not confirmed, so who puts it deletes nothing meanwhile."""
+        task = _TASK.match(self._world.actor())
+        deleting = [_TASK.match(actor) for actor in self._world.deleting]
+        if task and any(each is not None and each[0] == task[0] for each in deleting):
+            self.violate(f"chains: {task[0]} puts a link while it deletes what stands before it")
+
+    def fenced(self, task: str) -> None:
+        """Progress: a task that stops for another driver asks to release what it has received and put nowhere.
+
+        After a visibility timeout it may have dropped what it did not hold for sure.
+        """
+        if task in self._releasers or self._world.clock.now() >= self._launched_at[task] + VISIBILITY_S:
+            return
+        held = {each for each in self._ours & self._receives.keys() if self._received[each][0] == task}
+        if held:
+            heads = map(self._decoded, self._world.store.under("epochs/"))
+            held -= {receipt.message_id for head in heads for receipt in head.receipts}
+        if held:
+            self.violate(f"progress: {task} is fenced, and leaves hidden {sorted(self._name[each] for each in held)}")
+
+    def _releases(self) -> None:
+        task = _TASK.match(self._world.actor())
+        if task:
+            self._releasers.add(task[0])
 
     def waiting(self) -> set[str]:
         """Return the ids of what is in the queue, and in no committed batch."""

@@ -336,6 +336,12 @@ def _(make, driver, journal, number, partitions, start):
     return make(driver, journal, number, partitions, start)
 
 
+@planted("put a link while the one before is being deleted", "source.partition._Attempt._receive")
+def _(receive, attempt, receiver, *, may_end):
+    with mock.patch.object(attempt, "_wait_for_deletes"):
+        return receive(attempt, receiver, may_end=may_end)
+
+
 @planted("take over a chain without its unconfirmed messages", "source.partition._Attempt.__init__")
 def _(make, attempt, plan, end, *given):
     make(attempt, plan, end, *given)
@@ -419,4 +425,10 @@ MUTATIONS.rewritten(
     "source.journal.Journal.claim",
     "if is_own and max(map(_number, claims), default=0) == number:",
     "if is_own:",
+)
+MUTATIONS.rewritten(
+    "leave hidden what was received beside a delete that failed",
+    "source.partition._Attempt._receive",
+    "self._release(received)",
+    "pass",
 )

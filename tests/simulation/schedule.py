@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import random
+import re
 import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
-from tests.simulation.hub import DeadlockError, Hub, HubPool, Process, Thread, Threading
+from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
@@ -26,6 +29,12 @@ from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, SqsClient,
 GROUPS = "abcde"
 NAMES = {"before put drivers/": 3, "before put ledger/": 1, "before get ledger/": 0}
 """Where a driver stands still that has just seen a name, or its absence; and how many are started in its place."""
+DIES_WITH_CATCH = "dies with a catch"
+ENDS = {"after put epochs/.*/caught-": DIES_WITH_CATCH, "is in the sink$": "dies before the commit log"}
+"""After what a driver dies, and what that is called in a climate."""
+HALF_BEGUN, OUTLIVED = "dies half begun", "outlived by its tasks"
+MOST_ATTEMPTS = 20
+"""Of a task, after which it is copied no more: copies that come faster than they end would take all turns, for ever."""
 LONGEST_DRAIN = 150
 """Micro-batches that a query may take, without faults, for the few dozen messages of a schedule."""
 Errors = type[Exception] | tuple[type[Exception], ...]
@@ -43,6 +52,10 @@ class Schedule:
         self.rng = rng = random.Random(seed)
         self.is_calm = rng.random() < 0.15
         self.climate = Climate.draw(rng, is_calm=self.is_calm)
+        ends = Climate.draw(
+            random.Random(f"{seed}/ends"), is_calm=self.is_calm, faults=(*ENDS.values(), HALF_BEGUN, OUTLIVED), chaos={}
+        )
+        self.climate = replace(self.climate, calls={**self.climate.calls, **ends.calls})
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
         self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
@@ -59,6 +72,14 @@ class Schedule:
         """The last batch that an offset log has lost, and that has no rows for the sink but those that it has."""
         self._to_lose: frozenset[str] = frozenset()
         """The next task that has received any of these messages dies with it, while producers go on."""
+        self._spared: list[Process] = []
+        """Tasks of a query that is dead: they stand still until another one has done something, and then go on."""
+        self._spared_until = ""
+        """The event that they wait for."""
+        self._has_died_with_catch = False
+        """Whether the last sudden end left something caught that Spark's log does not lead to; the next comes soon."""
+        self._is_cut_due = False
+        """Whether the end after that one has come, and the offset log is to lose what its query has announced."""
         self._begun = 0
         """How many batches of the first checkpoint have begun, as far as a log has lost them since."""
         self._numbers: Counter[str] = Counter()
@@ -77,7 +98,7 @@ class Schedule:
         self._stalled_until = 0.0
         """Until when the journal stalls for whoever discovers: all at once."""
         self._query: Thread | None = None
-        self.is_sink_slow = False
+        self.is_sink_slow = self.is_calm and random.Random(f"{seed}/sink").random() < 0.5
         """Whether each micro-batch takes longer than a hold that nobody renews."""
 
     def _make_world(self, rng: random.Random) -> World:
@@ -140,6 +161,28 @@ class Schedule:
             for _ in range(8):
                 self._send()
             self.hub.kill(self.hub.current_process)
+        if self._spared and "query" in self.hub.current_name and self._spared_until in event:
+            for task in self._spared:
+                task.stalled_until = 0.0
+            self._spared = []
+        end = next((ENDS[each] for each in ENDS if re.search(each, event)), None)
+        if end is not None and "query" in self.hub.current_name and self._happens(end, self._haste(end)):
+            process = self.hub.current_process
+            self._is_cut_due = self._has_died_with_catch
+            self._has_died_with_catch = end == DIES_WITH_CATCH and bool(self.checkpoint.offsets)
+            self.hub.outside(lambda: self._end_query(process))
+        if event.startswith("after put epochs/"):
+            self.laws.has_put_link()
+        if event.startswith("after put epochs/") and self._is_half_begun():
+            # What tasks of an older query have deleted, a new one's first micro-batch serves.
+            is_first = len(self.checkpoint.offsets) == 1 < len(self.laws.checkpoints)
+            if self._happens(HALF_BEGUN, 15 if is_first else 3):
+                self.hub.outside(self._kill_all)
+        if "task" in self.hub.current_name:
+            if event.startswith("before put epochs/") and self._happens(OUTLIVED, 3):
+                self.hub.outside(lambda: self._outlive("is planned"))
+            if event == "before ReceiveMessage" and self._is_deleting() and self._happens(OUTLIVED, 10):
+                self.hub.outside(lambda: self._outlive("after put drivers/"))
         rivals = next((count for name, count in NAMES.items() if event.startswith(name)), None)
         if rivals is not None and "query" in self.hub.current_name and self._happens("still at a name", 5):
             process, pause_s = self.hub.current_process, self.rng.choice(PAUSES_S)
@@ -148,6 +191,38 @@ class Schedule:
             for _ in range(min(rivals, 4 - len(self._processes("query")))):
                 self.start_query()
         self.hub.step()
+
+    def _haste(self, end: str) -> float:
+        """Return how much more likely than other faults that `end` is: after a catch that is lost, the other one."""
+        if not self._has_died_with_catch:
+            return 10.0 if end == DIES_WITH_CATCH and self.checkpoint.offsets else 5.0
+        return 0.0 if end == DIES_WITH_CATCH else 15.0
+
+    def _kill_all(self) -> None:
+        self.world.note("all processes are killed")
+        for process in (*self._processes("query"), *self._processes("task")):
+            self.hub.kill(process)
+
+    def _outlive(self, until: str) -> None:
+        """A new query, with a checkpoint of its own, while tasks of the old one go on after the new one's `until`."""
+        self._start_anew()
+        self._spared, self._spared_until = self._processes("task"), until
+        for task in self._spared:
+            task.stalled_until = self.hub.now() + LAPSE_S
+        for _ in range(4):
+            self._send()
+
+    def _is_deleting(self) -> bool:
+        """Whether the process that runs deletes a link, in a thread for that, or is about to."""
+        return any(thread.name.endswith(" delete") for thread in self.hub.threads_of(self.hub.current_process))
+
+    def _is_half_begun(self) -> bool:
+        """Whether a task runs in whose epoch some partitions have a link, and some have none."""
+        plan = self._plans.get(self.hub.current_process)
+        if plan is None:
+            return False
+        firsts = [Journal.segment_name(plan.epoch, index, plan.plan) for index in range(plan.partitions)]
+        return 0 < sum(name in self.world.store.objects for name in firsts) < plan.partitions
 
     # The faults of calls
 
@@ -178,6 +253,8 @@ class Schedule:
 
     def _poll(self, seconds: float) -> None:
         model, url = self.world.model, self.world.url
+        if self.checkpoint.offsets and self._happens(DIES_WITH_CATCH, 5):
+            self._send()  # else a query that goes on seldom catches anything itself
         deadline = self.hub.now() + seconds
         while self.hub.now() < deadline and not model.has_deliverable(url):
             next_at = min(deadline, model.next_change_at(url) or deadline)
@@ -234,6 +311,12 @@ class Schedule:
             for message in held:
                 self._try_elsewhere("ChangeMessageVisibility", message, VisibilityTimeout=0)
 
+    def others_go_on(self) -> None:
+        """While a sink writes slowly, others may send and receive."""
+        if self.climate.chaos.get("receive elsewhere"):
+            self._send()
+            self._receive_elsewhere()
+
     def _try_elsewhere(self, action: str, message: dict[str, Any], **arguments: int) -> None:
         request = {"QueueUrl": self.world.url, "ReceiptHandle": message["ReceiptHandle"], **arguments}
         try:
@@ -247,10 +330,13 @@ class Schedule:
         if len(tasks) >= MOST_TASKS:
             return  # each reads its whole chain: they could begin faster than they end
         if tasks and self.rng.random() < 0.7:
-            self.launch(self._plans[self.rng.choice(tasks)], is_retried=True)
+            plan, copies = self._plans[self.rng.choice(tasks)], 1
         elif self._recent:
-            plan = self.rng.choice(self._recent[-5:])
-            for _ in range(self.rng.randint(1, 2)):
+            plan, copies = self.rng.choice(self._recent[-5:]), self.rng.randint(1, 2)
+        else:
+            return
+        if self._launched[plan.epoch, plan.partition] < MOST_ATTEMPTS:
+            for _ in range(copies):
                 self.launch(plan, is_retried=True)
 
     def _kill_query(self) -> None:
@@ -315,9 +401,10 @@ class Schedule:
             or batch in checkpoint.committed
             or self._wraps
             or self._processes("query")
-            or self._cuts.random() < 0.5
+            or (self._cuts.random() < 0.5 and not self._is_cut_due)
         ):
             return
+        self._is_cut_due = False
         lost = checkpoint.offsets.pop()
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
@@ -452,6 +539,8 @@ class Schedule:
 
     def _task_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
+        if isinstance(error, FencedError):
+            self.laws.fenced(process.name)
         if not isinstance(error, (EpochSettledError, FencedError)):  # a leftover's proper end
             self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
 
@@ -475,8 +564,8 @@ class Schedule:
         with self._in_place():
             try:
                 self._play()
-            except DeadlockError as error:
-                self.laws.violate(f"progress: they wait for ever: {error}")
+            except StuckError as error:
+                self.laws.violate(f"progress: {error}")
             finally:
                 self.hub.end()
 

@@ -18,7 +18,7 @@ from sqs_fifo_spark.sink import message as package
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
-from tests.simulation.hub import DeadlockError, Hub, Process, Thread, Threading
+from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
 from tests.simulation.sink_rows import Traffic
 from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
@@ -362,8 +362,8 @@ class SinkSchedule:
         with self._in_place():
             try:
                 self._play()
-            except DeadlockError as error:
-                self.laws.violate(f"progress: they wait for ever: {error}")
+            except StuckError as error:
+                self.laws.violate(f"progress: {error}")
             finally:
                 self.hub.end()
 

@@ -140,6 +140,7 @@ class SimulatedQuery(Query):
 
     def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
         if self._schedule.is_sink_slow:
+            self._schedule.others_go_on()
             self._schedule.hub.sleep(LAPSE_S)
         elif self._schedule.rng.random() < 0.15:
             self._schedule.hub.sleep(self._schedule.rng.choice(PAUSES_S))

@@ -185,6 +185,10 @@ class World:
         """How many of them somebody held."""
         self.pool: MakePool = in_calling_thread
         """How a driver and its queue make their pools of threads."""
+        self.deleting: list[str] = []
+        """Who has a delete under way, once for each call."""
+        self.on_release: Callable[[], None] = lambda: None
+        """Told when our side asks to release messages, whatever becomes of it."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
         """Told of each handle with which a delete was refused."""
         self.on_poll: Callable[[], None] = lambda: None
@@ -220,6 +224,18 @@ class World:
         return url
 
     def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+        if action == "ChangeMessageVisibilityBatch" and not request["Entries"][0]["VisibilityTimeout"]:
+            self.on_release()
+        if action != "DeleteMessageBatch":
+            return self._call_sqs(action, request)
+        actor = self.actor()
+        self.deleting.append(actor)
+        try:
+            return self._call_sqs(action, request)
+        finally:
+            self.deleting.remove(actor)
+
+    def _call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         self.step(f"before {action}")
         fault = self.fault(action)
         if fault in _REFUSALS:

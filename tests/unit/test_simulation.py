@@ -7,13 +7,14 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
-from tests.simulation.hub import DeadlockError, Hub, Process, Threading
+from tests.simulation.hub import DeadlockError, Hub, Process, StuckError, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.planting import Mutation, Mutations, planted
 from tests.simulation.runs import ALL_MUTATIONS, hunt, play
@@ -271,3 +272,22 @@ def test_who_waits_for_nothing_is_told() -> None:
     hub.spawn(Process("patient"), wait)
     with pytest.raises(DeadlockError, match="patient"):
         hub.run(lambda: False)
+
+
+def test_who_goes_on_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither steps without end nor sleeps without a step hang a schedule."""
+    monkeypatch.setattr("tests.simulation.hub.MOST_STEPS", 100)
+
+    def go_on(hub: Hub, pause: Callable[[], None]) -> None:
+        def run() -> None:
+            while True:
+                pause()
+
+        hub.spawn(Process("restless"), run)
+        with pytest.raises(StuckError, match="did not end in 100 steps: restless"):
+            hub.run(lambda: False)
+        hub.end()
+
+    stepping, sleeping = Hub(random.Random(1)), Hub(random.Random(1))
+    go_on(stepping, stepping.step)
+    go_on(sleeping, lambda: sleeping.sleep(1))
