@@ -40,8 +40,6 @@ LONGEST_DRAIN = 150
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 MODES = "commit", "journal"
-MOST_TASKS = 40
-"""At most so many attempts run at once when a copy begins."""
 
 
 class Schedule:
@@ -327,8 +325,6 @@ class Schedule:
     def _copy_a_task(self) -> None:
         """A speculative copy, a repeat after success, or a leftover of an epoch long settled."""
         tasks = self._processes("task")
-        if len(tasks) >= MOST_TASKS:
-            return  # each reads its whole chain: they could begin faster than they end
         if tasks and self.rng.random() < 0.7:
             plan, copies = self._plans[self.rng.choice(tasks)], 1
         elif self._recent:
