@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -490,15 +491,27 @@ class SinkLaws:
     def _is_held_up(self, attempt: SinkAttempt, *others: _Spans) -> bool:
         """Return whether something of it may be too late just now.
 
-        RECORDED_S after a look a call, a put, or one of `others` was under way, or its machine stood still. And since
-        then the task has only waited: for queue or store, for another try, for its rows, or for its machine.
+        RECORDED_S after a look a call, a put, or one of `others` was under way, or its machine stood still, or a row
+        that SQS had taken was not recorded. And since then the task has only waited: for queue or store, for another
+        try, for its rows, or for its machine.
         """
         now, process = self._hub.now(), attempt.process
         return any(
             limit <= now
-            and self._covered(process, limit - MOMENTS_S, limit + MOMENTS_S, self._calls, self._pauses, *others) > 0
+            and (
+                self._covered(process, limit - MOMENTS_S, limit + MOMENTS_S, self._calls, self._pauses, *others) > 0
+                or self._lacks_record(attempt, limit)
+            )
             and now - limit - self._covered(process, limit, now, *self._all_spans) <= MOMENTS_S
             for limit in self._limits(attempt)
+        )
+
+    def _lacks_record(self, attempt: SinkAttempt, when: float) -> bool:
+        """Return whether the record did not have at that time all that SQS had taken of the attempt."""
+        book = self._books[attempt.folder]
+        return self._has_journal and any(
+            book.accepted_at.get((key, id(attempt)), math.inf) <= when < book.recorded_at.get(digest, math.inf)
+            for key, digest in attempt.digests.items()
         )
 
     def _limits(self, attempt: SinkAttempt) -> Iterator[float]:
