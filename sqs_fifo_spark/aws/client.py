@@ -32,6 +32,7 @@ from botocore.credentials import (
     RefreshableCredentials,
 )
 
+from sqs_fifo_spark.aws.lean import with_lean_calls
 from sqs_fifo_spark.errors import JournalUnavailableError, MissingPackageError
 
 CONNECT_TIMEOUT_S = 5
@@ -94,7 +95,7 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
             f"botocore {botocore.__version__} does not fit: its connections cannot be watched, so rows could be sent "
             f"too late ({error}). Install another version of it with pip, on driver and workers, such as 1.44.5."
         ) from None
-    return client
+    return with_lean_calls(client, credentials)
 
 
 _RESET_ON_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
