@@ -276,16 +276,17 @@ def _as_boto3_has_it(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+_TOLD_AS: tuple[tuple[tuple[type[Exception], ...], Callable[..., Any]], ...] = (
+    ((ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError), botocore.exceptions.SSLError),
+    ((urllib3.exceptions.NewConnectionError, socket.gaierror), botocore.exceptions.EndpointConnectionError),
+    ((urllib3.exceptions.ConnectTimeoutError,), botocore.exceptions.ConnectTimeoutError),
+    ((TimeoutError, urllib3.exceptions.ReadTimeoutError), botocore.exceptions.ReadTimeoutError),
+    ((OSError, http.client.HTTPException), botocore.exceptions.ConnectionClosedError),
+    ((Exception,), botocore.exceptions.HTTPClientError),
+)
+"""What a connection raises and what botocore makes of it, the first that fits. The last holds what a check raises."""
+
+
 def _as_botocore_tells(error: Exception, url: str) -> Exception:
-    """Return the error of botocore's for what a connection raised, by botocore's own order."""
-    if isinstance(error, (ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError)):
-        return botocore.exceptions.SSLError(endpoint_url=url, error=error)
-    if isinstance(error, (urllib3.exceptions.NewConnectionError, socket.gaierror)):
-        return botocore.exceptions.EndpointConnectionError(endpoint_url=url, error=error)
-    if isinstance(error, urllib3.exceptions.ConnectTimeoutError):
-        return botocore.exceptions.ConnectTimeoutError(endpoint_url=url, error=error)
-    if isinstance(error, TimeoutError):
-        return botocore.exceptions.ReadTimeoutError(endpoint_url=url, error=error)
-    if isinstance(error, (OSError, http.client.HTTPException)):
-        return botocore.exceptions.ConnectionClosedError(endpoint_url=url, error=error)
-    return botocore.exceptions.HTTPClientError(error=error)
+    told: Exception = next(make for kinds, make in _TOLD_AS if isinstance(error, kinds))(endpoint_url=url, error=error)
+    return told
