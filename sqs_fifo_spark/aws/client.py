@@ -123,7 +123,7 @@ def require_in_time() -> None:
 
 
 class _Watched:
-    """A connection that asks in the last moment, before each piece of a request: head and body.
+    """A connection that asks in the last moment, before each piece of a request.
 
     A server that gets no whole request takes nothing of it. So what is given up is revoked: to close the connection
     resets it, where else the kernel would go on for minutes to deliver what it has taken of the last piece.

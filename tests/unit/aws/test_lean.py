@@ -319,8 +319,7 @@ def test_a_connection_is_kept_and_a_closed_one_is_found(server: Answering) -> No
     client.receive_message(**RECEIVE)
     server.answer = Answer(closes=True)
     client.delete_message_batch(**DELETE)
-    (kept,) = client._pool.pool.queue[-1:]
-    assert kept.sock.recv(1, socket.MSG_PEEK) == b"", "the server has closed it"
+    assert client._pool.pool.queue[-1].sock.recv(1, socket.MSG_PEEK) == b"", "the server has closed it"
     client.receive_message(**RECEIVE)
     assert [asked.connection for asked in server.asked] == [1, 1, 2]
 
