@@ -256,7 +256,41 @@ def test_what_cannot_be_read_is_no_answer(pair: Pair, answer: Answer) -> None:
         pair.clients[0].receive_message(**RECEIVE)
 
 
-# The signature
+# Address and signature
+
+
+class _Sent(Exception):
+    """The request that boto3 was about to send."""
+
+
+@pytest.mark.parametrize(
+    ("region", "environment", "host"),
+    [
+        ("eu-west-1", {}, "sqs.eu-west-1.amazonaws.com"),
+        ("cn-north-1", {}, "sqs.cn-north-1.amazonaws.com.cn"),
+        ("us-east-2", {"AWS_USE_FIPS_ENDPOINT": "true"}, "sqs-fips.us-east-2.amazonaws.com"),
+        ("us-east-2", {"AWS_USE_DUALSTACK_ENDPOINT": "true"}, "sqs.us-east-2.api.aws"),
+        ("us-east-2", {"AWS_ENDPOINT_URL_SQS": "https://vpce-1.sqs.example.com"}, "vpce-1.sqs.example.com"),
+        ("us-east-2", {"AWS_ENDPOINT_URL": "http://127.0.0.1:4566"}, "127.0.0.1:4566"),
+    ],
+)
+def test_the_host_is_the_one_that_boto3_finds(
+    monkeypatch: pytest.MonkeyPatch, region: str, environment: Mapping[str, str], host: str
+) -> None:
+    """Whatever names it, and whatever the queue's URL says."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    client = aws.sqs_client(aws.ClientConfig(region, None, None, "s", None))
+
+    def stop(*, request: Any, **_: Any) -> None:
+        raise _Sent(request.url)
+
+    client.meta.events.register("before-send.sqs", stop)
+    with pytest.raises(_Sent) as sent:
+        client.get_queue_attributes(QueueUrl=URL)
+    assert client._url == sent.value.args[0] == f"{'http' if ':' in host else 'https'}://{host}/"
+    assert client._pool.scheme == ("http" if ":" in host else "https")
+    assert host in (client._pool.host, f"{client._pool.host}:{client._pool.port}")
 
 
 @pytest.mark.parametrize("token", [None, TOKEN])
@@ -322,6 +356,16 @@ def test_a_connection_is_kept_and_a_closed_one_is_found(server: Answering) -> No
     assert client._pool.pool.queue[-1].sock.recv(1, socket.MSG_PEEK) == b"", "the server has closed it"
     client.receive_message(**RECEIVE)
     assert [asked.connection for asked in server.asked] == [1, 1, 2]
+
+
+def test_a_connection_that_the_server_ends_is_not_used_again(server: Answering) -> None:
+    """Its last answer is whole."""
+    client = build(server.url)
+    server.answer = Answer({"Messages": [received(Body="x" * 200_000)]}, headers={"connection": "close"})
+    for _ in range(2):
+        (message,) = client.receive_message(**RECEIVE)["Messages"]
+        assert len(message["Body"]) == 200_000
+    assert [asked.connection for asked in server.asked] == [1, 2]
 
 
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
