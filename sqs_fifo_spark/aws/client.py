@@ -32,7 +32,7 @@ from botocore.credentials import (
     RefreshableCredentials,
 )
 
-from sqs_fifo_spark.aws.lean import lean
+from sqs_fifo_spark.aws.lean import with_lean_calls
 from sqs_fifo_spark.errors import JournalUnavailableError, MissingPackageError
 
 CONNECT_TIMEOUT_S = 5
@@ -95,7 +95,7 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
             f"botocore {botocore.__version__} does not fit: its connections cannot be watched, so rows could be sent "
             f"too late ({error}). Install another version of it with pip, on driver and workers, such as 1.44.5."
         ) from None
-    return lean(client, credentials)
+    return with_lean_calls(client, credentials)
 
 
 _RESET_ON_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -123,7 +123,7 @@ def require_in_time() -> None:
 
 
 class _Watched:
-    """A connection that asks in the last moment, before each piece of a request: head and body.
+    """A connection that asks in the last moment, before each piece of a request.
 
     A server that gets no whole request takes nothing of it. So what is given up is revoked: to close the connection
     resets it, where else the kernel would go on for minutes to deliver what it has taken of the last piece.

@@ -1,213 +1,292 @@
-"""The four calls that are made all the time, past most of boto3: it takes more of a processor than all else together.
+"""The calls that are made for every ten messages, at a sixth of what boto3 spends on them; all else is boto3's.
 
-    first call of an operation      boto3's own; the request that it sends becomes the model of those that follow
-    calls after it                  the model's headers, the new body, signed by botocore's signer, sent by its session
-    an answer that is no success    handed to boto3, which makes its error of it
+boto3 says once what a call looks like: address, headers, what is signed. From then on a call is its arguments as JSON,
+a signature by botocore's signer, and one exchange on a connection of the client's own pool: proxies aside, all that is
+set for connections holds, and each asks in the last moment whether it may still send. A refusal is read and raised by
+boto3 itself. Nothing is tried again here.
 
-So endpoint, proxies, certificates, timeouts, credentials and errors are boto3's. A request that is not as expected, as
-with a version of botocore that signs in another way, is no model: that operation then stays with boto3.
+Answers are as boto3 gives them, but `ResponseMetadata` is not in them. What is no JSON, or ends early, is an error,
+where boto3 takes it for an answer without messages.
+
+The environment variable SQSFIFO_TRANSPORT=boto3, on driver and executors, leaves these calls to boto3, too.
 """
 
 from __future__ import annotations
 
 import base64
+import errno
+import functools
 import hashlib
+import http.client
 import json
 import logging
 import os
-import re
+import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
-from botocore.auth import SigV4Auth
-from botocore.awsrequest import AWSPreparedRequest, AWSRequest
+import botocore
+import botocore.exceptions
+import botocore.parsers
+import urllib3.exceptions
+from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
+from botocore.awsrequest import AWSRequest, HeadersDict
 
+TRANSPORT_VARIABLE = "SQSFIFO_TRANSPORT"
+OPERATIONS: Mapping[str, Mapping[str, Any]] = {
+    "receive_message": {},
+    "delete_message_batch": {"Entries": []},
+    "change_message_visibility_batch": {"Entries": []},
+    "send_message_batch": {"Entries": []},
+}
+"""The lean calls, each with as much of its arguments as boto3 asks for."""
+
+_DATE, _TOKEN = "(date)", "(token)"
 _log = logging.getLogger(__name__)
 
-TRANSPORT = "SQS_FIFO_SPARK_TRANSPORT"
-"""The environment variable that leaves all calls to boto3 if it is `boto3`, on driver and workers."""
-_CONSTANT = frozenset({"content-type", "user-agent", "x-amz-target", "x-amzn-query-mode"})
-"""Headers that are the same for all calls of an operation."""
-_DROPPED = frozenset(
-    {"amz-sdk-invocation-id", "amz-sdk-request", "content-length", "x-amzn-trace-id"}  # they tell of one call
-)
-_SIGNATURE = frozenset({"authorization", "x-amz-date", "x-amz-security-token"})
-_UNSIGNED = frozenset({"content-length", "expect", "transfer-encoding", "user-agent", "x-amzn-trace-id"})
-_SCOPE = re.compile(r"AWS4-HMAC-SHA256 Credential=[^/]+/[0-9]{8}/([^/]+)/([^/]+)/aws4_request, SignedHeaders=([^,]+),")
-_TIMESTAMP = "%Y%m%dT%H%M%SZ"
 
-_instead: ContextVar[Callable[[Any], Any] | None] = ContextVar("instead", default=None)
-"""What boto3 does in the call that is being made instead of sending its request; None of it lets it send."""
+def with_lean_calls(client: Any, credentials: Any) -> Any:
+    """Return boto3's `client` with the four calls made leanly, signed with `credentials`.
 
-
-class UnexpectedRequestError(Exception):
-    """boto3's request is not one that a model can be made of."""
-
-
-@dataclass(frozen=True)
-class _Model:
-    """What all requests of one operation have in common."""
-
-    url: str
-    headers: Mapping[str, str]
-    host: str
-    canonical_path: str
-    service: str
-    region: str
-
-    def signed(self, body: bytes, credentials: Any, timestamp: str) -> dict[str, str]:
-        """Return the headers of a request with this body; `credentials` are frozen ones."""
-        auth = SigV4Auth(credentials, self.service, self.region)
-        request = SimpleNamespace(context={"timestamp": timestamp})
-        headers = {**self.headers, "x-amz-date": timestamp}
-        if credentials.token:
-            headers["x-amz-security-token"] = credentials.token
-        signed = {name: value for name, value in headers.items() if name not in _UNSIGNED}
-        signed["host"] = self.host
-        names = sorted(signed)
-        lines = ["POST", self.canonical_path, "", *(f"{name}:{' '.join(signed[name].split())}" for name in names), ""]
-        canonical = "\n".join([*lines, ";".join(names), hashlib.sha256(body).hexdigest()])
-        signature = auth.signature(auth.string_to_sign(request, canonical), request)
-        headers["authorization"] = (
-            f"AWS4-HMAC-SHA256 Credential={auth.scope(request)}, SignedHeaders={';'.join(names)}, Signature={signature}"
-        )
-        return headers
-
-
-def _model_of(request: Any, credentials: Any) -> _Model:
-    """Return the model of a request that boto3 has signed. Raises UnexpectedRequestError unless we sign it alike."""
-    headers = {name.lower(): _text(value) for name, value in request.headers.items()}
-    scope = _SCOPE.match(headers.get("authorization", ""))
-    if request.method != "POST" or not isinstance(request.body, bytes) or scope is None:
-        raise UnexpectedRequestError("its signature, method or body")
-    unknown = headers.keys() - _CONSTANT - _DROPPED - _SIGNATURE
-    if unknown:
-        raise UnexpectedRequestError(f"its headers {', '.join(sorted(unknown))}")
-    region, service, names = scope.groups()
-    auth, bare = SigV4Auth(credentials, service, region), AWSRequest("POST", request.url)
-    canonical_path = auth.canonical_request(bare).split("\n")[1]
-    host = auth.headers_to_sign(bare)["host"]
-    # With all that boto3 has signed in this call, we have to come to its signature.
-    per_call = {name: headers[name] for name in names.split(";") if name in _DROPPED}
-    constant = {name: headers[name] for name in headers.keys() & _CONSTANT}
-    probe = _Model(request.url, {**constant, **per_call}, host, canonical_path, service, region)
-    if probe.signed(request.body, credentials, headers["x-amz-date"])["authorization"] != headers["authorization"]:
-        raise UnexpectedRequestError("its signature")
-    return _Model(request.url, constant, host, canonical_path, service, region)
-
-
-class LeanClient:
-    """A boto3 client of SQS, whose four calls that are made all the time take a third of its time.
-
-    Those have the arguments and the answers of the boto3 client's, but for `ResponseMetadata`, and raise its errors.
-    All else is the boto3 client's. Thread-safe.
+    Returns it as it is where that is not worth it: a proxy, an endpoint with a path, another signature than SigV4; if
+    the environment says so; and, with a warning, for a botocore whose inside is another one.
     """
-
-    def __init__(self, client: Any, credentials: Any) -> None:
-        """`credentials` are those that `client` signs with."""
-        self._client = client
-        self._credentials = credentials
-        self._send = client._endpoint.http_session.send
-        self._models: dict[str, _Model | None] = {}
-        """By operation. None for one that stays with boto3."""
-        client.meta.events.register_first("before-send.sqs", _do_instead)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def receive_message(self, **arguments: Any) -> Mapping[str, Any]:
-        answer = self._call("receive_message", arguments)
-        for message in answer.get("Messages") or ():
-            for value in (message.get("MessageAttributes") or {}).values():
-                if isinstance(value.get("BinaryValue"), str):
-                    value["BinaryValue"] = base64.b64decode(value["BinaryValue"])
-        return answer
-
-    def delete_message_batch(self, **arguments: Any) -> Mapping[str, Any]:
-        return self._call("delete_message_batch", arguments)
-
-    def change_message_visibility_batch(self, **arguments: Any) -> Mapping[str, Any]:
-        return self._call("change_message_visibility_batch", arguments)
-
-    def send_message_batch(self, **arguments: Any) -> Mapping[str, Any]:
-        return self._call("send_message_batch", arguments)
-
-    def _call(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        if operation not in self._models:
-            return self._call_first(operation, arguments)
-        model = self._models[operation]
-        if model is None:
-            return self._by_boto3(operation, arguments)
-        body = json.dumps(arguments, default=_base64).encode()
-        frozen = self._credentials.get_frozen_credentials()
-        headers = model.signed(body, frozen, datetime.now(timezone.utc).strftime(_TIMESTAMP))
-        response = self._send(AWSPreparedRequest("POST", model.url, headers, body, False))
-        if response.status_code == 200:
-            try:
-                answer = json.loads(response.content)
-            except ValueError:
-                answer = None
-            if isinstance(answer, dict):
-                return answer
-        with _instead_of_sending(lambda request: response):
-            return self._by_boto3(operation, arguments)
-
-    def _call_first(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Let boto3 make the call, and keep its request as a model."""
-        sent: list[Any] = []
-        with _instead_of_sending(sent.append):
-            try:
-                return self._by_boto3(operation, arguments)
-            finally:
-                if sent:
-                    self._learn(operation, sent[0])
-
-    def _learn(self, operation: str, request: Any) -> None:
-        credentials = self._credentials.get_frozen_credentials()
-        if f"Credential={credentials.access_key}/" not in _text(request.headers.get("Authorization", "")):
-            return  # renewed since it was signed: the next call is the first one
-        try:
-            self._models[operation] = _model_of(request, credentials)
-        except Exception as error:  # whatever it is, boto3 can go on
-            self._models[operation] = None
-            kind = error if isinstance(error, UnexpectedRequestError) else type(error).__name__
-            _log.warning(
-                "%s is left to boto3, which takes more time: its request is not as expected (%s).", operation, kind
-            )
-
-    def _by_boto3(self, operation: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = getattr(self._client, operation)(**arguments)
-        return answer
+    if os.environ.get(TRANSPORT_VARIABLE) == "boto3":
+        return client
+    try:
+        return LeanClient(client, credentials)
+    except (_NotLeanError, botocore.exceptions.BotoCoreError):
+        return client  # whose own calls tell what is wrong, if anything is
+    except Exception as error:
+        _warn_once(f"botocore {botocore.__version__} does not fit ({type(error).__name__})")
+        return client
 
 
-def lean(client: Any, credentials: Any) -> Any:
-    """Return `client`, which signs with `credentials`, with its calls made lean, unless TRANSPORT says otherwise."""
-    return client if os.environ.get(TRANSPORT) == "boto3" else LeanClient(client, credentials)
+@functools.cache
+def _warn_once(what: str) -> None:
+    _log.warning("%s: calls to SQS work, but take several times the CPU. Another version of it may fit.", what)
+
+
+class _NotLeanError(Exception):
+    """Calls of this client are boto3's matter."""
+
+
+_instead: ContextVar[Callable[..., Any] | None] = ContextVar("instead", default=None)
+
+
+def _before_call(**event: Any) -> Any:
+    """Answer a call of boto3's in place of SQS, if this thread has something `_instead`."""
+    answer = _instead.get()
+    return answer(**event) if answer else None
 
 
 @contextmanager
-def _instead_of_sending(do: Callable[[Any], Any]) -> Iterator[None]:
-    token = _instead.set(do)
+def _answered_by(answer: Callable[..., Any]) -> Iterator[None]:
+    token = _instead.set(answer)
     try:
         yield
     finally:
         _instead.reset(token)
 
 
-def _do_instead(request: Any, **_: Any) -> Any:
-    do = _instead.get()
-    return None if do is None else do(request)
+class LeanClient:
+    """boto3's client, with four calls of its own; safe for several threads, as boto3's is."""
+
+    def __init__(self, client: Any, credentials: Any) -> None:
+        self._client = client
+        self._credentials = credentials
+        self._connect_timeout = client.meta.config.connect_timeout
+        self._read_timeout = client.meta.config.read_timeout
+        client.meta.events.register_last("before-call.sqs", _before_call)
+        self._forms = {operation: _Form(client, operation) for operation in OPERATIONS}
+        (url,) = {form.url for form in self._forms.values()}
+        session = client._endpoint.http_session
+        if session._proxy_config.proxy_url_for(url) or urlsplit(url)._replace(scheme="", netloc="").geturl() != "/":
+            raise _NotLeanError
+        self._url = url
+        self._pool = session._manager.connection_from_url(url)
+        session._setup_ssl_cert(self._pool, url, session._verify)
+        for name in ("_get_conn", "_put_conn", "_validate_conn"):
+            getattr(self._pool, name)  # an AttributeError now rather than in a call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def receive_message(self, **arguments: Any) -> dict[str, Any]:
+        return self._call("receive_message", arguments)
+
+    def delete_message_batch(self, **arguments: Any) -> dict[str, Any]:
+        return self._call("delete_message_batch", arguments)
+
+    def change_message_visibility_batch(self, **arguments: Any) -> dict[str, Any]:
+        return self._call("change_message_visibility_batch", arguments)
+
+    def send_message_batch(self, **arguments: Any) -> dict[str, Any]:
+        return self._call("send_message_batch", arguments)
+
+    def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer. Raises what boto3 raises, and ResponseParserError for what cannot be read."""
+        body = _encode(arguments).encode()
+        headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
+        response, content = self._exchange(body, headers)
+        if response.status >= 300:
+            self._refuse(operation, arguments, response, content)
+        try:
+            is_plain = b"null" not in content and b"BinaryValue" not in content
+            answer = json.loads(content.decode() or "{}", object_hook=None if is_plain else _as_boto3_has_it)
+        except (ValueError, RecursionError) as error:
+            answer = error
+        if not isinstance(answer, dict):
+            raise botocore.parsers.ResponseParserError(f"the answer to {operation} is no JSON object")
+        return answer
+
+    def _exchange(self, body: bytes, headers: Mapping[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
+        try:
+            connection = self._pool._get_conn()  # which finds a kept one that the server has closed
+            try:
+                return self._on(connection, body, headers)
+            except BaseException:
+                connection.close()
+                connection = None
+                raise
+            finally:
+                self._pool._put_conn(connection)
+        except Exception as error:
+            raise _as_botocore_tells(error, self._url) from None
+
+    def _on(self, connection: Any, body: bytes, headers: Mapping[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
+        # http.client's own methods, which are beneath urllib3's: no second objects for answer and headers. It sends
+        # head and body in one piece.
+        connection.timeout = self._connect_timeout
+        self._pool._validate_conn(connection)
+        if connection.sock is not None:
+            connection.sock.settimeout(self._connect_timeout)
+        try:
+            http.client.HTTPConnection.request(connection, "POST", "/", body, headers)
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.EPROTOTYPE):
+                raise  # else SQS may have refused the head of a long request, and says so
+        connection.sock.settimeout(self._read_timeout)
+        response = http.client.HTTPConnection.getresponse(connection)
+        return response, response.read()
+
+    def _refuse(
+        self, operation: str, arguments: dict[str, Any], response: http.client.HTTPResponse, content: bytes
+    ) -> NoReturn:
+        """Raise what boto3 raises for this answer, by letting it believe that it has asked."""
+
+        def answer(*, model: Any, **event: Any) -> tuple[Any, Any]:
+            told = {
+                "status_code": response.status,
+                "headers": HeadersDict(response.headers.items()),
+                "body": content,
+                "context": {},
+            }
+            parser = botocore.parsers.create_parser("json")
+            return SimpleNamespace(status_code=response.status), parser.parse(told, model.output_shape)
+
+        try:
+            with _answered_by(answer):
+                getattr(self._client, operation)(**arguments)
+        except (ValueError, AttributeError, TypeError) as error:
+            kind = type(error).__name__
+        else:
+            kind = "no error"
+        raise botocore.parsers.ResponseParserError(f"{operation}: status {response.status}, {kind}")
 
 
-def _base64(value: Any) -> str:
-    """Return how JSON has bytes. Raises TypeError for all that is no JSON."""
-    return base64.b64encode(value).decode()
+class _Form:
+    """What is the same in all calls of one operation, as boto3 makes them: address, headers, what is signed."""
+
+    def __init__(self, client: Any, operation: str) -> None:
+        arguments = {"QueueUrl": "https://any", **OPERATIONS[operation]}
+        events: list[dict[str, Any]] = []
+
+        def take(**event: Any) -> tuple[Any, Any]:
+            events.append(event)
+            return SimpleNamespace(status_code=200), {}
+
+        with _answered_by(take):
+            getattr(client, operation)(**arguments)
+        ((request, signer, context),) = ((e["params"], e["request_signer"], e["context"]) for e in events)
+        if signer.signature_version != "v4" or context.get("auth_type") not in (None, "v4"):
+            raise _NotLeanError
+        if request["method"] != "POST" or json.loads(request["body"]) != arguments:
+            raise LookupError
+        signing = context.get("signing") or {}
+        self._signer = functools.partial(
+            SigV4Auth,
+            service_name=signing.get("signing_name") or signer.signing_name,
+            region_name=signing.get("region") or signer.region_name,
+        )
+        self.url: str = request["url"]
+        self._headers = dict(request["headers"].items())
+        self._plain = self._canonical({"X-Amz-Date": _DATE})
+        self._with_token = self._canonical({"X-Amz-Date": _DATE, "X-Amz-Security-Token": _TOKEN})
+
+    def _canonical(self, marks: dict[str, str]) -> tuple[str, str]:
+        """Return what botocore signs, with marks where calls differ and without the body's hash, which is its end."""
+        request = AWSRequest("POST", self.url, headers={**self._headers, **marks}, data=b"{}")
+        signer = self._signer(None)
+        canonical: str = signer.canonical_request(request)
+        if any(canonical.count(mark) != 1 for mark in marks.values()):
+            raise LookupError
+        return canonical.rpartition("\n")[0], signer.signed_headers(signer.headers_to_sign(request))
+
+    def signed(self, body: bytes, credentials: Any) -> dict[str, str]:
+        """Return the headers of a call with this body, made now."""
+        date = datetime.now(timezone.utc).strftime(SIGV4_TIMESTAMP)
+        headers = {**self._headers, "X-Amz-Date": date}
+        canonical, names = self._plain
+        if credentials.token:
+            headers["X-Amz-Security-Token"] = credentials.token
+            canonical, names = self._with_token
+        signer = self._signer(credentials)
+        canonical = canonical.replace(_DATE, date).replace(_TOKEN, credentials.token or "")
+        # As it wants to be asked: with a request, of which it takes the time.
+        request = SimpleNamespace(context={"timestamp": date})
+        text = signer.string_to_sign(request, f"{canonical}\n{hashlib.sha256(body).hexdigest()}")
+        headers["Authorization"] = (
+            f"AWS4-HMAC-SHA256 Credential={signer.scope(request)}, SignedHeaders={names}, "
+            f"Signature={signer.signature(text, request)}"
+        )
+        return headers
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
+def _blob(value: Any) -> str:
+    if isinstance(value, (bytes, bytearray)):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+_encode = json.JSONEncoder(default=_blob).encode
+
+
+def _as_boto3_has_it(found: dict[str, Any]) -> dict[str, Any]:
+    found = {name: value for name, value in found.items() if value is not None}
+    blob = found.get("BinaryValue")  # an attribute of this name is an object
+    if isinstance(blob, str):
+        found["BinaryValue"] = base64.b64decode(blob)
+    return found
+
+
+_TOLD_AS: tuple[tuple[tuple[type[Exception], ...], Callable[..., Any]], ...] = (
+    ((ssl.SSLError, ssl.CertificateError, urllib3.exceptions.SSLError), botocore.exceptions.SSLError),
+    ((urllib3.exceptions.NewConnectionError, socket.gaierror), botocore.exceptions.EndpointConnectionError),
+    ((urllib3.exceptions.ConnectTimeoutError,), botocore.exceptions.ConnectTimeoutError),
+    ((TimeoutError, urllib3.exceptions.ReadTimeoutError), botocore.exceptions.ReadTimeoutError),
+    ((OSError, http.client.HTTPException), botocore.exceptions.ConnectionClosedError),
+    ((Exception,), botocore.exceptions.HTTPClientError),
+)
+"""What a connection raises and what botocore makes of it, the first that fits. The last holds what a check raises."""
+
+
+def _as_botocore_tells(error: Exception, url: str) -> Exception:
+    told: Exception = next(make for kinds, make in _TOLD_AS if isinstance(error, kinds))(endpoint_url=url, error=error)
+    return told

@@ -10,16 +10,18 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.credentials import Credentials
 
+from sqs_fifo_spark.aws.lean import LeanClient
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import LocalQueueServer
 
 _NUMBERS = itertools.count(1)
 
 
-def make_client(endpoint_url: str) -> Any:
+def make_client(endpoint_url: str, transport: str = "boto3") -> Any:
     """A boto3 client that tries once, so that what the server answers is what the test sees."""
-    return boto3.client(
+    client = boto3.client(
         "sqs",
         endpoint_url=endpoint_url,
         region_name="us-east-1",
@@ -27,6 +29,7 @@ def make_client(endpoint_url: str) -> Any:
         aws_secret_access_key="local",
         config=Config(retries={"total_max_attempts": 1}, max_pool_connections=20),
     )
+    return client if transport == "boto3" else LeanClient(client, Credentials("local", "local"))
 
 
 @dataclass
@@ -76,18 +79,31 @@ class Queue:
         )
 
 
+@pytest.fixture(params=["boto3", "lean"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """Who makes the calls of a client: the SDK, or, where it does, this package."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="session")
-def moto_client() -> Iterator[Any]:
-    """A client of moto's server."""
+def moto_clients() -> Iterator[dict[str, Any]]:
+    """A client of moto's server for each transport."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    client = make_client(f"http://{host}:{port}")
-    yield client
-    client.close()
+    clients = {name: make_client(f"http://{host}:{port}", name) for name in ("boto3", "lean")}
+    yield clients
+    for client in clients.values():
+        client.close()
     server.stop()
+
+
+@pytest.fixture
+def moto_client(moto_clients: dict[str, Any], transport: str) -> Any:
+    """A client of moto's server."""
+    return moto_clients[transport]
 
 
 @pytest.fixture
@@ -104,9 +120,9 @@ def server(clock: ManualClock) -> Iterator[LocalQueueServer]:
 
 
 @pytest.fixture
-def strict_client(server: LocalQueueServer) -> Iterator[Any]:
+def strict_client(server: LocalQueueServer, transport: str) -> Iterator[Any]:
     """A client of our server."""
-    client = make_client(server.endpoint_url)
+    client = make_client(server.endpoint_url, transport)
     yield client
     client.close()
 
@@ -118,6 +134,6 @@ def strict(strict_client: Any) -> Queue:
 
 
 @pytest.fixture(params=["strict", "moto"])
-def queue(request: pytest.FixtureRequest) -> Queue:
+def queue(request: pytest.FixtureRequest, transport: str) -> Queue:
     """A queue of our server, then one of moto's, for what both get right."""
     return Queue(request.getfixturevalue(f"{request.param}_client"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws.lean import TRANSPORT_VARIABLE
 from tests.unit.by_hand import HandHeartbeat, World
 
 
@@ -24,6 +26,16 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
         return world
 
     return make
+
+
+@pytest.fixture(scope="module", params=["lean", "boto3"])
+def transport(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let the calls to a real server be ours, then boto3's."""
+    aws.forget_clients()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TRANSPORT_VARIABLE, request.param)
+        yield request.param
+    aws.forget_clients()
 
 
 @pytest.fixture

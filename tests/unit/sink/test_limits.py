@@ -21,6 +21,7 @@ import urllib3.util.connection
 from botocore.awsrequest import AWSHTTPConnection
 
 from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws.lean import TRANSPORT_VARIABLE
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
     JournalUnavailableError,
@@ -139,7 +140,8 @@ def test_a_call_whose_task_ends_while_it_connects_sends_nothing(monkeypatch: pyt
 
 
 def test_a_call_whose_task_ends_while_it_leaves_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request is sent in two pieces, and SQS takes nothing of one that is not whole."""
+    """boto3 sends a request in two pieces, and SQS takes nothing of one that is not whole. Ours leaves in one."""
+    monkeypatch.setenv(TRANSPORT_VARIABLE, "boto3")
     clock, stopped = SharedClock(), threading.Event()
     send_piece, pieces = AWSHTTPConnection.send, list[int]()
 

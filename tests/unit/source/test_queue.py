@@ -30,6 +30,8 @@ from sqs_fifo_spark.options import SourceOptions, parse_source_options
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue, split_into_batches
 
+pytestmark = pytest.mark.usefixtures("transport")
+
 NAMES = [field.name for field in ARROW_SCHEMA]
 
 

@@ -1,0 +1,112 @@
+"""A server that answers as a test says, and keeps what it was sent."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class Answer:
+    """What comes back. `status` 0: nothing, and the connection is closed."""
+
+    content: Any = field(default_factory=dict)
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_cut: bool = False
+    """The end of it does not come."""
+    closes: bool = False
+    """The connection is closed behind it, without a word of that in the headers."""
+
+    def bytes(self) -> bytes:
+        return self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
+
+
+@dataclass
+class Asked:
+    """One request."""
+
+    path: str
+    headers: Mapping[str, str]
+    content: bytes
+    connection: int
+
+    @property
+    def access_key(self) -> str:
+        return self.headers["authorization"].partition("Credential=")[2].partition("/")[0]
+
+
+class Answering:
+    """`answer` is given to all, until the test sets another one; `hold` is waited for before it."""
+
+    def __init__(self) -> None:
+        self.answer = Answer()
+        self.asked: list[Asked] = []
+        self.connections = 0
+        self.hold = threading.Event()
+        self.hold.set()
+        self.url = ""
+
+    def request_handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                server.connections += 1
+                self.number = server.connections
+
+            def do_POST(self) -> None:
+                content = self.rfile.read(int(self.headers["content-length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                server.asked.append(Asked(self.path, headers, content, self.number))
+                server.hold.wait(60)
+                answer, body = server.answer, server.answer.bytes()
+                self.close_connection = answer.closes or answer.is_cut or not answer.status
+                if not answer.status:
+                    return
+                self.send_response(answer.status)
+                for name, value in answer.headers.items():
+                    self.send_header(name, value)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body[: len(body) // 2] if answer.is_cut else body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Say nothing: pytest shows what a test prints."""
+
+        return Handler
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """A client may be gone."""
+
+
+@contextmanager
+def answering(tls: ssl.SSLContext | None = None) -> Iterator[Answering]:
+    """Serve on this machine."""
+    made = Answering()
+    server = _Server(("127.0.0.1", 0), made.request_handler())
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    made.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield made
+    finally:
+        made.hold.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,670 @@
+"""The lean calls: to SQS and to us they are boto3's, in what is sent, in what comes back, and in how it fails."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import json
+import logging
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.auth
+import botocore.awsrequest
+import botocore.exceptions
+import botocore.parsers
+import pytest
+from botocore.credentials import Credentials
+
+from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws import lean
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source.queue import Queue
+from tests.unit.aws.answering import Answer, Answering, answering
+
+URL = "https://sqs.us-east-1.amazonaws.com/123456789012/bids.fifo"
+TOKEN, BODY = "TOKEN-77aa", "BODY-77aa"
+
+REQUESTS: Mapping[str, Mapping[str, Any]] = {
+    "receive_message": {
+        "QueueUrl": URL,
+        "MaxNumberOfMessages": 10,
+        "WaitTimeSeconds": 0,
+        "ReceiveRequestAttemptId": "a",
+        "MessageSystemAttributeNames": ["SenderId", "SequenceNumber"],
+        "MessageAttributeNames": ["All"],
+    },
+    "delete_message_batch": {"QueueUrl": URL, "Entries": [{"Id": "0", "ReceiptHandle": "AQ=="}]},
+    "change_message_visibility_batch": {
+        "QueueUrl": URL,
+        "Entries": [{"Id": "0", "ReceiptHandle": "AQ==", "VisibilityTimeout": 0}],
+    },
+    "send_message_batch": {
+        "QueueUrl": URL,
+        "Entries": [
+            {
+                "Id": "0",
+                "MessageBody": f'{BODY} "ü€𐍈" \u2028',
+                "MessageGroupId": "g",
+                "MessageDeduplicationId": "d",
+                "MessageAttributes": {
+                    "BinaryValue": {"DataType": "Binary.png", "BinaryValue": b"\x00\xff"},
+                    "empty": {"DataType": "Binary", "BinaryValue": bytearray()},
+                    "ünï": {"DataType": "String", "StringValue": "ü€𐍈"},
+                },
+            }
+        ],
+    },
+}
+RECEIVE, DELETE = REQUESTS["receive_message"], REQUESTS["delete_message_batch"]
+FAILED = {"Id": "1", "Code": "ReceiptHandleIsInvalid", "SenderFault": True, "Message": "no"}
+
+
+@pytest.fixture(autouse=True)
+def own_clients() -> Iterator[None]:
+    """Clients built under this test's environment are forgotten after it."""
+    aws.forget_clients()
+    yield
+    aws.forget_clients()
+
+
+@pytest.fixture
+def server() -> Iterator[Answering]:
+    with answering() as running:
+        yield running
+
+
+def build(url: str, transport: str = "lean") -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(lean.TRANSPORT_VARIABLE, transport)
+        client = aws.sqs_client(aws.ClientConfig("us-east-1", url, None, transport, None))
+    assert isinstance(client, lean.LeanClient) is (transport == "lean")
+    return client
+
+
+def outcome(client: Any, operation: str = "receive_message") -> object:
+    """What a call ends with, as far as anybody looks at it."""
+    try:
+        answer = getattr(client, operation)(**REQUESTS[operation])
+    except botocore.exceptions.ClientError as error:
+        text = str(error).replace(" (reached max retries: 0)", "")
+        return (
+            type(error).__name__,
+            text,
+            error.response.get("Error"),
+            error.response["ResponseMetadata"]["HTTPStatusCode"],
+        )
+    except Exception as error:
+        return type(error)
+    return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+class Pair:
+    """A server, our client of it, and boto3's."""
+
+    def __init__(self, server: Answering) -> None:
+        self.server = server
+        self.clients = [build(server.url, transport) for transport in ("lean", "boto3")]
+
+    def outcomes(self, operation: str = "receive_message", answer: Answer | None = None) -> list[object]:
+        """What the call ends with: ours, then boto3's."""
+        self.server.asked.clear()
+        self.server.answer = answer or Answer()
+        ended = [outcome(client, operation) for client in self.clients]
+        assert len(self.server.asked) == 2
+        return ended
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with answering() as running:
+        yield Pair(running)
+
+
+# What is sent, and what comes back
+
+
+@pytest.mark.parametrize("operation", list(REQUESTS))
+def test_a_request_is_the_one_that_boto3_makes(pair: Pair, operation: str) -> None:
+    """Its content byte for byte, its headers but for those that only tell of boto3's own retries."""
+    pair.outcomes(operation)
+    ours, theirs = pair.server.asked
+    assert (ours.path, ours.content) == (theirs.path, theirs.content)
+    differing = {"authorization", "x-amz-date", "amz-sdk-invocation-id", "amz-sdk-request"}
+    assert {**ours.headers, **dict.fromkeys(differing)} == {**theirs.headers, **dict.fromkeys(differing)}
+
+    def scope(authorization: str) -> str:
+        return authorization.partition(", Signature=")[0]
+
+    assert scope(ours.headers["authorization"]) == scope(theirs.headers["authorization"])
+
+
+def received(**more: Any) -> dict[str, Any]:
+    message = {"MessageId": "m", "ReceiptHandle": "AQ==", "MD5OfBody": "0", "Body": "ü€𐍈 \u2028 null BinaryValue"}
+    return {**message, "Attributes": {"SenderId": "s", "SequenceNumber": "1"}, **more}
+
+
+PICTURE = {"DataType": "Binary.png", "BinaryValue": base64.b64encode(b"\x00\xff").decode()}
+
+
+@pytest.mark.parametrize(
+    ("operation", "content"),
+    [
+        ("receive_message", {}),
+        ("receive_message", {"Messages": []}),
+        ("receive_message", {"Messages": None}),
+        ("receive_message", b""),
+        ("receive_message", {"Messages": [received(), received(MessageAttributes=None, MD5OfMessageAttributes=None)]}),
+        (
+            "receive_message",
+            {
+                "Messages": [
+                    received(
+                        MessageAttributes={
+                            "BinaryValue": PICTURE,
+                            "none": {"DataType": "String", "StringValue": "x", "BinaryValue": None},
+                            "empty": {"DataType": "Binary", "BinaryValue": ""},
+                        }
+                    )
+                ]
+            },
+        ),
+        ("delete_message_batch", {"Successful": [{"Id": "0"}]}),
+        ("delete_message_batch", {"Successful": [], "Failed": [FAILED]}),
+        ("delete_message_batch", {"Successful": None, "Failed": [{**FAILED, "Message": None}]}),
+        ("change_message_visibility_batch", {"Successful": [{"Id": "0"}], "Failed": []}),
+        (
+            "send_message_batch",
+            {"Successful": [{"Id": "0", "MessageId": "m", "MD5OfMessageBody": "0", "SequenceNumber": "188"}]},
+        ),
+        ("send_message_batch", {"Failed": [FAILED]}),
+    ],
+)
+def test_an_answer_is_the_one_that_boto3_gives(pair: Pair, operation: str, content: object) -> None:
+    """What is null is not there, what is binary is bytes, and nothing is made up."""
+    ours, theirs = pair.outcomes(operation, Answer(content))
+    assert ours == theirs
+    assert isinstance(ours, dict)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(
+            {"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "no queue"},
+            400,
+            {"x-amzn-query-error": "AWS.SimpleQueueService.NonExistentQueue;Sender"},
+        ),
+        Answer({"__type": "com.amazonaws.sqs#QueueDoesNotExist", "message": "no queue"}, 400),
+        Answer({"__type": "QueueDoesNotExist", "Message": "no queue"}, 400),
+        Answer({"__type": "ThrottlingException:http://x/", "message": "slow down"}, 400),
+        Answer({"__type": "com.amazonaws.sqs#KmsThrottled"}, 400, {"x-amzn-query-error": "KMS.ThrottlingException;X"}),
+        Answer({"__type": "x#OverLimit"}, 403, {"x-amzn-query-error": "OverLimit;Sender"}),
+        Answer({"__type": "x#ReceiptHandleIsInvalid", "message": "ü"}, 404, {"x-amzn-query-error": "nonsense"}),
+        Answer({"__type": "com.amazon.coral.service#ExpiredTokenException"}, 403),
+        Answer({}, 400),
+        Answer(b"", 400),
+        Answer(b"", 413),
+        Answer(b"<AccessDenied/>", 403),
+        Answer(b"slow", 429),
+        Answer(b"", 500),
+        Answer(b"<ErrorResponse><Error><Code>InternalError</Code></Error></ErrorResponse>", 500),
+        Answer(b"<html><body>Service Unavailable</body></html>", 503),
+        Answer(b" \n", 502),
+        Answer(b"", 301, {"location": "http://127.0.0.1:1/"}),
+        Answer(b"", 300),
+    ],
+)
+def test_a_refusal_is_the_one_that_boto3_raises(pair: Pair, answer: Answer) -> None:
+    """The same class, code, text and status, so that one table has both."""
+    ours, theirs = pair.outcomes(answer=answer)
+    assert ours == theirs
+    assert isinstance(ours, tuple)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(b"<html>Sign in to this network</html>"),
+        Answer(b"[]"),
+        Answer(b'{"Messages": [], "a": "\xff"}'),
+        Answer({"Messages": [received(MessageAttributes={"a": {"BinaryValue": "abc"}})]}),
+        Answer(b'{"a": ' + b"[" * 100_000),
+        Answer(b"\xff", 500),
+        Answer(b"[]", 400),
+        Answer({"Messages": [received()]}, is_cut=True),
+    ],
+)
+def test_what_cannot_be_read_is_no_answer(pair: Pair, answer: Answer) -> None:
+    """Tried again, it may be one. boto3 takes some of them for an answer without messages: they would stay hidden."""
+    pair.server.answer = answer
+    with pytest.raises((botocore.parsers.ResponseParserError, botocore.exceptions.ConnectionClosedError)):
+        pair.clients[0].receive_message(**RECEIVE)
+
+
+# Address and signature
+
+
+class _Sent(Exception):
+    """The request that boto3 was about to send."""
+
+
+@pytest.mark.parametrize(
+    ("region", "environment", "host"),
+    [
+        ("eu-west-1", {}, "sqs.eu-west-1.amazonaws.com"),
+        ("cn-north-1", {}, "sqs.cn-north-1.amazonaws.com.cn"),
+        ("us-east-2", {"AWS_USE_FIPS_ENDPOINT": "true"}, "sqs-fips.us-east-2.amazonaws.com"),
+        ("us-east-2", {"AWS_USE_DUALSTACK_ENDPOINT": "true"}, "sqs.us-east-2.api.aws"),
+        ("us-east-2", {"AWS_ENDPOINT_URL_SQS": "https://vpce-1.sqs.example.com"}, "vpce-1.sqs.example.com"),
+        ("us-east-2", {"AWS_ENDPOINT_URL": "http://127.0.0.1:4566"}, "127.0.0.1:4566"),
+    ],
+)
+def test_the_host_is_the_one_that_boto3_finds(
+    monkeypatch: pytest.MonkeyPatch, region: str, environment: Mapping[str, str], host: str
+) -> None:
+    """Whatever names it, and whatever the queue's URL says."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    client = aws.sqs_client(aws.ClientConfig(region, None, None, "s", None))
+
+    def stop(*, request: Any, **_: Any) -> None:
+        raise _Sent(request.url)
+
+    client.meta.events.register("before-send.sqs", stop)
+    with pytest.raises(_Sent) as sent:
+        client.get_queue_attributes(QueueUrl=URL)
+    assert client._url == sent.value.args[0] == f"{'http' if ':' in host else 'https'}://{host}/"
+    assert client._pool.scheme == ("http" if ":" in host else "https")
+    assert host in (client._pool.host, f"{client._pool.host}:{client._pool.port}")
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+@pytest.mark.parametrize(
+    ("region", "url"), [("us-east-1", "http://127.0.0.1:4566"), ("eu-west-1", None), ("cn-north-1", "https://[::1]")]
+)
+def test_a_signature_is_the_one_that_botocore_gives(region: str, url: str | None, token: str | None) -> None:
+    """For the same request at the same time, with nothing left out."""
+    client = aws.sqs_client(aws.ClientConfig(region, url, None, "s", None))
+    credentials = Credentials("AKIDEXAMPLE", "secret", token).get_frozen_credentials()
+    body = b'{"QueueUrl": "x"}'
+    for form in client._forms.values():
+        headers = form.signed(body, credentials)
+        signature = headers.pop("Authorization")
+        assert headers.get("X-Amz-Security-Token") == token
+        request = botocore.awsrequest.AWSRequest("POST", form.url, headers=headers, data=body)
+        request.context["timestamp"] = headers["X-Amz-Date"]
+        signer = botocore.auth.SigV4Auth(credentials, "sqs", region)
+        wanted = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
+        names = signer.signed_headers(signer.headers_to_sign(request))
+        assert signature == (
+            f"AWS4-HMAC-SHA256 Credential={signer.scope(request)}, SignedHeaders={names}, Signature={wanted}"
+        )
+        assert {"host", "x-amz-date", "x-amz-target"} <= set(names.split(";"))
+
+
+def test_credentials_are_asked_for_with_each_call(server: Answering) -> None:
+    """Those that expire are renewed where they come from."""
+    keys = iter("ABC")
+
+    def frozen() -> SimpleNamespace:
+        key = next(keys)
+        return SimpleNamespace(access_key=key, secret_key="secret", token=TOKEN if key == "B" else None)
+
+    client = lean.LeanClient(build(server.url, "boto3"), SimpleNamespace(get_frozen_credentials=frozen))
+    for _ in range(3):
+        client.receive_message(**RECEIVE)
+    assert [asked.access_key for asked in server.asked] == ["A", "B", "C"]
+    assert [asked.headers.get("x-amz-security-token") for asked in server.asked] == [None, TOKEN, None]
+
+
+def test_a_chain_that_fails_is_told_as_it_is(server: Answering) -> None:
+    """Its error is the one that a call of boto3's would have."""
+
+    def fail() -> None:
+        raise botocore.exceptions.CredentialRetrievalError(provider="x", error_msg="y")
+
+    client = lean.LeanClient(build(server.url, "boto3"), SimpleNamespace(get_frozen_credentials=fail))
+    with pytest.raises(botocore.exceptions.CredentialRetrievalError):
+        client.receive_message(**RECEIVE)
+    assert server.asked == []
+
+
+# Connections
+
+
+def test_a_connection_is_kept_and_a_closed_one_is_found(server: Answering) -> None:
+    """It is found before anything is sent: no request is sent twice."""
+    client = build(server.url)
+    client.receive_message(**RECEIVE)
+    server.answer = Answer(closes=True)
+    client.delete_message_batch(**DELETE)
+    assert client._pool.pool.queue[-1].sock.recv(1, socket.MSG_PEEK) == b"", "the server has closed it"
+    client.receive_message(**RECEIVE)
+    assert [asked.connection for asked in server.asked] == [1, 1, 2]
+
+
+def test_a_connection_that_the_server_ends_is_not_used_again(server: Answering) -> None:
+    """Its last answer is whole."""
+    client = build(server.url)
+    server.answer = Answer({"Messages": [received(Body="x" * 200_000)]}, headers={"connection": "close"})
+    for _ in range(2):
+        (message,) = client.receive_message(**RECEIVE)["Messages"]
+        assert len(message["Body"]) == 200_000
+    assert [asked.connection for asked in server.asked] == [1, 2]
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_a_connection_that_is_closed_without_an_answer_is_no_resend(server: Answering, transport: str) -> None:
+    """SQS may have taken the request: what happens next is the caller's decision. The next call has a new one."""
+    client = build(server.url, transport)
+    client.receive_message(**RECEIVE)
+    server.answer = Answer(status=0)
+    with pytest.raises(botocore.exceptions.ConnectionClosedError):
+        client.receive_message(**RECEIVE)
+    server.answer = Answer()
+    assert "Messages" not in client.receive_message(**RECEIVE)
+    assert [asked.connection for asked in server.asked] == [1, 1, 2]
+
+
+def test_an_answer_to_a_request_that_could_not_be_sent_whole_is_taken(
+    server: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQS may refuse a long request by its head, and close."""
+    send = aws._HttpConnection.send
+
+    def pipe_breaks(connection: Any, data: bytes) -> None:
+        send(connection, data)
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(aws._HttpConnection, "send", pipe_breaks)
+    server.answer = Answer({"__type": "RequestEntityTooLarge"}, 413)
+    with pytest.raises(botocore.exceptions.ClientError, match="RequestEntityTooLarge"):
+        build(server.url).receive_message(**RECEIVE)
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_an_answer_that_does_not_come_is_a_read_timeout(
+    server: Answering, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aws, "READ_TIMEOUT_S", 0.2)
+    server.hold.clear()
+    assert outcome(build(server.url, transport)) is botocore.exceptions.ReadTimeoutError
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_nobody_there_is_an_endpoint_error(transport: str) -> None:
+    with socket.socket() as bound:  # so that nobody else listens there
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        assert outcome(build(url, transport)) is botocore.exceptions.EndpointConnectionError
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_a_host_that_does_not_speak_http_is_a_closed_connection(transport: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def speak() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"220 mail.example.com ESMTP\r\n")
+
+        thread = threading.Thread(target=speak)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert outcome(build(url, transport)) is botocore.exceptions.ConnectionClosedError
+        thread.join()
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_nothing_is_sent_once_the_check_raises(server: Answering, is_kept: bool) -> None:
+    """On a new connection and on one that was kept, which is not used again."""
+    client = build(server.url)
+    if is_kept:
+        client.receive_message(**RECEIVE)
+
+    def check() -> None:
+        raise TransientQueueError("too late")
+
+    with pytest.raises(botocore.exceptions.HTTPClientError) as told, aws.checked_before_sending(check):
+        client.receive_message(**RECEIVE)
+    assert isinstance(told.value.kwargs["error"], TransientQueueError)
+    client.delete_message_batch(**DELETE)
+    assert [asked.connection for asked in server.asked] == ([1, 2] if is_kept else [1])
+    assert len(server.asked) == 1 + is_kept
+
+
+def test_a_request_leaves_in_one_piece(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the check before it is the last word, and no half of a request is ever on its way."""
+    send, pieces = aws._HttpConnection.send, list[bytes]()
+
+    def note(connection: Any, data: bytes) -> None:
+        pieces.append(data)
+        send(connection, data)
+
+    monkeypatch.setattr(aws._HttpConnection, "send", note)
+    build(server.url).send_message_batch(**REQUESTS["send_message_batch"])
+    (piece,) = pieces
+    assert piece.endswith(server.asked[0].content)
+
+
+def test_many_threads_share_a_client() -> None:
+    """Each gets its own answers, and the pool keeps their connections."""
+    with LocalQueueServer(queues=["bids.fifo"]) as server:
+        client = build(server.endpoint_url)
+        url = server.queue_url("bids.fifo")
+        entry = {"Id": "0", "MessageBody": "", "MessageGroupId": "", "MessageDeduplicationId": ""}
+
+        def work(thread: int) -> list[str]:
+            bodies = []
+            for number in range(25):
+                text = f"{thread}-{number}"
+                sent = {**entry, "MessageBody": text, "MessageGroupId": text, "MessageDeduplicationId": text}
+                client.send_message_batch(QueueUrl=url, Entries=[sent])
+                (message,) = client.receive_message(QueueUrl=url)["Messages"]
+                handle = {"Id": "0", "ReceiptHandle": message["ReceiptHandle"]}
+                assert len(client.delete_message_batch(QueueUrl=url, Entries=[handle])["Successful"]) == 1
+                bodies.append(message["Body"])
+            return bodies
+
+        with ThreadPoolExecutor(8) as pool:
+            bodies = Counter(body for bodies in pool.map(work, range(8)) for body in bodies)
+        assert len(bodies) == sum(bodies.values()) == 200
+
+
+def test_a_forked_child_opens_connections_of_its_own(server: Answering) -> None:
+    """The parent goes on with its own one."""
+    script = """
+import os, sys
+from sqs_fifo_spark.aws import client as aws
+def ask():
+    client = aws.sqs_client(aws.ClientConfig("us-east-1", sys.argv[1], None, "s", None))
+    assert type(client).__name__ == "LeanClient"
+    client.receive_message(QueueUrl="q")
+ask()
+child = os.fork()
+if child == 0:
+    ask()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+ask()
+"""
+    subprocess.run([sys.executable, "-c", script, server.url], check=True, timeout=60)
+    assert [asked.connection for asked in server.asked] == [1, 2, 1]
+
+
+def make_authority(home: Path) -> ssl.SSLContext:
+    """Write a certificate for this machine that vouches for itself to `ca.pem`, and return what serves with it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "queue")])
+    now = datetime.now(timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (home / "ca.pem").write_bytes(certificate.public_bytes(pem))
+    (home / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(home / "ca.pem", home / "key.pem")
+    return context
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_a_certificate_is_trusted_by_the_bundle_that_boto3_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transport: str, is_trusted: bool
+) -> None:
+    """And no other one."""
+    with answering(make_authority(tmp_path)) as server:
+        if is_trusted:
+            monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "ca.pem"))
+        server.answer = Answer({"Messages": [received()]})
+        ended = outcome(build(server.url, transport))
+        assert ended == ({"Messages": [received()]} if is_trusted else botocore.exceptions.SSLError)
+        assert len(server.asked) == is_trusted
+
+
+# What stays with boto3
+
+
+@pytest.mark.parametrize("is_exempt", [True, False])
+def test_calls_through_a_proxy_are_boto3_s(server: Answering, monkeypatch: pytest.MonkeyPatch, is_exempt: bool) -> None:
+    """It has all that proxies take. An exempt host is called leanly."""
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "127.0.0.1" if is_exempt else "")
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    url = server.url if is_exempt else "http://sqs.example.com"
+    client = aws.sqs_client(aws.ClientConfig("us-east-1", url, None, "s", None))
+    assert isinstance(client, lean.LeanClient) is is_exempt
+    client.receive_message(**RECEIVE)
+    assert [asked.path for asked in server.asked] == ["/" if is_exempt else "http://sqs.example.com/"]
+
+
+def test_an_endpoint_with_a_path_is_boto3_s(server: Answering, caplog: pytest.LogCaptureFixture) -> None:
+    client = aws.sqs_client(aws.ClientConfig("us-east-1", f"{server.url}/sqs", None, "s", None))
+    assert not isinstance(client, lean.LeanClient)
+    client.receive_message(**RECEIVE)
+    assert server.asked[0].path == "/sqs"
+    assert caplog.text == ""
+
+
+def test_the_environment_leaves_all_calls_to_boto3(server: Answering) -> None:
+    """For who needs what the SDK does around a call."""
+    assert outcome(build(server.url, "boto3")) == {}
+    assert "amz-sdk-invocation-id" in server.asked[0].headers
+
+
+class _Renamed(botocore.auth.SigV4Auth):  # type: ignore[misc]
+    canonical_request = property()
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("AWSRequest", lambda *_: None),
+        ("SigV4Auth", _Renamed),
+        ("_DATE", "host"),
+    ],
+)
+def test_a_botocore_whose_inside_is_another_is_told_once_and_works(
+    server: Answering, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, other: object
+) -> None:
+    """It only takes more CPU: one line for each process, whatever number of clients it builds."""
+    lean._warn_once.cache_clear()
+    monkeypatch.setattr(lean, name, other)
+    for number in range(2):
+        client = aws.sqs_client(aws.ClientConfig("us-east-1", server.url, None, str(number), None))
+        assert not isinstance(client, lean.LeanClient)
+        client.receive_message(**RECEIVE)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("sqs_fifo_spark.aws.lean", "WARNING")
+    assert f"botocore {botocore.__version__} does not fit" in record.message
+    assert len(server.asked) == 2
+    lean._warn_once.cache_clear()
+
+
+def test_a_pool_without_its_methods_does_not_fit(server: Answering) -> None:
+    """It is seen when the client is built, not in a call."""
+    client = build(server.url, "boto3")
+    session = client._endpoint.http_session
+    session._manager = SimpleNamespace(connection_from_url=lambda _: SimpleNamespace())
+    with pytest.raises(AttributeError, match="_get_conn"):
+        lean.LeanClient(client, SimpleNamespace())
+
+
+def test_to_build_a_client_asks_nobody(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither SQS nor, where credentials cost a call, who gives them."""
+
+    def ask() -> None:
+        raise AssertionError("asked for credentials")
+
+    lean.LeanClient(build(server.url, "boto3"), SimpleNamespace(get_frozen_credentials=ask))
+    assert server.connections == 0
+
+
+# Secrets
+
+
+@pytest.mark.parametrize("answer", [Answer({"Messages": [received(Body=BODY)]}), Answer(status=0), Answer(b"x", 403)])
+def test_no_log_or_error_has_a_body_a_token_or_a_signature(
+    server: Answering, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, answer: Answer
+) -> None:
+    """At any level, whatever comes back."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    server.answer = answer
+    options = parse_source_options({"queueUrl": f"{server.url}/123456789012/q.fifo", "journalLocation": "/journal"})
+    queue = Queue(options, SYSTEM_CLOCK)
+    said = ""
+    with caplog.at_level(logging.DEBUG):
+        try:
+            with aws.without_sdk_logs():
+                answered = aws.sqs_client(queue._config).receive_message(**RECEIVE)
+            assert answered["Messages"][0]["Body"] == BODY
+        except Exception as error:
+            said = "".join(traceback.format_exception(error)) + repr(error) + repr(vars(error))
+        said += repr(aws.sqs_client(queue._config))
+    (asked,) = server.asked
+    signature = asked.headers["authorization"].partition("Signature=")[2]
+    assert asked.headers["x-amz-security-token"] == TOKEN
+    for secret in (BODY, TOKEN, signature):
+        assert secret not in said
+        assert secret not in caplog.text
+
+
+@pytest.mark.parametrize("call", [lambda queue: queue.receive(1, receive=0, budget_s=0)])
+def test_a_queue_uses_the_lean_calls(server: Answering, call: Callable[[Queue], object]) -> None:
+    """The control: what is tested here is what the source calls with."""
+    options = parse_source_options({"queueUrl": f"{server.url}/123456789012/q.fifo", "journalLocation": "/journal"})
+    call(Queue(options, SYSTEM_CLOCK))
+    assert "amz-sdk-invocation-id" not in server.asked[0].headers
+    assert json.loads(server.asked[0].content)["QueueUrl"] == f"{server.url}/123456789012/q.fifo"
