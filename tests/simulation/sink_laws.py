@@ -491,27 +491,19 @@ class SinkLaws:
     def _is_held_up(self, attempt: SinkAttempt, *others: _Spans) -> bool:
         """Return whether something of it may be too late just now.
 
-        RECORDED_S after a look a call, a put, or one of `others` was under way, or its machine stood still, or a row
-        that SQS had taken was not recorded. And since then the task has only waited: for queue or store, for another
-        try, for its rows, or for its machine.
+        RECORDED_S after a look a call, a put, or one of `others` was under way, or its machine stood still, or it was
+        about to try again to record what SQS had taken. And since then the task has only waited: for queue or store,
+        for another try, for its rows, or for its machine.
         """
         now, process = self._hub.now(), attempt.process
         return any(
             limit <= now
             and (
                 self._covered(process, limit - MOMENTS_S, limit + MOMENTS_S, self._calls, self._pauses, *others) > 0
-                or self._lacks_record(attempt, limit)
+                or self._records_again(attempt, limit)
             )
             and now - limit - self._covered(process, limit, now, *self._all_spans) <= MOMENTS_S
             for limit in self._limits(attempt)
-        )
-
-    def _lacks_record(self, attempt: SinkAttempt, when: float) -> bool:
-        """Return whether the record did not have at that time all that SQS had taken of the attempt."""
-        book = self._books[attempt.folder]
-        return self._has_journal and any(
-            book.accepted_at.get((key, id(attempt)), math.inf) <= when < book.recorded_at.get(digest, math.inf)
-            for key, digest in attempt.digests.items()
         )
 
     def _limits(self, attempt: SinkAttempt) -> Iterator[float]:
@@ -522,6 +514,15 @@ class SinkLaws:
         # When it began to try a row shows only if it came to call: whatever it waited for may have ended at a limit.
         for _, end in self._of(attempt.process, self._calls, self._looks, self._pauses):
             yield max(attempt.launched_at + RECORDED_S, min(end, self._hub.now()))
+
+    def _records_again(self, attempt: SinkAttempt, when: float) -> bool:
+        """Return whether the record lacked then what SQS had taken of the attempt, and something had just failed."""
+        book = self._books[attempt.folder]
+        lacks_any = self._has_journal and any(
+            book.accepted_at.get((key, id(attempt)), math.inf) <= when < book.recorded_at.get(digest, math.inf)
+            for key, digest in attempt.digests.items()
+        )
+        return lacks_any and self._covered(attempt.process, when - MOMENTS_S, when, self._retries) > 0
 
     def _audit_hold_up(self, attempt: SinkAttempt, *excuses: _Spans) -> None:
         """A task does not go on long with a row that it has sent, and of which nobody else can know."""

@@ -316,6 +316,25 @@ def test_who_begins_in_time_doubles_nothing_unless_something_keeps_it(
 NOT_HELD_UP = ["end: task is over, and ['task 3'] are not", "progress: nothing holds task up for long: it is held up"]
 
 
+@pytest.mark.parametrize(("failed_s", "broken"), [(8, []), (20, NOT_HELD_UP)])
+def test_a_record_that_is_about_to_be_tried_again_is_late_too(failed_s: float, broken: list[str]) -> None:
+    """At the limit no put is under way, but the last one has just failed; whatever hangs then may be left."""
+    story = Story()
+    attempt = story.attempt(A1)
+
+    def run() -> None:
+        story.look(attempt)
+        story.send(A1)
+        story.hub.sleep(175 - failed_s)
+        story.laws.pauses()
+        story.hub.sleep(failed_s + 1)
+        attempt.error = TransientQueueError("it is held up. 1 rows of partition 0 were sent.")
+        story.laws.ended(attempt, ["task 3"])
+
+    story.play(attempt, run)
+    assert [law.partition(". 1 rows")[0] for law in story.laws.violations] == broken
+
+
 @pytest.mark.parametrize(
     ("lives_s", "takes_s", "broken"),
     [
