@@ -1,4 +1,4 @@
-"""The calls that are made for every ten messages, at a sixth of what boto3 spends on them; all else is boto3's.
+"""The calls that are made for every ten messages, at a fourth of the CPU that boto3 takes; all else is boto3's.
 
 boto3 says once what a call looks like: address, headers, what is signed. From then on a call is its arguments as JSON,
 a signature by botocore's signer, and one exchange on a connection of the client's own pool: proxies aside, all that is
@@ -227,6 +227,7 @@ class _Form:
         )
         self.url: str = request["url"]
         self._headers = dict(request["headers"].items())
+        self._headers["Host"] = self._signer(None).headers_to_sign(AWSRequest("POST", self.url))["host"]
         self._plain = self._canonical({"X-Amz-Date": _DATE})
         self._with_token = self._canonical({"X-Amz-Date": _DATE, "X-Amz-Security-Token": _TOKEN})
 
@@ -252,6 +253,7 @@ class _Form:
         # As it wants to be asked: with a request, of which it takes the time.
         request = SimpleNamespace(context={"timestamp": date})
         text = signer.string_to_sign(request, f"{canonical}\n{hashlib.sha256(body).hexdigest()}")
+        headers["Content-Length"] = str(len(body))
         headers["Authorization"] = (
             f"AWS4-HMAC-SHA256 Credential={signer.scope(request)}, SignedHeaders={names}, "
             f"Signature={signer.signature(text, request)}"

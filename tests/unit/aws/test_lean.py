@@ -305,6 +305,7 @@ def test_a_signature_is_the_one_that_botocore_gives(region: str, url: str | None
     for form in client._forms.values():
         headers = form.signed(body, credentials)
         signature = headers.pop("Authorization")
+        assert headers.pop("Content-Length") == str(len(body))
         assert headers.get("X-Amz-Security-Token") == token
         request = botocore.awsrequest.AWSRequest("POST", form.url, headers=headers, data=body)
         request.context["timestamp"] = headers["X-Amz-Date"]
