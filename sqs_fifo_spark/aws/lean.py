@@ -35,7 +35,7 @@ import botocore
 import botocore.exceptions
 import botocore.parsers
 import urllib3.exceptions
-from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
+from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest, HeadersDict
 
 TRANSPORT_VARIABLE = "SQSFIFO_TRANSPORT"
@@ -140,8 +140,8 @@ class LeanClient:
         try:
             is_plain = b"null" not in content and b"BinaryValue" not in content
             answer = json.loads(content.decode() or "{}", object_hook=None if is_plain else _as_boto3_has_it)
-        except (ValueError, RecursionError) as error:
-            answer = error
+        except (ValueError, RecursionError):
+            answer = None
         if not isinstance(answer, dict):
             raise botocore.parsers.ResponseParserError(f"the answer to {operation} is no JSON object")
         return answer
@@ -242,7 +242,7 @@ class _Form:
 
     def signed(self, body: bytes, credentials: Any) -> dict[str, str]:
         """Return the headers of a call with this body, made now."""
-        date = datetime.now(timezone.utc).strftime(SIGV4_TIMESTAMP)
+        date = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         headers = {**self._headers, "X-Amz-Date": date}
         canonical, names = self._plain
         if credentials.token:
