@@ -1,4 +1,4 @@
-"""The calls that are made for every ten messages, at a sixth of what boto3 spends on them; all else is boto3's.
+"""The calls that are made for every ten messages, at a fourth of the CPU that boto3 takes; all else is boto3's.
 
 boto3 says once what a call looks like: address, headers, what is signed. From then on a call is its arguments as JSON,
 a signature by botocore's signer, and one exchange on a connection of the client's own pool: proxies aside, all that is
@@ -35,7 +35,7 @@ import botocore
 import botocore.exceptions
 import botocore.parsers
 import urllib3.exceptions
-from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth
+from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest, HeadersDict
 
 TRANSPORT_VARIABLE = "SQSFIFO_TRANSPORT"
@@ -140,8 +140,8 @@ class LeanClient:
         try:
             is_plain = b"null" not in content and b"BinaryValue" not in content
             answer = json.loads(content.decode() or "{}", object_hook=None if is_plain else _as_boto3_has_it)
-        except (ValueError, RecursionError) as error:
-            answer = error
+        except (ValueError, RecursionError):
+            answer = None
         if not isinstance(answer, dict):
             raise botocore.parsers.ResponseParserError(f"the answer to {operation} is no JSON object")
         return answer
@@ -227,6 +227,7 @@ class _Form:
         )
         self.url: str = request["url"]
         self._headers = dict(request["headers"].items())
+        self._headers["Host"] = self._signer(None).headers_to_sign(AWSRequest("POST", self.url))["host"]
         self._plain = self._canonical({"X-Amz-Date": _DATE})
         self._with_token = self._canonical({"X-Amz-Date": _DATE, "X-Amz-Security-Token": _TOKEN})
 
@@ -241,7 +242,7 @@ class _Form:
 
     def signed(self, body: bytes, credentials: Any) -> dict[str, str]:
         """Return the headers of a call with this body, made now."""
-        date = datetime.now(timezone.utc).strftime(SIGV4_TIMESTAMP)
+        date = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         headers = {**self._headers, "X-Amz-Date": date}
         canonical, names = self._plain
         if credentials.token:
@@ -252,6 +253,7 @@ class _Form:
         # As it wants to be asked: with a request, of which it takes the time.
         request = SimpleNamespace(context={"timestamp": date})
         text = signer.string_to_sign(request, f"{canonical}\n{hashlib.sha256(body).hexdigest()}")
+        headers["Content-Length"] = str(len(body))
         headers["Authorization"] = (
             f"AWS4-HMAC-SHA256 Credential={signer.scope(request)}, SignedHeaders={names}, "
             f"Signature={signer.signature(text, request)}"

@@ -305,6 +305,7 @@ def test_a_signature_is_the_one_that_botocore_gives(region: str, url: str | None
     for form in client._forms.values():
         headers = form.signed(body, credentials)
         signature = headers.pop("Authorization")
+        assert headers.pop("Content-Length") == str(len(body))
         assert headers.get("X-Amz-Security-Token") == token
         request = botocore.awsrequest.AWSRequest("POST", form.url, headers=headers, data=body)
         request.context["timestamp"] = headers["X-Amz-Date"]
@@ -401,9 +402,49 @@ def test_an_answer_to_a_request_that_could_not_be_sent_whole_is_taken(
 def test_an_answer_that_does_not_come_is_a_read_timeout(
     server: Answering, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """After the time that it may take, which is not that of the other waits."""
     monkeypatch.setattr(aws, "READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(aws, "CONNECT_TIMEOUT_S", 60)
+    client = build(server.url, transport)
     server.hold.clear()
-    assert outcome(build(server.url, transport)) is botocore.exceptions.ReadTimeoutError
+    begun = SYSTEM_CLOCK.monotonic()
+    assert outcome(client) is botocore.exceptions.ReadTimeoutError
+    assert SYSTEM_CLOCK.monotonic() - begun < 30
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_a_request_that_is_not_taken_is_given_up(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a kept connection as on a new one, within the time that the sink counts on: not that of an answer."""
+    monkeypatch.setattr(aws, "READ_TIMEOUT_S", 60)
+    monkeypatch.setattr(aws, "CONNECT_TIMEOUT_S", 0.3)
+    answered, given_up = threading.Event(), threading.Event()
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                taken = b""
+                while not taken.endswith(b"}"):
+                    taken += connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+                answered.set()
+                given_up.wait(60)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        client = build(f"http://127.0.0.1:{listener.getsockname()[1]}", transport)
+        client.receive_message(**RECEIVE)
+        assert answered.wait(60)
+        big = {**REQUESTS["send_message_batch"]["Entries"][0], "MessageBody": "x" * 20_000_000}
+        begun = SYSTEM_CLOCK.monotonic()
+        with pytest.raises(botocore.exceptions.HTTPClientError):
+            client.send_message_batch(QueueUrl=URL, Entries=[big])
+        assert SYSTEM_CLOCK.monotonic() - begun < 30
+        given_up.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("transport", ["lean", "boto3"])

@@ -94,6 +94,7 @@ def sending_by_http(
     return send
 
 
+@pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("late", [True, False])
 def test_a_call_that_takes_long_to_connect_sends_nothing_too_late(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     """Names are looked up and addresses tried without a limit of ours: others may have sent the row meanwhile."""
@@ -120,6 +121,7 @@ def test_a_call_that_takes_long_to_connect_sends_nothing_too_late(monkeypatch: p
         assert server.requests.counts().get("SendMessageBatch", 0) == (0 if late else 1)
 
 
+@pytest.mark.usefixtures("transport")
 def test_a_call_whose_task_ends_while_it_connects_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The task's next attempt may be ahead of it."""
     clock, stopped = SharedClock(), threading.Event()
@@ -160,6 +162,7 @@ def test_a_call_whose_task_ends_while_it_leaves_is_not_completed(monkeypatch: py
         assert server.requests.counts()["SendMessageBatch"] == 1
 
 
+@pytest.mark.usefixtures("transport")
 def test_a_call_that_is_given_up_is_revoked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel has taken all of it, and would deliver it to a server, or through a network, that goes on later."""
     monkeypatch.setattr(aws, "READ_TIMEOUT_S", 0.5)
@@ -182,6 +185,7 @@ def test_a_call_that_is_given_up_is_revoked(monkeypatch: pytest.MonkeyPatch) -> 
             deque(iter(lambda: connection.recv(65_536), b""), maxlen=0)
 
 
+@pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("where", ["a call", "its second try"])
 def test_a_call_whose_credentials_take_long_sends_nothing_too_late(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """Those of a role are asked for while the call is being made; and a call with renewed ones is the same call."""
