@@ -32,11 +32,11 @@ demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, an
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
 
 test: java $(READY)  ## every law once, on the newest Spark
-	@echo "This takes 5 to 6 minutes on 2 cores. The long tests are in: make test-all"
+	@echo "This takes about 10 minutes on 2 cores. The long tests are in: make test-all"
 	$(BIN)/$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-all: java need-postgres $(READY)  ## all tests, on the newest Spark
-	@echo "This takes about 20 minutes on 2 cores. As root, it mounts small file systems; else those tests are skipped."
+	@echo "This takes about 30 minutes on 2 cores. As root, it mounts small file systems; else those tests are skipped."
 	$(BIN)/$(PYTEST) $(PYTEST_ARGS)
 
 test-min: java $(READY_MIN)  ## the Spark tests that show every law once, on the oldest Spark and dependencies

