@@ -54,7 +54,8 @@ CONCURRENT_DISCOVERIES = 4
 """How many reads of receipts the heartbeat makes at once."""
 _GAP = 4
 """How many numbers each claim skips for an epoch that does not follow another. An offset log may have an epoch of an
-earlier claim and the two after it; so no two queries have epochs of the same number, and no log goes back."""
+earlier claim and the two after it; so no new query takes a number that another has, and no log goes back. An older
+query that comes back may: plans tell them apart."""
 
 
 class Driver:
@@ -299,7 +300,7 @@ class Driver:
             )
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
         begun = self._leftovers.names(end.epoch)
-        self._leftovers.claim(end.epoch)
+        self._leftovers.claim(end)
         self._ledger = taken_back(self._ledger, end)
         self._commit(start, is_followed=True)
         self._release_epochs(journal, self._leftovers.between(start.epoch, end.epoch))
@@ -410,7 +411,7 @@ class Driver:
         # All others, wherever their numbers lie, are other queries'. Released before this one is judged, for what this
         # one has served is not carried from them; and for good, as the ledger says, for only this one could tell.
         self._ledger = taken_back(self._ledger, end)
-        self._leftovers.claim(end.epoch)
+        self._leftovers.claim(end)
         self._release_epochs(journal, [number for number in self._leftovers.above(0) if number != keep])
         # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.
         verdict = self._close(journal, end)

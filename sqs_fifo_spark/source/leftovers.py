@@ -59,9 +59,14 @@ class Leftovers:
         """Return the names of the epoch's objects."""
         return self._names.get(epoch, ())
 
-    def claim(self, epoch: int) -> None:
-        """Take `epoch` for the query's own: Spark goes on with it."""
-        self._names.pop(epoch, None)
+    def claim(self, offset: Offset) -> None:
+        """Take what is of the plan of `offset` for the query's own: Spark goes on with it.
+
+        What another plan has under the same number stays: another query may have announced that number, too.
+        """
+        others = [name for name in self._names.pop(offset.epoch, ()) if self._journal.plan_of(name) != offset.plan]
+        if others:
+            self._names[offset.epoch] = others
 
     def released_above(self, epoch: int) -> tuple[int, ...]:
         """Return the epochs above `epoch` that are released, for the ledger that settles `epoch`."""
