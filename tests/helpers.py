@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.journal.file_store import FileStore
 
 _PAUSE_S = 0.02
 
@@ -28,6 +29,11 @@ def wait_until(condition: Callable[[], T], timeout_s: float, what: str, *, pause
             raise AssertionError(f"not within {timeout_s:g} s: {what}; the last answer was {result!r}")
         SYSTEM_CLOCK.sleep(pause_s)
     return result
+
+
+def journal_epochs(folder: Path) -> list[Path]:
+    """Return the objects of epochs in the journal at `folder`, without what a put under way has not finished."""
+    return [folder / name for name in FileStore(folder).list("epochs")]
 
 
 def depth(get_queue_attributes: Callable[..., Any], queue_url: str) -> tuple[int, int]:

@@ -35,9 +35,9 @@ from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
-from sqs_fifo_spark.source.leftovers import Leftovers, taken_back
+from sqs_fifo_spark.source.leftovers import Leftovers
 from sqs_fifo_spark.source.message import Message, Receipt
-from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
@@ -165,8 +165,6 @@ class Driver:
         self._position = start
         if self._is_finished:
             return start
-        if start.epoch > self._ledger.epoch:
-            self._ledger = taken_back(self._ledger, start)
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
         if start.plan:
@@ -179,7 +177,7 @@ class Driver:
             number = self._number_after_a_gap()
         # Those of other queries, which ran on this journal since, or before a new one. Before the verdict on `start`:
         # what that has served, and they have taken over, is not carried.
-        self._release_epochs(journal, self._leftovers.above(start.epoch if start.plan else 0))
+        self._release_plans(journal, self._leftovers.others())
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
             carries = bool(verdict.carried)
@@ -211,7 +209,7 @@ class Driver:
                 journal.location,
             )
             return self._announce(lost, limit)
-        if self._ledger.is_followed:
+        if self._ledger.followed_by:
             # The sink may have written the next batch, without rows: no other rows may get that batch's id.
             return self._announce(self._new_offset(journal, number, 0, start), limit)
         return None
@@ -299,13 +297,11 @@ class Driver:
                 "when its micro-batch is committed."
             )
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
-        begun = self._leftovers.names(end.epoch)
-        self._leftovers.claim(end)
-        self._ledger = taken_back(self._ledger, end)
-        self._commit(start, is_followed=True)
-        self._release_epochs(journal, self._leftovers.between(start.epoch, end.epoch))
+        self._ledger = self._leftovers.take(end, self._ledger)
+        self._commit(start, followed_by=end)
+        self._release_plans(journal, self._leftovers.others(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
-        is_replay = any(journal.plan_of(name) == end.plan for name in begun)
+        is_replay = self._leftovers.has(end)
         if self._next is not None and self._next.offset == end:
             epoch = self._next
         else:
@@ -350,7 +346,7 @@ class Driver:
         if not is_blind or not start.plan or start.epoch != self._ledger.epoch:
             return
         lost = self._leftovers.following(start)
-        if lost is not None or self._ledger.is_followed:
+        if lost is not None or self._ledger.followed_by:
             what = f"epoch {lost.epoch}" if lost is not None else f"the epoch that followed epoch {start.epoch}"
             report_data_loss(
                 f"the checkpoint does not know of {what}, which the journal at '{journal.location}' knows of, and "
@@ -365,15 +361,15 @@ class Driver:
         Spark has logged the epoch after it by then, if one was announced.
         Returns when SQS has confirmed the deletes or they stand in the ledger. Doing it again changes nothing.
         """
-        self._commit(end, is_followed=self._next is not None)
+        self._commit(end, followed_by=self._next.offset if self._next else None)
 
-    def _commit(self, end: Offset, *, is_followed: bool) -> None:
+    def _commit(self, end: Offset, *, followed_by: Offset | None) -> None:
         journal = self._journal(end)
         if end.epoch <= self._ledger.epoch:
             return
         self._heartbeat.check()
         self._settle_before(journal, end)
-        self._settle(journal, end, is_followed=is_followed)
+        self._settle(journal, end, followed_by=followed_by)
 
     def _settle_before(self, journal: Journal, given: Offset) -> None:
         """Settle or release the epochs in the journal that come before `given`, which Spark has been given.
@@ -383,14 +379,14 @@ class Driver:
         run, nobody can tell them apart: DataLossError.
         """
         leftovers = self._leftovers
+        self._ledger = leftovers.take(given, self._ledger)
         before = leftovers.preceding(given, self._ledger.epoch)
         if before is not None:
-            self._settle(journal, before, keep=given.epoch)
+            self._settle(journal, before, followed_by=given)
             return
-        others = leftovers.between(self._ledger.epoch, given.epoch)
-        names = leftovers.names(given.epoch)
-        begun = [number for number in others if any(map(journal.is_link, leftovers.names(number)))]
-        if begun and given.is_blind and all(journal.link_of(name, given.plan) is None for name in names):
+        others = leftovers.others(self._ledger.epoch, given.epoch)
+        begun = [each.epoch for each in others if leftovers.has_links(each)]
+        if begun and given.is_blind and not leftovers.has_links(given.of):
             report_data_loss(
                 f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never "
                 f"read, so nobody can tell whether Spark has committed epoch {begun[-1]}, which is in the journal "
@@ -399,20 +395,22 @@ class Driver:
                 "'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
-        self._release_epochs(journal, others)
+        self._release_plans(journal, others)
 
-    def _release_epochs(self, journal: Journal, epochs: Sequence[int]) -> None:
-        if epochs:
+    def _release_plans(self, journal: Journal, plans: Sequence[EpochPlan]) -> None:
+        if plans:
             journal.require_claim(self._claim)  # else they are a newer driver's, to hold or to release
-            self._ledger = self._leftovers.release(epochs, self._ledger)
+            self._ledger = self._leftovers.release(plans, self._ledger)
 
-    def _settle(self, journal: Journal, end: Offset, *, is_followed: bool = True, keep: int = 0) -> None:
-        """Settle the epoch `end`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe."""
+    def _settle(self, journal: Journal, end: Offset, *, followed_by: Offset | None) -> None:
+        """Settle the epoch `end`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe.
+
+        `followed_by` is the one that Spark has logged after it, if that is known.
+        """
         # All others, wherever their numbers lie, are other queries'. Released before this one is judged, for what this
         # one has served is not carried from them; and for good, as the ledger says, for only this one could tell.
-        self._ledger = taken_back(self._ledger, end)
-        self._leftovers.claim(end)
-        self._release_epochs(journal, [number for number in self._leftovers.above(0) if number != keep])
+        self._ledger = self._leftovers.take(end, self._ledger)
+        self._release_plans(journal, self._leftovers.others())
         # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.
         verdict = self._close(journal, end)
         # 2. Check the claim: a newer driver may have settled the epoch, and leftovers may since have put segments with
@@ -425,7 +423,14 @@ class Driver:
         again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
         unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
         carried = {name: tuple(receipts) for name, receipts in verdict.carried.items()}
-        ledger = Ledger(end.epoch, unconfirmed, carried, is_followed, self._leftovers.released_above(end.epoch))
+        ledger = Ledger(
+            end.epoch,
+            unconfirmed,
+            carried,
+            self._claim,
+            followed_by.name if followed_by else "",
+            self._leftovers.released_above(end.epoch),
+        )
         # 4. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
         #    it opens the journal.
         journal.put_ledger(ledger)
@@ -479,7 +484,7 @@ class Driver:
             self._ledger = opened.ledger
             self._settled_at_start = opened.ledger.epoch
             self._leftovers_or_none = Leftovers(
-                opened.journal, self._read_pool, opened.unsettled, opened.ledger.released, release=self._release
+                opened.journal, self._read_pool, opened.unsettled, opened.ledger, release=self._release
             )
             self._journal_or_none = opened.journal
             self._warn_of_long_renewals()

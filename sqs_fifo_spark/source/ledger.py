@@ -14,6 +14,7 @@ from typing import Any
 
 from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
 from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.offset import EpochPlan
 
 _SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-[0-9]{6,}|caught)-[0-9]{20}")
 _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
@@ -45,10 +46,23 @@ class Ledger:
     epoch: int
     unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
     carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    is_followed: bool = False
-    """Whether Spark had logged a later epoch of this source (with several, a batch may be another source's alone)."""
-    released: tuple[int, ...] = ()
-    """Later epochs that were released: what is left of them is carried."""
+    claim: int = 0
+    """The claim of the driver that put it."""
+    followed_by: str = ""
+    """The name of the offset of the epoch that Spark has logged after this one; empty if that is not known.
+
+    With several sources, a batch may be another one's alone.
+    """
+    released: frozenset[str] = frozenset()
+    """The names of the offsets of later epochs that were released: what is left of them is carried."""
+
+    def has_seen(self, plan: EpochPlan) -> bool:
+        """Return whether the driver that put this ledger knew what an older driver's tasks had put of this later epoch.
+
+        It listed all of them after its claim, and has released each but the one that follows. What it did not see was
+        put after its claim, so tasks have not deleted that.
+        """
+        return plan.plan >= self.claim or plan.name in self.released or plan.name == self.followed_by
 
 
 def encode_ledger(ledger: Ledger, token: str) -> bytes:
@@ -66,8 +80,9 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
                 for message_id, entry in ledger.unconfirmed.items()
             },
             "carried": ledger.carried,
-            "followed": ledger.is_followed,
-            "released": ledger.released,
+            "claim": ledger.claim,
+            "followed": ledger.followed_by,
+            "released": sorted(ledger.released),
         }
     )
 
@@ -83,10 +98,11 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
             for message_id, entry in content["unconfirmed"].items()
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
-        released = tuple(map(_whole, content.get("released", ())))
+        claim, followed_by = _whole(content["claim"]), _text(content["followed"])
+        released = frozenset(_ids(content["released"]))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried, content.get("followed") is True, released)
+    return Ledger(epoch, unconfirmed, carried, claim, followed_by, released)
 
 
 def _time(value: Any) -> float:

@@ -13,14 +13,14 @@ from dataclasses import replace
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.pool import Pool
 
 
 class Leftovers:
-    """What is left of them. Lives on the driver; the journal's objects are read in `pool`.
+    """What is left of them, by epoch and plan. Lives on the driver; the journal's objects are read in `pool`.
 
-    The objects stay until the next commit drops them: only then is it certain that Spark's log goes on without them.
+    The objects stay until a later commit drops them: only then is it certain that Spark's log goes on without them.
     """
 
     def __init__(
@@ -28,86 +28,96 @@ class Leftovers:
         journal: Journal,
         pool: Pool,
         unsettled: Mapping[int, Sequence[str]],
-        released: Iterable[int],
+        ledger: Ledger,
         *,
         release: Callable[[Iterable[Receipt]], None],
     ) -> None:
-        """`unsettled` maps epochs to the names of their objects; those that are `released` need nothing any more."""
+        """`unsettled` maps epochs to the names of their objects; `ledger` was the newest when they were listed."""
         self._journal = journal
         self._pool = pool
         self._release = release
-        self._released = set(released)
-        self._names = {epoch: names for epoch, names in unsettled.items() if epoch not in self._released}
+        self._names: dict[EpochPlan, list[str]] = {}
+        for epoch, names in unsettled.items():
+            for name in names:
+                self._names.setdefault(EpochPlan(epoch, journal.plan_of(name) or 0), []).append(name)
+        self._own: set[EpochPlan] = set()
+        self._released = {each for each in self._names if each.name in ledger.released}
+        self._never_deleted = {each for each in self._names if not ledger.has_seen(each)}
+        """Those of which tasks have sealed only what they could not delete any more: SQS delivers all of it again."""
         self.highest = max(unsettled, default=0)
         """The highest of these epochs, or 0."""
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self.others())
 
     def __repr__(self) -> str:
-        return f"<Leftovers epochs={sorted(self._names)} released={sorted(self._released)}>"
+        left, released = ([each.name for each in some] for some in (self.others(), sorted(self._released)))
+        return f"<Leftovers left={left} released={released}>"
 
-    def above(self, low: int) -> list[int]:
-        """Return the epochs above `low`."""
-        return sorted(number for number in self._names if number > low)
+    def take(self, offset: Offset, ledger: Ledger) -> Ledger:
+        """Take what `offset` names for the query's own: Spark goes on with it.
 
-    def between(self, low: int, high: int) -> list[int]:
-        """Return the epochs above `low` and below `high`."""
-        return [number for number in self.above(low) if number < high]
-
-    def names(self, epoch: int) -> Sequence[str]:
-        """Return the names of the epoch's objects."""
-        return self._names.get(epoch, ())
-
-    def claim(self, offset: Offset) -> None:
-        """Take what is of the plan of `offset` for the query's own: Spark goes on with it.
-
-        What another plan has under the same number stays: another query may have announced that number, too.
+        Return `ledger` without what it carries of that, for another query may have released it. What another plan has
+        under the same number stays: another query may have announced that number, too.
         """
-        others = [name for name in self._names.pop(offset.epoch, ()) if self._journal.plan_of(name) != offset.plan]
-        if others:
-            self._names[offset.epoch] = others
+        self._own |= {offset.of} & self._names.keys()
+        self._released.discard(offset.of)
+        return taken_back(ledger, offset) if offset.epoch > ledger.epoch else ledger
 
-    def released_above(self, epoch: int) -> tuple[int, ...]:
-        """Return the epochs above `epoch` that are released, for the ledger that settles `epoch`."""
-        self._released = {number for number in self._released if number > epoch}
-        return tuple(sorted(self._released))
+    def others(self, above: int = 0, below: int | None = None) -> list[EpochPlan]:
+        """Return what is other queries', and not released yet, of the epochs above `above` and below `below`."""
+        left = self._names.keys() - self._own - self._released
+        return sorted(each for each in left if above < each.epoch and (below is None or each.epoch < below))
+
+    def has(self, offset: Offset) -> bool:
+        """Return whether there was anything of what `offset` names."""
+        return offset.of in self._names
+
+    def has_links(self, each: EpochPlan) -> bool:
+        """Return whether tasks have put any link of it."""
+        return any(map(self._journal.is_link, self._names.get(each, ())))
+
+    def released_above(self, epoch: int) -> frozenset[str]:
+        """Return the names of what is released of the epochs above `epoch`, for the ledger that settles `epoch`."""
+        return frozenset(each.name for each in self._released if each.epoch > epoch)
 
     def following(self, start: Offset) -> Offset | None:
         """Return the offset that followed `start` in Spark's log, if tasks have read it."""
-        for number in reversed(self.above(0)):
-            found = self._journal.offset_of(self._names[number], lambda origin: origin.after == start.name)
+        for each in sorted(self._names, reverse=True):
+            found = self._journal.offset_of(self._names[each], lambda origin: origin.after == start.name)
             if found is not None:
-                return replace(found, after=start.plan if number == start.epoch + 1 else 0)
+                return replace(found, after=start.plan if each.epoch == start.epoch + 1 else 0)
         return None
 
     def preceding(self, given: Offset, settled: int) -> Offset | None:
         """Return the offset that `given` follows in Spark's log, if it lies above the epoch `settled`."""
         if not given.after:
             return None
-        for number in reversed(self.between(settled, given.epoch)):
+        for each in sorted(self._names, reverse=True):
             # Of a plan's epochs only the last can be unsettled, and others' may lie between.
-            found = self._journal.offset_of(self._names[number], lambda origin: origin.plan == given.after)
-            if found is not None:
-                return found
+            if settled < each.epoch < given.epoch and each.plan == given.after:
+                found = self._journal.offset_of(self._names[each], lambda origin: True)
+                if found is not None:
+                    return found
         return None
 
-    def release(self, epochs: Iterable[int], ledger: Ledger) -> Ledger:
-        """Release the messages of `epochs`; none is deleted. Return `ledger` with what is to be carried of them."""
+    def release(self, plans: Iterable[EpochPlan], ledger: Ledger) -> Ledger:
+        """Release the messages of `plans`; none is deleted. Return `ledger` with what is to be carried of them."""
         carried = dict(ledger.carried)
-        known = {message_id for message_ids in carried.values() for message_id in message_ids}
-        for number in epochs:
-            names = self._names.pop(number)
-            self._released.add(number)
+        known = {message_id for message_ids in carried.values() for message_id in message_ids} | {*ledger.unconfirmed}
+        for each in plans:
+            names = self._names[each]
+            self._released.add(each)
             for name, head in zip(names, self._pool.map(self._journal.head, names), strict=True):
                 if head is None:
                     continue
-                sealed = [each for each in head.receipts if head.origin.deletes and not each.deferred]
-                new = tuple(each.message_id for each in sealed if each.message_id not in known)
+                may_be_deleted = head.origin.deletes and each not in self._never_deleted
+                sealed = [receipt for receipt in head.receipts if may_be_deleted and not receipt.deferred]
+                new = tuple(receipt.message_id for receipt in sealed if receipt.message_id not in known)
                 if new:
                     carried[name] = new
                     known.update(new)
-                self._release(each for each in head.receipts if each.deferred or not head.origin.deletes)
+                self._release(receipt for receipt in head.receipts if receipt.deferred or not may_be_deleted)
         return replace(ledger, carried=carried)
 
 

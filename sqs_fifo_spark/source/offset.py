@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqs_fifo_spark.errors import DataLossError
 
@@ -13,6 +13,18 @@ MOST_PARTITIONS = 1_000
 """No epoch has more; a checkpoint that says so would have the driver make as many plans."""
 _MOST_EPOCHS = 10**18
 _JOURNAL_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
+
+
+class EpochPlan(NamedTuple):
+    """What tells one epoch, as one driver has announced it, from all others of a journal."""
+
+    epoch: int
+    plan: int
+
+    @property
+    def name(self) -> str:
+        """The same as text, such as `7/3`."""
+        return f"{self.epoch}/{self.plan}"
 
 
 @dataclass(frozen=True)
@@ -39,9 +51,14 @@ class Offset:
     """
 
     @property
-    def name(self) -> str:
+    def of(self) -> EpochPlan:
         """What tells this epoch, of this plan, from all others of the journal."""
-        return f"{self.epoch}/{self.plan}"
+        return EpochPlan(self.epoch, self.plan)
+
+    @property
+    def name(self) -> str:
+        """The same as text."""
+        return self.of.name
 
     def to_json(self) -> dict[str, Any]:
         """Return the dict for Spark. Its key order is fixed, because Spark compares the JSON texts."""

@@ -68,8 +68,13 @@ def plan_partitions(
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[max_messages:]}
     # SQS locks the groups of what is in flight. Where tasks delete, what follows that comes only once it is sealed and
-    # deleted; what nobody holds any more locks nothing, and may be deleted.
-    reserved = (receipt.message_group_id for receipt, _ in left if not deletes or not is_held(receipt))
+    # deleted. What nobody holds any more locks nothing; nor does what another query's tasks have perhaps deleted.
+    reserved = (
+        receipt.message_group_id
+        for head in carried.values()
+        for receipt in head.receipts
+        if not deletes or (head.origin.deletes and not receipt.deferred) or not is_held(receipt)
+    )
     reserved_groups = frozenset(groups_left.union(reserved))
     counts = [sum(map(len, names.values())) for names in taken]
     share, rest = divmod(max(0, max_messages - sum(counts)), count)

@@ -21,7 +21,7 @@ from tests.crash.processes import Process, look
 from tests.crash.sinks import ParquetSink, PostgresTables, Sink
 from tests.crash.traffic import Traffic
 from tests.crash.traps import Traps
-from tests.helpers import wait_until
+from tests.helpers import journal_epochs, wait_until
 
 LONG_S = 180.0
 """A deadline for what takes seconds on a quiet machine."""
@@ -226,7 +226,7 @@ class Run:
     def _held_by_journal(self) -> bool:
         """Whether the journal holds a message: where tasks delete, perhaps the only copy."""
         try:
-            objects = [path for path in (self._home / "journal" / "epochs").rglob("*") if path.is_file()]
+            objects = journal_epochs(self._home / "journal")
             return any(decode(path.read_bytes(), path.name).head.receipts for path in objects)
         except FileNotFoundError:
             return True  # the query drops objects at this moment: look again
@@ -258,7 +258,7 @@ class Run:
         journal = Journal(open_store(str(folder)), "")
         ledger = journal.ledger()
         problems = []
-        for path in sorted(path for path in (folder / "epochs").rglob("*") if path.is_file()):
+        for path in sorted(journal_epochs(folder)):
             name = str(path.relative_to(folder))
             if int(path.parent.name) <= ledger.epoch and name not in ledger.carried:
                 problems.append(f"the journal still holds {name}, and has settled epoch {ledger.epoch}")

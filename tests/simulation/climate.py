@@ -13,7 +13,7 @@ STORE_FAULTS = ("refuse", "raise", "deny", "conflict", "fails", "slow store")
 # What happens around the calls. Those of the first line do no harm to a lease.
 CHAOS = {
     "send": 3, "resend": 1, "receive elsewhere": 3, "copy of a task": 4,
-    "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "new checkpoint": 1,
+    "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "other checkpoint": 1,
 }  # fmt: skip
 HARMLESS = frozenset(
     {"send", "resend", "receive elsewhere", "copy of a task", "short", "stalled discovery", "conflict"}

@@ -172,14 +172,13 @@ def _(batch, *given):
     return [Outcome.DONE if outcome is Outcome.LOST else outcome for outcome in batch(*given)]
 
 
-@planted("settle as served what Spark was never given", "source.driver.Driver._release_epochs")
-def _(release_epochs, driver, journal, epochs):
+@planted("settle as served what Spark was never given", "source.driver.Driver._release_plans")
+def _(release_plans, driver, journal, plans):
     leftovers = driver._leftovers
-    for number in sorted(epochs):
-        end = journal.offset_of(leftovers.names(number), lambda origin: True)
-        leftovers.claim(number)
+    for each in plans:
+        end = journal.offset_of(leftovers._names.pop(each, ()), lambda origin: True)
         if end is not None:
-            driver._settle(journal, end)
+            driver._settle(journal, end, followed_by=None)
 
 
 # The verdict on an epoch
@@ -309,13 +308,32 @@ def _(replay, epoch, after):
 
 @planted("release what only the journal has")
 def _():
-    rewrite("source.leftovers.Leftovers.release", "if head.origin.deletes and not each.deferred", "if False")
+    rewrite("source.leftovers.Leftovers.release", "if may_be_deleted and not receipt.deferred", "if False")
 
 
 @planted("carry twice what two links have", "source.leftovers.Leftovers.release")
 def _(release, leftovers, epochs, ledger):
     more = release(leftovers, epochs, replace(ledger, carried={}))
     return replace(ledger, carried={**ledger.carried, **more.carried})
+
+
+@planted("take all that has the same number for the query's own", "source.leftovers.Leftovers.take")
+def _(take, leftovers, offset, ledger):
+    leftovers._own.update(each for each in leftovers._names if each.epoch == offset.epoch)
+    return take(leftovers, offset, ledger)
+
+
+@planted("carry what was put after the last owner's claim", "source.ledger.Ledger.has_seen")
+def _(has_seen, ledger, plan):
+    return True
+
+
+MUTATIONS.rewritten(
+    "let messages follow what another query's tasks have perhaps deleted",
+    "source.planning.plan_partitions",
+    "(head.origin.deletes and not receipt.deferred)",
+    "False",
+)
 
 
 @planted("judge by the last links alone", "source.epoch.Epoch._heads")

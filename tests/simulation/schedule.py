@@ -59,6 +59,7 @@ class Schedule:
         self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
         self.checkpoint = Checkpoint()
         self.laws.checkpoints.append(self.checkpoint)
+        self.laws.current = self.checkpoint
         self.tells_start = rng.random() < 0.7
         self._wraps = not self.tells_start and rng.random() < 0.4
         # After an epoch that was announced in the dark and whose rows nobody read, a restart ends with one clear line.
@@ -66,6 +67,7 @@ class Schedule:
         self._modes = [rng.choice(modes) for _ in range(200)]
         self._cuts = random.Random(f"{seed}/cuts")
         self._replays = random.Random(f"{seed}/replays")
+        self._turns = random.Random(f"{seed}/turns")
         self._lost_batch: tuple[Checkpoint, int] | None = None
         """The last batch that an offset log has lost, and that has no rows for the sink but those that it has."""
         self._to_lose: frozenset[str] = frozenset()
@@ -91,6 +93,7 @@ class Schedule:
         self._pool_threads = rng.choice((1, 2, 4))
         self._most_in_a_receive = random.Random(f"{seed}/receive").choice((2, 3, 10))
         self._drivers: dict[Process, Driver] = {}
+        self._checkpoints: dict[Process, Checkpoint] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
         self._stalled_until = 0.0
@@ -203,7 +206,7 @@ class Schedule:
 
     def _outlive(self, until: str) -> None:
         """A new query, with a checkpoint of its own, while tasks of the old one go on after the new one's `until`."""
-        self._start_anew()
+        self._start_other()
         self._spared, self._spared_until = self._processes("task"), until
         for task in self._spared:
             task.stalled_until = self.hub.now() + LAPSE_S
@@ -276,7 +279,7 @@ class Schedule:
             "stall": self._stall,
             "jump": self._jump,
             "rival": self._start_rival,
-            "new checkpoint": self._start_anew,
+            "other checkpoint": self._start_other,
         }
         actions[kind]()
 
@@ -379,15 +382,33 @@ class Schedule:
                 self.world.note(f"{process.name} is taken for dead, until {process.stalled_until:.0f}")
             self.start_query()
 
-    def _start_anew(self) -> None:
-        """The checkpoint was deleted: a new query, with one of its own, on the old journal."""
-        if len(self.laws.checkpoints) < 2:
-            for process in self._processes("query"):
-                self._end_query(process, spares_tasks=self.rng.random() < 0.6)
+    def _start_other(self) -> None:
+        """A new query, with a checkpoint of its own, on the old journal; or, if there are two, the other one again."""
+        for process in self._processes("query"):
+            self._end_query(process, spares_tasks=self.rng.random() < 0.6)
+        self._take_turns()
+        self.start_query()
+
+    def _take_turns(self) -> None:
+        checkpoints = self.laws.checkpoints
+        if len(checkpoints) < 2:
             self.world.note("a new checkpoint")
-            self.checkpoint = Checkpoint()
-            self.laws.checkpoints.append(self.checkpoint)
-            self.start_query()
+            checkpoints.append(Checkpoint())
+        else:
+            self.world.note("the other checkpoint")
+            self.laws.has_turns = True
+        self.checkpoint = next(each for each in checkpoints if each is not self.checkpoint)
+        self.laws.current = self.checkpoint
+
+    def _is_behind(self, checkpoint: Checkpoint) -> bool:
+        """Whether another query has settled more than this one's offset log knows of: it cannot go on then."""
+        if not self.laws.has_turns or not self.world.store.under("ledger/"):
+            return False
+        settled = self.world.journal().last_settled()
+        offsets, batch = checkpoint.offsets, len(checkpoint.offsets) - 1
+        if batch < 0 or batch in checkpoint.committed:
+            return batch >= 0 and offsets[batch].epoch < settled
+        return offsets[batch].epoch <= settled or (batch > 0 and offsets[batch - 1].epoch < settled)
 
     def _cut_checkpoint(self) -> None:
         """Perhaps lose the last offset of Spark's log: its machine was cut off before it was durable."""
@@ -420,6 +441,7 @@ class Schedule:
         if self.climate is CLEAR:
             self._begun_in_quiet.add(process)
         checkpoint, is_free = self.checkpoint, not (until_drained or triggers)
+        self._checkpoints[process] = checkpoint
         triggers = triggers or self.rng.randint(1, 8)
         # Leftovers hide messages again and again, and AvailableNow waits for no longer than one timeout.
         with_leftovers = bool(self._processes("task")) or self.climate.chaos.get("copy of a task", 0.0) > 0
@@ -543,6 +565,8 @@ class Schedule:
     def _query_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
         # Of two runs that start at once, one may own the journal after the other has committed more than it knows of.
+        if isinstance(error, DataLossError) and self._is_behind(self._checkpoints[process]):
+            return
         never = JournalCorruptError if process in self._with_rivals else (DataLossError, JournalCorruptError)
         self._judge(process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=never)
 
@@ -580,10 +604,17 @@ class Schedule:
                 self.laws.is_calm = False
                 self._end_query(self._query.process)
                 self._cut_checkpoint()
+                if len(self.laws.checkpoints) > 1 and self._turns.random() < 0.5:
+                    self._take_turns()
             if rng.random() < 0.4:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
         self.world.note("-- the faults are over")
         self.climate = CLEAR
+        if self.laws.has_turns:
+            for process in self._processes("query"):
+                self.hub.kill(process)  # it may settle what leaves the other one behind
+        if self._is_behind(self.checkpoint):
+            self._take_turns()
         begun = max(self._begun, len(self.laws.checkpoints[0].offsets))
         self._modes = self._modes[:begun]  # a batch that runs again runs as before
         hub.advance(61)  # what others hold

@@ -24,7 +24,7 @@ from sqs_fifo_spark.clock import SystemClock
 from sqs_fifo_spark.demo.auction import SinkLog
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.source.segment import decode
-from tests.helpers import depth, wait_until
+from tests.helpers import depth, journal_epochs, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -190,7 +190,7 @@ class Rig:
 
     def journal_epochs(self) -> list[Path]:
         """Return the files of epochs that the journal still holds."""
-        return [path for path in (self.journal / "epochs").rglob("*") if path.is_file()]
+        return journal_epochs(self.journal)
 
     def journal_messages(self) -> set[str]:
         """Return the ids of the messages that the journal still holds."""

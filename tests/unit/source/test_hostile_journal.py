@@ -249,6 +249,9 @@ SOUND = {
     "writer": "w",
     "unconfirmed": {"id-1": {"until": 1.0, "group": "g", "sequence": 1, "receipt": RECEIPT}},
     "carried": {NAME: ["id-1"]},
+    "claim": 3,
+    "followed": "8/3",
+    "released": ["9/2"],
 }
 NO_JSON = [b"", b"{", b"\xff\xfe", b"[]", b'"text"', b"null", b"7", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 10_000]
 
@@ -359,6 +362,9 @@ def test_every_ledger_that_we_write_is_believed() -> None:
         7,
         {"id-1": Unconfirmed(1.5, "g", 1, MESSAGES[0].receipt), "id-2": Unconfirmed(2, "g", 2, None)},
         {NAME: ("id-3",), "epochs/00000000000000000006/caught-00000000000000000007": ("id-4",)},
+        3,
+        "8/3",
+        frozenset({"9/2"}),
     )
     Journal(store, "j").put_ledger(ledger)
     assert Journal(store, "j").ledger() == ledger

@@ -19,7 +19,7 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import FORMAT
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed, encode_ledger
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 
@@ -442,7 +442,7 @@ def test_commit_drops_the_ledgers_before_it(journal: Journal, store: FaultyStore
 def test_the_newest_of_several_ledgers_counts(journal: Journal, store: FaultyStore) -> None:
     """A crash before the old one was dropped leaves two."""
     journal.put_ledger(Ledger(9))
-    store.put_if_absent(f"ledger/{10:020d}.json", b'{"unconfirmed": {}, "carried": {}}')
+    store.put_if_absent(f"ledger/{10:020d}.json", encode_ledger(Ledger(10), "another"))
     assert journal.ledger() == Ledger(10)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,10 +11,18 @@ from typing import Any
 
 import pytest
 
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.errors import FencedError, SqsFifoError
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.leftovers import Leftovers
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.pool import CallingThread
 from tests.simulation.hub import Crash
-from tests.simulation.spark import Query
-from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import MODES, World, crash_at
+from tests.simulation.spark import Query, read
+from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
+from tests.unit.by_hand import MODES, World, crash_at, do_at
 
 
 @pytest.fixture
@@ -235,3 +244,184 @@ def test_who_closes_a_chain_after_a_restart_says_what_it_follows(make_world: Cal
     doubled = {body: count for body, count in counts.items() if count > 1}
     assert not doubled
     assert set(counts) == {row.body for row in world.sent}
+
+
+def killed_at(world: World, query: Query, wanted: str) -> None:
+    """Trigger until `wanted`, where all processes are killed; what they hold lapses."""
+    crash_at(world, wanted)
+    with pytest.raises(Crash):
+        query.trigger()
+    world.on_step = lambda event: None
+    world.die(down_s=LAPSE_S)
+
+
+def first_turns(world: World) -> Checkpoint:
+    """The world's query serves its first batch; so does another, which is killed when its second batch is logged."""
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    checkpoint = Checkpoint()
+    other = Query(world, checkpoint=checkpoint)
+    other.trigger()
+    killed_at(world, other, "-- batch 1 is ")
+    return checkpoint
+
+
+def require_none_lost(world: World, *checkpoints: Checkpoint) -> None:
+    """All that was sent is in one of the sinks, at most once in each, once a new query has looked for more."""
+    last = Checkpoint()
+    query = Query(world, checkpoint=last)
+    for number in range(3):
+        world.send(f"z{number}")
+        query.trigger()
+    for each in (*checkpoints, last):
+        counts = Counter(row.body for rows in each.rows() for row in rows)
+        assert not {body: count for body, count in counts.items() if count > 1}
+    found = {row.body for each in (*checkpoints, last) for rows in each.rows() for row in rows}
+    assert not {row.body for row in world.sent} - found
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("until", ["-- batch 1 is read", "-- batch 1 is in the sink"])
+def test_two_queries_use_the_same_number(make_world: Callable[..., World], until: str, mode: str) -> None:
+    """Both have an epoch 7: the older query's tasks have deleted its messages when the newer one goes on with its own.
+
+    What the other one has under that number is carried, not dropped.
+    """
+    world = make_world(numPartitions="1", deleteAfter=mode, waitTimeSeconds="1")
+    other = first_turns(world)
+    world.send("c1", "c2")
+    killed_at(world, Query(world).resume(), until)
+    assert world.offsets[-1].epoch == other.offsets[-1].epoch
+    query = Query(world, checkpoint=other).resume()
+    query.drain()
+    require_none_lost(world, world.checkpoint, other)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_other_one_has_the_number_that_spark_has_committed(make_world: Callable[..., World], mode: str) -> None:
+    """The same, where nothing runs again: what the other one has is released before the last epoch is judged."""
+    world = make_world(numPartitions="1", deleteAfter=mode, waitTimeSeconds="1")
+    other = first_turns(world)
+    world.send("c1", "c2")
+    killed_at(world, Query(world).resume(), "-- batch 1 is read")
+    Query(world, checkpoint=other).resume()  # batch 1 runs, and Spark commits it; nothing settles it
+    world.die(down_s=LAPSE_S)
+    assert 1 in other.committed
+    world.send("d1")
+    Query(world, checkpoint=other).resume().drain()
+    require_none_lost(world, world.checkpoint, other)
+
+
+def test_a_ledger_says_what_its_driver_has_seen() -> None:
+    """What older drivers' tasks had put before its claim; of what comes with or after that claim, it says nothing."""
+    ledger = Ledger(5, claim=3, followed_by="6/2", released=frozenset({"9/1"}))
+    assert [ledger.has_seen(EpochPlan(*each)) for each in [(6, 2), (9, 1), (9, 3), (6, 4)]] == [True] * 4
+    assert [ledger.has_seen(EpochPlan(*each)) for each in [(6, 1), (7, 2), (9, 2)]] == [False] * 3
+
+
+def test_what_is_taken_back_may_be_released_again() -> None:
+    """The ledger says that another query has released it. Its own one goes on with it, so ledgers say that no more."""
+    journal = Journal(MemoryStore(lambda event: None, ManualClock()), "j")
+    names = [Journal.caught_name(7, 2), Journal.caught_name(8, 2)]
+    ledger = Ledger(1, claim=3, released=frozenset({"7/2", "8/2"}))
+    found = Leftovers(journal, CallingThread(), {7: names[:1], 8: names[1:]}, ledger, release=lambda receipts: None)
+    assert found.released_above(6) == {"7/2", "8/2"}
+    found.take(Offset("j", 7, 1, 2), ledger)
+    assert found.released_above(6) == {"8/2"}
+    assert found.others() == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_fenced_task_seals_is_in_the_queue_still(make_world: Callable[..., World], mode: str) -> None:
+    """It seals after the newer owner's list, so it deletes nothing; what that owner has served, nobody carries."""
+    world = make_world(numPartitions="1", deleteAfter=mode)
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    world.send("x1")
+    fenced = Query(world, checkpoint=Checkpoint())
+    fenced.log(fenced.latest_offset(fenced.start_of(0)))
+    plan = fenced.plans(0)[0]
+    query = Query(world)
+    do_at(world, "before put epochs/", lambda: query.driver._journal(world.offsets[-1]))
+    with suppress(FencedError):
+        read(world, plan)
+    assert any(plan.epoch == epoch for epoch in world.journal().objects())
+    world.clock.advance(LAPSE_S)
+    query.resume()
+    for _ in range(3):
+        query.trigger()
+    assert "x1" in world.bodies()
+    world.die(down_s=LAPSE_S)
+    world.send("c1")
+    Query(world).resume().drain()
+    world.audit()
+
+
+CARRIES = {"numPartitions": "2", "deleteAfter": "journal", "waitTimeSeconds": "1"}
+
+
+def group_of(partition: int) -> str:
+    """Return the name of a group whose carried messages go to this one of two partitions."""
+    return next(group for group in "abcdef" if zlib.crc32(group.encode()) % 2 == partition)
+
+
+@pytest.mark.parametrize("has_crashed", [False, True])
+@pytest.mark.parametrize("partition", [0, 1])
+def test_what_follows_a_carried_message_waits_for_it(
+    make_world: Callable[..., World], partition: int, has_crashed: bool
+) -> None:
+    """The older query's tasks have deleted it, so no lock holds the group; a throttled renewal does not tell.
+
+    Of the first batch only the other partition is read; then all processes die, or an action like `limit` is content.
+    """
+    world = make_world(**CARRIES)
+    group = group_of(partition)
+    world.send(*(f"{group}{n}" for n in range(1, 6)))
+    killed_at(world, Query(world, checkpoint=Checkpoint()), "-- batch 0 is read")
+    assert world.deleted()
+    world.send(*(f"{group}{n}" for n in range(6, 12)))
+    query = Query(world, reads=lambda batch, count: range(1 - partition, 2 - partition) if not batch else range(count))
+    query.log(query.latest_offset(query.start_of(0)))
+    world.fault = lambda action: "throttled" if action.startswith("ChangeMessage") else ""
+    assert query.plans(0)[partition].carried
+    world.fault = lambda action: ""
+    if has_crashed:
+        read(world, query.plans(0)[1 - partition])
+        world.die()
+        query = Query(world).resume()
+    else:
+        query.run(0)
+    query.drain()
+    world.audit()
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_what_an_older_task_deletes_late_is_served_first(make_world: Callable[..., World], partition: int) -> None:
+    """It has looked at the claims before the newer query's, and deletes after that has planned."""
+    world = make_world(**CARRIES)
+    group = group_of(partition)
+    world.send("z1", "y1", "x1", "w1", "v1")
+    old = Query(world, checkpoint=Checkpoint())
+    old.log(old.driver.latest_offset(old.start_of(0), 2))
+    world.send(*(f"{group}{n}" for n in range(1, 6)))
+    plan = replace(old.plans(0)[0], max_messages=100)
+    plans: list[PartitionPlan] = []
+
+    def take_over() -> None:
+        world.send(*(f"{group}{n}" for n in range(6, 12)))
+        query = Query(world)
+        query.log(query.latest_offset(query.start_of(0)))
+        plans.extend(query.plans(0))
+        crash_at(world, "after DeleteMessageBatch")
+
+    do_at(world, "before DeleteMessageBatch", take_over)
+    with suppress(SqsFifoError, Crash):
+        read(world, plan)
+    assert plans[partition].carried
+    read(world, plans[1 - partition])
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit()
