@@ -4,21 +4,25 @@
     drivers/00000000000000000003.json                      claims; the highest number owns the journal
     epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3, and its plan in 20 digits
     epochs/00000000000000000042/caught-0000000000000...    what the driver itself received before the epoch of this plan
-    ledger/00000000000000000041.json                       epoch 41 is settled; what is not finished
+    ledger/00000000000000000003-00000000000000000041.json  by the driver of claim 3: epoch 41 is settled, and what of
+                                                           all that is not finished
 
 A sink's journal has the same identity; what else stands there, `sink.record` says.
 
 Contract. Every object is put if absent and never changed. A partition's content is in its chain: the segments called
 link 0, 1, ... up to the one that says it is the last, each of the first attempt that put it, of the plan whose name
 Spark has logged. Objects of another plan of the same epoch are no content, and nothing is taken from them. Epochs up to
-the highest ledger are settled: their objects are dropped, but for those that the ledger carries.
+the newest ledger are settled: their objects are dropped, but for those that the ledger carries. Of ledgers the newest is
+that of the highest claim, and of those the one of the highest epoch.
 
 Put-if-absent guards a name only while its object is there: once it is dropped, a leftover may put it again. So
 
 - a claim counts once a list *after* its put shows that it is the highest; it is dropped only by a higher one's driver;
 - a driver recognises its claim by the content, not by the name alone;
-- a ledger is dropped only after a higher one was seen, so the highest is always there: if one that was listed is not
-  found, there is a newer one, and it is never taken for empty. A lower ledger that is put again has no effect;
+- a ledger is dropped only after a newer one was seen, so the newest is always there: if one that was listed is not
+  found, there is a newer one, and it is never taken for empty. An older ledger that is put again has no effect;
+- who opens the journal puts the ledger that it finds once more, under its own claim: so one that a driver of a lower
+  claim puts after that has no effect either, whatever its epoch;
 - a segment of a settled epoch that is put again goes with the next commit, and nobody takes it for content: a task
   reads the ledger after it has read or put, a driver checks its claim after it has judged.
 
@@ -48,7 +52,9 @@ from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_
 _SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-(\d{6,})-(\d{20})")
 _PLAN = re.compile(r"-(\d{20})$")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
-_NUMBERED = re.compile(r"[a-z]+/(\d{20})\.json")
+_CLAIM_NAME = re.compile(r"drivers/(\d{20})\.json")
+_LEDGER_NAME = re.compile(r"ledger/(\d{20})-(\d{20})\.json")
+_NO_LEDGER = (-1, 0)
 
 
 class Journal(JournalIdentity):
@@ -58,6 +64,7 @@ class Journal(JournalIdentity):
         super().__init__(store, journal_id)
         self._token = ""
         """A random token that only this driver's claim holds."""
+        self._claim = 0
 
     def __repr__(self) -> str:
         return f"<Journal {self.id} at '{self.location}' is_claimed={bool(self._token)}>"
@@ -73,6 +80,7 @@ class Journal(JournalIdentity):
             is_own = self._put_own(_claim_name(number), to_json({"driver": self._token}), self._token)
             claims = self.store.list("drivers")
             if is_own and max(map(_number, claims), default=0) == number:
+                self._claim = number
                 for claim in claims:
                     if _number(claim) < number:
                         self.store.delete([claim])  # lowest first, so that none that is left seems to be the last
@@ -238,44 +246,42 @@ class Journal(JournalIdentity):
 
     def last_settled(self) -> int:
         """Return the highest settled epoch, or 0."""
-        return max((_number(name) for name in self.store.list("ledger")), default=0)
+        return max(map(_place, self.store.list("ledger")), default=_NO_LEDGER)[1]
 
     def ledger(self) -> Ledger:
-        """Return the newest ledger; that of epoch 0 is empty."""
-        missed = 0
-        while epoch := self.last_settled():
-            name = f"ledger/{epoch:020d}.json"
+        """Return the newest ledger; an empty one of epoch 0 where there is none."""
+        missed = _NO_LEDGER
+        while (place := max(map(_place, self.store.list("ledger")), default=_NO_LEDGER)) > missed:
+            name = _ledger_name(*place)
             data = self.store.get(name)
             if data is not None:
-                return decode_ledger(data, epoch, name)
-            # Dropped since the list, so a newer one is there.
-            if epoch <= missed:
-                raise self.vanished(name)
-            missed = epoch
-        if missed:
-            raise self.vanished(f"ledger/{missed:020d}.json")
+                return decode_ledger(data, place[1], name)
+            missed = place  # dropped since the list, so a newer one is there
+        if missed != _NO_LEDGER:
+            raise self.vanished(_ledger_name(*missed))
         return Ledger(0)
 
     def put_ledger(self, ledger: Ledger) -> None:
-        """Put the ledger, which settles `ledger.epoch`, and drop those before it once it is seen.
+        """Put the ledger under this driver's claim, and drop those before it once it is seen: `ledger.epoch` is settled.
 
-        Runs on the driver, after its deletes. Raises FencedError if another driver has put that of the epoch, or of a
-        later one: that ledger stands, and it may say something else.
+        Runs on the driver, after its deletes; and at the start, with the ledger that it has found. Raises FencedError
+        if a driver of a higher claim has put one: that stands, and it may say something else.
         """
         token = uuid.uuid4().hex
-        name = f"ledger/{ledger.epoch:020d}.json"
+        place = self._claim, ledger.epoch
+        name = _ledger_name(*place)
         is_own = self._put_own(name, encode_ledger(ledger, token), token)
         standing = self.store.list("ledger")
-        last = max(map(_number, standing), default=0)
-        if not is_own or last > ledger.epoch:
+        last = max(map(_place, standing), default=_NO_LEDGER)
+        if not is_own or last > place:
             raise FencedError(
-                f"another run of this query has committed epoch {last} in the journal at '{self.location}' while this "
-                f"one was committing epoch {ledger.epoch}, so this one stops. Run one query for each journal, and "
-                "start it again."
+                f"another query took over the journal at '{self.location}' (claim {last[0]}; this query's is "
+                f"{self._claim}) while this one was committing epoch {ledger.epoch}, so this one stops. Run one query "
+                "for each journal, and start it again."
             )
-        if last < ledger.epoch:
+        if last < place:
             raise self.vanished(name)
-        self.store.delete([old for old in standing if _number(old) < ledger.epoch])
+        self.store.delete([old for old in standing if _place(old) < place])
 
     def vanished(self, name: str) -> JournalUnavailableError:
         """Return the error for an object that was there and is gone."""
@@ -306,5 +312,15 @@ def _claim_name(number: int) -> str:
 
 
 def _number(name: str) -> int:
-    match = _NUMBERED.fullmatch(name)
+    match = _CLAIM_NAME.fullmatch(name)
     return int(match[1]) if match else 0
+
+
+def _ledger_name(claim: int, epoch: int) -> str:
+    return f"ledger/{claim:020d}-{epoch:020d}.json"
+
+
+def _place(name: str) -> tuple[int, int]:
+    """Return what orders ledgers, the newest last: claim and epoch."""
+    match = _LEDGER_NAME.fullmatch(name)
+    return (int(match[1]), int(match[2])) if match else _NO_LEDGER

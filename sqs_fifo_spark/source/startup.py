@@ -51,6 +51,7 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_da
     ledger = journal.ledger()
     if known is not None:
         require_old_enough(known, ledger.epoch, store.location, fail_on_data_loss=fail_on_data_loss)
+    journal.put_ledger(ledger)
     objects = journal.objects()
     journal.drop(
         name

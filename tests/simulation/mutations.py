@@ -328,6 +328,12 @@ def _(has_seen, ledger, plan):
     return True
 
 
+@planted("do not put the ledger that was found under the own claim", "source.journal.Journal.put_ledger")
+def _(put_ledger, journal, ledger):
+    if ledger != journal.ledger():
+        put_ledger(journal, ledger)
+
+
 MUTATIONS.rewritten(
     "let messages follow what another query's tasks have perhaps deleted",
     "source.planning.plan_partitions",

@@ -68,8 +68,9 @@ class Schedule:
         self._cuts = random.Random(f"{seed}/cuts")
         self._replays = random.Random(f"{seed}/replays")
         self._turns = random.Random(f"{seed}/turns")
-        self._lost_batch: tuple[Checkpoint, int] | None = None
-        """The last batch that an offset log has lost, and that has no rows for the sink but those that it has."""
+        self._turns_left = self._turns.randint(1, 8)
+        self._lost_batches: list[tuple[Checkpoint, int]] = []
+        """What offset logs have lost, and has no rows for a sink but those that it has."""
         self._to_lose: frozenset[str] = frozenset()
         """The next task that has received any of these messages dies with it, while producers go on."""
         self._spared: list[Process] = []
@@ -384,12 +385,14 @@ class Schedule:
 
     def _start_other(self) -> None:
         """A new query, with a checkpoint of its own, on the old journal; or, if there are two, the other one again."""
-        for process in self._processes("query"):
-            self._end_query(process, spares_tasks=self.rng.random() < 0.6)
-        self._take_turns()
-        self.start_query()
+        if self._turns_left > 0:
+            for process in self._processes("query"):
+                self._end_query(process, spares_tasks=self.rng.random() < 0.6)
+            self._take_turns()
+            self.start_query()
 
     def _take_turns(self) -> None:
+        self._turns_left -= 1
         checkpoints = self.laws.checkpoints
         if len(checkpoints) < 2:
             self.world.note("a new checkpoint")
@@ -426,7 +429,7 @@ class Schedule:
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
         if batch in checkpoint.sink or not self.laws.sealed(lost, to_serve=True):
-            self._lost_batch = checkpoint, batch
+            self._lost_batches.append((checkpoint, batch))
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
 
     # Processes of ours
@@ -672,10 +675,8 @@ class Schedule:
         self.laws.is_calm = False
         for process in self.hub.alive():
             self.hub.kill(process)
-        misses = 0
-        if self._lost_batch is not None:
-            checkpoint, batch = self._lost_batch
-            misses -= checkpoint is self.checkpoint and batch not in checkpoint.committed
+        own = {batch for checkpoint, batch in self._lost_batches if checkpoint is self.checkpoint}
+        misses = -bool(own - self.checkpoint.committed)
         for _ in range(self.rng.randint(3, 12)):
             self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
             served = self._served()

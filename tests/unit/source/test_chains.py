@@ -1032,8 +1032,10 @@ def test_what_is_carried_for_a_new_query_outlives_its_drivers(world: World) -> N
     read(world, plan)
     world.die()
     world.checkpoint = Checkpoint()
-    for point in ("-- batch 0 is planned", "-- batch 0 is in the sink", "before put ledger/", "after put ledger/"):
-        crash_at(world, point)
+    points = ["-- batch 0 is planned", "-- batch 0 is in the sink"]
+    ledgers = ["before put ledger/", "after put ledger/"]  # first the one that it has found, then its own
+    for point, occurrence in [*((each, 1) for each in (*points, *ledgers)), *((each, 2) for each in ledgers)]:
+        crash_at(world, point, occurrence)
         with pytest.raises(Crash):
             Query(world).resume().drain()
         world.die(down_s=LAPSE_S)

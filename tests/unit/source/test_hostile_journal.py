@@ -34,7 +34,7 @@ from sqs_fifo_spark.source.segment import HEADER_LENGTH, Chain, Head, Origin, Se
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
 NAME = "epochs/00000000000000000007/0003-000000-00000000000000000000"
-LEDGER = "ledger/00000000000000000007.json"
+LEDGER = "ledger/00000000000000000000-00000000000000000007.json"
 HEADER = struct.Struct("<8sQIQI")
 
 

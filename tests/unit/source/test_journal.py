@@ -409,6 +409,10 @@ def test_damaged_segment_is_told_with_its_name(journal: Journal, store: FaultySt
 # Commits and the ledger
 
 
+def ledger_name(epoch: int, claim: int = 0) -> str:
+    return f"ledger/{claim:020d}-{epoch:020d}.json"
+
+
 LEDGER = Ledger(
     3,
     {
@@ -436,13 +440,13 @@ def test_commit_drops_the_ledgers_before_it(journal: Journal, store: FaultyStore
     """One ledger stands at a time; the number of epochs leaves no trace."""
     for epoch in range(1, 30):
         journal.put_ledger(Ledger(epoch))
-    assert store.list("ledger") == [f"ledger/{29:020d}.json"]
+    assert store.list("ledger") == [ledger_name(29)]
 
 
 def test_the_newest_of_several_ledgers_counts(journal: Journal, store: FaultyStore) -> None:
     """A crash before the old one was dropped leaves two."""
     journal.put_ledger(Ledger(9))
-    store.put_if_absent(f"ledger/{10:020d}.json", encode_ledger(Ledger(10), "another"))
+    store.put_if_absent(ledger_name(10), encode_ledger(Ledger(10), "another"))
     assert journal.ledger() == Ledger(10)
 
 
@@ -456,7 +460,7 @@ def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: Fa
 def test_losing_the_put_of_a_ledger_to_another_driver_is_being_fenced(journal: Journal) -> None:
     """The first ledger stands; whoever else was about to write it stops."""
     journal.put_ledger(LEDGER)
-    with pytest.raises(FencedError, match="has committed epoch 3") as told:
+    with pytest.raises(FencedError, match="another query took over") as told:
         journal.put_ledger(Ledger(3))
     one_line(told.value)
     assert journal.ledger() == LEDGER
@@ -465,9 +469,25 @@ def test_losing_the_put_of_a_ledger_to_another_driver_is_being_fenced(journal: J
 def test_a_ledger_that_is_put_again_after_a_later_one_commits_nothing(journal: Journal, store: FaultyStore) -> None:
     """Its name was dropped meanwhile, so put-if-absent does not tell."""
     journal.put_ledger(LEDGER)
-    with pytest.raises(FencedError, match="has committed epoch 3"):
+    with pytest.raises(FencedError, match="another query took over"):
         journal.put_ledger(Ledger(2))
     assert journal.ledger() == LEDGER
+
+
+def test_a_ledger_of_a_lower_claim_counts_no_more(journal: Journal, store: FaultyStore) -> None:
+    """However high its epoch is: a driver that stood still puts it after the newer driver has opened the journal."""
+    older, newer = Journal(store, journal.id), Journal(store, journal.id)
+    older.claim()
+    older.put_ledger(Ledger(2))
+    newer.claim()
+    newer.put_ledger(newer.ledger())
+    with pytest.raises(FencedError, match="another query took over") as told:
+        older.put_ledger(Ledger(7))
+    one_line(told.value)
+    assert journal.ledger() == Ledger(2)
+    newer.put_ledger(Ledger(3))
+    assert journal.last_settled() == 3
+    assert store.list("ledger") == [ledger_name(3, claim=2)]
 
 
 def test_a_ledger_that_is_dropped_before_it_is_read_makes_way_for_the_newer_one(
@@ -478,7 +498,7 @@ def test_a_ledger_that_is_dropped_before_it_is_read_makes_way_for_the_newer_one(
     get = store.get
 
     def slow_get(name: str) -> bytes | None:
-        if name == f"ledger/{2:020d}.json" and store.list("ledger") == [name]:
+        if name == ledger_name(2) and store.list("ledger") == [name]:
             Journal(store, journal.id).put_ledger(LEDGER)
         return get(name)
 
@@ -525,7 +545,7 @@ def test_an_older_ledger_is_dropped_only_when_the_newer_one_is_seen(
 )
 def test_damaged_ledger_is_told(journal: Journal, store: FaultyStore, data: bytes) -> None:
     """Nothing is guessed: messages that it names would be served twice."""
-    store.put_if_absent(f"ledger/{5:020d}.json", data)
+    store.put_if_absent(ledger_name(5), data)
     with pytest.raises(JournalCorruptError, match="ledger/0") as told:
         journal.ledger()
     one_line(told.value)

@@ -345,8 +345,8 @@ def test_heartbeat_keeps_what_the_winning_attempt_received_and_the_loser_keeps_n
         "-- batch 1 is in the sink",
         "before DeleteMessageBatch",
         "after DeleteMessageBatch",
-        "before put ledger/00000000000000000002",
-        "after put ledger/00000000000000000002",
+        f"before put ledger/{1:020d}-{2:020d}",
+        f"after put ledger/{1:020d}-{2:020d}",
         "before drop epochs/00000000000000000002",
     ],
 )
