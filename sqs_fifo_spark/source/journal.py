@@ -12,8 +12,8 @@ A sink's journal has the same identity; what else stands there, `sink.record` sa
 Contract. Every object is put if absent and never changed. A partition's content is in its chain: the segments called
 link 0, 1, ... up to the one that says it is the last, each of the first attempt that put it, of the plan whose name
 Spark has logged. Objects of another plan of the same epoch are no content, and nothing is taken from them. Epochs up to
-the newest ledger are settled: their objects are dropped, but for those that the ledger carries. Of ledgers the newest is
-that of the highest claim, and of those the one of the highest epoch.
+that of the newest ledger are settled: their objects are dropped, but for those that the ledger carries. The newest is
+the one of the highest claim, and of that of the highest epoch.
 
 Put-if-absent guards a name only while its object is there: once it is dropped, a leftover may put it again. So
 
@@ -262,7 +262,7 @@ class Journal(JournalIdentity):
         return Ledger(0)
 
     def put_ledger(self, ledger: Ledger) -> None:
-        """Put the ledger under this driver's claim, and drop those before it once it is seen: `ledger.epoch` is settled.
+        """Put the ledger, which settles `ledger.epoch`, under this driver's claim; drop older ones once it is seen.
 
         Runs on the driver, after its deletes; and at the start, with the ledger that it has found. Raises FencedError
         if a driver of a higher claim has put one: that stands, and it may say something else.

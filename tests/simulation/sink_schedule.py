@@ -39,6 +39,8 @@ OUTAGES_S = (10, 60, 150, 200)
 MOST_OUTAGES = 2
 NO_PUTS = "the store takes nothing"
 """An outage of the journal: it is full, say, or may only be read."""
+MOST_ATTEMPTS = 20
+"""Of a task, after which it is copied no more: copies that come faster than they end would take all turns, for ever."""
 LISTS_TAKE_S = (8, 12, 20, 36)
 """How long each list takes where lists are slow."""
 ROWS_TAKE_S = (5, 60, 400)
@@ -239,9 +241,13 @@ class SinkSchedule:
         if len(running) > MOST_TASKS:
             return
         if running and self.rng.random() < 0.7:
-            self.launch(self.again(self.rng.choice(running)))
+            attempt = self.rng.choice(running)
         elif self._recent:
-            self.launch(self.again(self.rng.choice(self._recent[-20:])))
+            attempt = self.rng.choice(self._recent[-20:])
+        else:
+            return
+        if self._launched[_task(attempt)] < MOST_ATTEMPTS:
+            self.launch(self.again(attempt))
 
     def _kill(self, process: Process) -> None:
         self.world.note(f"kill -9 of {process.name}")
@@ -311,7 +317,7 @@ class SinkSchedule:
 
     def launch(self, attempt: SinkAttempt) -> SinkAttempt:
         """Start an attempt of a task in a process of its own."""
-        key = f"{'write' if attempt.place.batch is None else attempt.place.batch}/{attempt.place.partition}"
+        key = _task(attempt)
         self._launched[key] += 1
         attempt.process = process = Process(f"task {key} #{self._launched[key]}")
         self._attempts[process] = attempt
@@ -485,3 +491,7 @@ class SinkSchedule:
             for name, value in patches.items():
                 stack.enter_context(mock.patch(name, value))
             yield
+
+
+def _task(attempt: SinkAttempt) -> str:
+    return f"{'write' if attempt.place.batch is None else attempt.place.batch}/{attempt.place.partition}"
