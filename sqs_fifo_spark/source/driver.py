@@ -94,7 +94,7 @@ class Driver:
         self._journal_or_none: Journal | None = None
         self._claim = 0
         self._ledger = Ledger(0)
-        self._settled_at_start = 0
+        self._settled_at_start = EpochPlan(0, 0)
         """The last epoch that was settled when the journal was opened."""
         self._leftovers_or_none: Leftovers | None = None
         self._open: Epoch | None = None
@@ -122,7 +122,7 @@ class Driver:
         What older queries have left there comes from the queue again. Raises every start-up error there is.
         """
         journal = self._journal(None)
-        start = Offset(journal.id, self._settled_at_start, 0)
+        start = Offset(journal.id, self._settled_at_start.epoch, 0)
         self._position = self._position or start
         return start
 
@@ -198,7 +198,7 @@ class Driver:
         Spark commits an epoch after it has logged the next. So if `start` is settled, and the next was one of ours, the
         log has lost that.
         """
-        if self._open is not None or start.epoch != self._settled_at_start:
+        if self._open is not None or start.epoch != self._settled_at_start.epoch:
             return None
         lost = self._leftovers.following(start)
         if lost is not None:
@@ -427,6 +427,7 @@ class Driver:
             end.epoch,
             unconfirmed,
             carried,
+            end.plan,
             self._claim,
             followed_by.name if followed_by else "",
             self._leftovers.released_above(end.epoch),
@@ -482,7 +483,7 @@ class Driver:
             )
             self._claim = opened.claim
             self._ledger = opened.ledger
-            self._settled_at_start = opened.ledger.epoch
+            self._settled_at_start = opened.ledger.settled
             self._leftovers_or_none = Leftovers(
                 opened.journal, self._read_pool, opened.unsettled, opened.ledger, release=self._release
             )

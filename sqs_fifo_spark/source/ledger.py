@@ -46,8 +46,10 @@ class Ledger:
     epoch: int
     unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
     carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    plan: int = 0
+    """The name of the plan of `epoch`, for two queries may use the same number."""
     claim: int = 0
-    """The claim of the driver that put it."""
+    """The claim of the driver that settled it."""
     followed_by: str = ""
     """The name of the offset of the epoch that Spark has logged after this one; empty if that is not known.
 
@@ -56,8 +58,13 @@ class Ledger:
     released: frozenset[str] = frozenset()
     """The names of the offsets of later epochs that were released: what is left of them is carried."""
 
+    @property
+    def settled(self) -> EpochPlan:
+        """The last epoch that is settled."""
+        return EpochPlan(self.epoch, self.plan)
+
     def has_seen(self, plan: EpochPlan) -> bool:
-        """Return whether the driver that put this ledger knew what an older driver's tasks had put of this later epoch.
+        """Return whether the driver that settled `epoch` knew what an older driver's tasks had put of this later one.
 
         It listed all of them after its claim, and has released each but the one that follows. What it did not see was
         put after its claim, so tasks have not deleted that.
@@ -80,6 +87,7 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
                 for message_id, entry in ledger.unconfirmed.items()
             },
             "carried": ledger.carried,
+            "plan": ledger.plan,
             "claim": ledger.claim,
             "followed": ledger.followed_by,
             "released": sorted(ledger.released),
@@ -98,11 +106,11 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
             for message_id, entry in content["unconfirmed"].items()
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
-        claim, followed_by = _whole(content["claim"]), _text(content["followed"])
+        plan, claim, followed_by = _whole(content["plan"]), _whole(content["claim"]), _text(content["followed"])
         released = frozenset(_ids(content["released"]))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried, claim, followed_by, released)
+    return Ledger(epoch, unconfirmed, carried, plan, claim, followed_by, released)
 
 
 def _time(value: Any) -> float:

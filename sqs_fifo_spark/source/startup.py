@@ -14,7 +14,7 @@ from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
-from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.queue import Queue
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_da
     claim = journal.claim()
     ledger = journal.ledger()
     if known is not None:
-        require_old_enough(known, ledger.epoch, store.location, fail_on_data_loss=fail_on_data_loss)
+        require_old_enough(known, ledger.settled, store.location, fail_on_data_loss=fail_on_data_loss)
     journal.put_ledger(ledger)
     objects = journal.objects()
     journal.drop(
@@ -76,12 +76,17 @@ def require_same_journal(known: Offset, found: Journal | None, location: str, *,
         )
 
 
-def require_old_enough(known: Offset, settled: int, location: str, *, fail_on_data_loss: bool) -> None:
-    """Raise DataLossError if the journal, which is settled up to `settled`, is ahead of the checkpoint's `known`."""
-    if known.epoch < settled:
+def require_old_enough(known: Offset, settled: EpochPlan, location: str, *, fail_on_data_loss: bool) -> None:
+    """Raise DataLossError if the journal, which is settled up to `settled`, is ahead of the checkpoint's `known`.
+
+    So it is, too, if the number is the same and the plan is another one's. A new query's first offset has no plan.
+    """
+    is_other = known.epoch == settled.epoch and known.plan not in (0, settled.plan)
+    if known.epoch < settled.epoch or is_other:
         report_data_loss(
-            f"the checkpoint stands at epoch {known.epoch}, but the journal at '{location}' has committed epoch "
-            f"{settled}: the checkpoint is old, or another query has consumed the queue since",
+            f"the checkpoint stands at epoch {known.name if is_other else known.epoch}, but the journal at "
+            f"'{location}' has committed epoch {settled.name if is_other else settled.epoch}: the checkpoint is old, "
+            "or another query has consumed the queue since",
             "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
             fail_on_data_loss=fail_on_data_loss,
         )

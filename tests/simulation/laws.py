@@ -104,6 +104,8 @@ class Laws:
         """In which epochs tasks received it, or a driver handed it."""
         self._receives_by_task: defaultdict[str, list[tuple[PartitionPlan, float]]] = defaultdict(list)
         """Which tasks received it, and when."""
+        self._first_at: dict[str, float] = {}
+        """When our side received it first."""
         self._times: Counter[str] = Counter()
         """How often it was received in all."""
         self._times_elsewhere: Counter[str] = Counter()
@@ -363,6 +365,8 @@ class Laws:
                 self._taken.append(event.message_id)
                 self._times_elsewhere[self._group(event.message_id)] += 1
             self._received[event.message_id] = (self._world.actor() if ours else "", event.at)
+            if ours:
+                self._first_at.setdefault(event.message_id, event.at)
             task = _TASK.match(self._world.actor())
             if ours and task:
                 plan = self._plans[task[0]]
@@ -451,7 +455,7 @@ class Laws:
                     if row.sequence < before.sequence and (is_in_partition or served_in < batch):
                         epoch = None if is_in_partition else checkpoint.offsets[served_in].epoch
                         what = f"{row.body} comes after {before.body} in sink {number}, {batch=}"
-                        self._disorder(row, before, epoch, what)
+                        self._disorder(row, before, epoch, what, checkpoint)
                     if row.sequence >= before.sequence:
                         last[row.group] = row, batch
                     places[row.group][row] = partition
@@ -460,9 +464,9 @@ class Laws:
                 for earlier, later in itertools.pairwise(rows):
                     if found[earlier] != found[later] and self._world.options.delete_after == "commit":
                         what = f"{earlier.body} and {later.body} in two partitions, {batch=}"
-                        self._disorder(earlier, later, checkpoint.offsets[batch].epoch, what)
+                        self._disorder(earlier, later, checkpoint.offsets[batch].epoch, what, checkpoint)
 
-    def _disorder(self, earlier: Row, later: Row, epoch: int | None, what: str) -> None:
+    def _disorder(self, earlier: Row, later: Row, epoch: int | None, what: str, checkpoint: Checkpoint) -> None:
         """A violation, unless SQS had let go of `earlier` when a task received `later`, both in `epoch`, its epoch.
 
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
@@ -470,13 +474,23 @@ class Laws:
         received of a group that its plan reserves: so what a driver has handed excuses only a task of a
         later driver, which runs the epoch again and cannot know of that. Nothing excuses disorder in one partition of a
         micro-batch, for which `epoch` is None.
+
+        Where queries take turns, one may have let go of what another one's tasks had, SQS then of that message, and the
+        other one then have carried it.
         """
         gone_at = self._gone.get(earlier.message_id, math.inf)
+        if epoch is not None and self._is_others(earlier, checkpoint) and gone_at <= self._first_at[later.message_id]:
+            return
         if epoch not in self._epochs[earlier.message_id] or not any(
             gone_at <= at and plan.epoch == epoch and earlier.group not in self._reserved_groups(plan)
             for plan, at in self._receives_by_task[later.message_id]
         ):
             self.violate(f"order: {what}")
+
+    def _is_others(self, row: Row, checkpoint: Checkpoint) -> bool:
+        """Whether only tasks of another query have received it: this one found it in that one's ledger later."""
+        own = {offset.epoch for offset in checkpoint.offsets}
+        return self.has_turns and not own & self._epochs[row.message_id]
 
     def _reserved_groups(self, plan: PartitionPlan) -> frozenset[str]:
         """Return the groups that the maker of a plan has reserved: by the plan, and by what it handed."""

@@ -407,11 +407,12 @@ class Schedule:
         """Whether another query has settled more than this one's offset log knows of: it cannot go on then."""
         if not self.laws.has_turns or not self.world.store.under("ledger/"):
             return False
-        settled = self.world.journal().last_settled()
+        settled = self.world.journal().ledger().settled
         offsets, batch = checkpoint.offsets, len(checkpoint.offsets) - 1
-        if batch < 0 or batch in checkpoint.committed:
-            return batch >= 0 and offsets[batch].epoch < settled
-        return offsets[batch].epoch <= settled or (batch > 0 and offsets[batch - 1].epoch < settled)
+        if batch >= 0 and batch not in checkpoint.committed and offsets[batch].epoch <= settled.epoch:
+            return True
+        known = offsets[: batch + (batch in checkpoint.committed)]
+        return bool(known) and known[-1].of != settled and known[-1].epoch <= settled.epoch
 
     def _cut_checkpoint(self) -> None:
         """Perhaps lose the last offset of Spark's log: its machine was cut off before it was durable."""
