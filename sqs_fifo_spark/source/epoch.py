@@ -3,7 +3,7 @@
 The chains that its tasks have put are the only truth about what an epoch received. The heartbeat looks for new links
 while the tasks run, to hold their messages. When the tasks are over, the driver closes each chain that no task has
 closed, so that nothing is appended any more, and judges. It reads of a chain only the last link, which tells what the
-others leave, and those links that defer something.
+others leave, and those links that defer something; all links, if anything was deferred or is carried.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Epoch:
         found = self._load(known, self._discovery_pool)
         with self._lock:
             if not self._is_closed:
-                self._take_locked(found)
+                self._take(found)
 
     def replay(self, after: str) -> None:
         """Close what an earlier driver's tasks have begun: all that it has by now, and no more, is served again.
@@ -168,7 +168,7 @@ class Epoch:
             if carried or any(head.chain.deferring for head in ends.values()):
                 # What of that a task has served and deleted, only the link says that served it.
                 links = [(partition, link) for partition, end in ends.items() for link in range(end.origin.link)]
-                self._take_locked(self._heads(links, self._objects.keys(), self._read_pool))
+                self._take(self._heads(links, self._objects.keys(), self._read_pool))
             self._taken_over = carried
             self.verdict = judge(self.offset, {**self._objects, **carried}, self.with_caught(ledger))
         return self.verdict
@@ -181,7 +181,7 @@ class Epoch:
             head = self._journal.head(name)
             if head is not None:
                 self._sources[name], self.caught = head, head.receipts
-        self._take_locked(self._load(frozenset(self._objects), self._read_pool))
+        self._take(self._load(frozenset(self._objects), self._read_pool))
         ends = self._ends()
         for partition in range(self.offset.partitions):
             while (end := ends.get(partition)) is None or not end.chain.is_last:
@@ -210,11 +210,14 @@ class Epoch:
         else:
             head = Head(origin, (), end.deleted, end.chain.with_link(link, end.in_flight(), (), is_last=True))
         sealed = _numbered_apart(self._journal.seal(Segment(head, to_arrow(()))).head)
-        self._take_locked({Journal.segment_name(offset.epoch, partition, offset.plan, link): sealed})
+        self._take({Journal.segment_name(offset.epoch, partition, offset.plan, link): sealed})
         return sealed
 
-    def _take_locked(self, found: Mapping[str, Head]) -> None:
-        """Hold what is in the links that were `found`, and no longer what has been deleted since."""
+    def _take(self, found: Mapping[str, Head]) -> None:
+        """Hold what is in the links that were `found`, and no longer what has been deleted since.
+
+        Called with the lock, or of a closed epoch, which the heartbeat leaves alone.
+        """
         before = self._ends()
         self._objects.update(found)
         ends = self._ends()

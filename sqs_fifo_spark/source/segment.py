@@ -2,7 +2,7 @@
 
     header     magic, lengths and CRC-32 of both sections, CRC-32 of the header itself
     receipts   Arrow IPC: one row for each message, then one for each of `Chain.unconfirmed`; all else, as metadata
-    messages   Arrow IPC, compressed: the rows with the source's columns, in the same order
+    messages   Arrow IPC, compressed if they are long: the rows with the source's columns, in the same order
 
 Receipts stand in front, so that the driver reads them without the bodies. Everything read is checked against its
 CRC before Arrow parses it, and what Arrow has parsed is validated before it is touched: damage, and whatever somebody

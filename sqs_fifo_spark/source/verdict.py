@@ -51,9 +51,9 @@ class Verdict:
 def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdict:
     """Return the verdict on the epoch of `offset`, whose chains are closed.
 
-    `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, those that
-    defer something, and the first if `ledger` carries anything; and those that `ledger` carries messages from. What
-    other links serve, the last one names, or SQS has deleted it.
+    `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, or all of
+    its links if any defers something or `ledger` carries anything; and those that `ledger` carries messages from. What
+    the other links serve, the last one names, or SQS has deleted it.
     """
     served: dict[str, Receipt] = {}
     shown: set[str] = set()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.errors import FencedError, SqsFifoError
+from sqs_fifo_spark.errors import DataLossError, FencedError, SqsFifoError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.leftovers import Leftovers
@@ -426,3 +426,22 @@ def test_what_an_older_task_deletes_late_is_served_first(make_world: Callable[..
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     world.audit()
+
+
+def test_a_checkpoint_that_stands_at_another_querys_number_is_refused(make_world: Callable[..., World]) -> None:
+    """Both have served an epoch 7, and the other one has settled its own: of this one's, it has carried the rest."""
+    world = make_world(numPartitions="1", deleteAfter="journal", waitTimeSeconds="1")
+    other = first_turns(world)
+    world.send("c1", "c2")
+    query = Query(world).resume()
+    query.trigger()
+    world.die(down_s=LAPSE_S)
+    back = Query(world, checkpoint=other).resume()
+    world.send("d1")
+    back.trigger()
+    world.die(down_s=LAPSE_S)
+    assert world.journal().ledger().settled == other.offsets[1].of
+    assert world.offsets[-1].epoch == other.offsets[1].epoch
+    with pytest.raises(DataLossError, match="another query has consumed the queue since"):
+        Query(world).resume().trigger()
+    require_none_lost(world, world.checkpoint, other)
