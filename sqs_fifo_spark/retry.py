@@ -33,14 +33,34 @@ def retry_transient(call: Callable[[], T], *, clock: Clock, budget_s: float, min
     def is_over(state: RetryCallState) -> bool:
         return state.attempt_number >= min_tries and clock.monotonic() + state.upcoming_sleep > deadline
 
-    retrying = Retrying(
-        retry=retry_if_exception_type(TransientQueueError),
-        wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
-        stop=is_over,
-        sleep=clock.sleep,
-        reraise=True,
-    )
-    return retrying(call)
+    def retrying() -> Retrying:
+        return Retrying(
+            retry=retry_if_exception_type(TransientQueueError),
+            wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
+            stop=is_over,
+            sleep=clock.sleep,
+            reraise=True,
+        )
+
+    return retried(call, TransientQueueError, retrying)
+
+
+def retried(call: Callable[[], T], failure: type[Exception], retrying: Callable[[], Retrying]) -> T:
+    """Return `call()`, or what `retrying()` makes of it if it fails with `failure`; that counts as its first try.
+
+    So a call that succeeds, as nearly all do, costs nothing more.
+    """
+    try:
+        return call()
+    except failure as error:
+        failed = [error]
+
+    def again() -> T:
+        if failed:
+            raise failed.pop()
+        return call()
+
+    return retrying()(again)
 
 
 class SharedPause:

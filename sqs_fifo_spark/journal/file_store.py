@@ -16,6 +16,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_chai
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import PAUSES_S, put_until_seen
+from sqs_fifo_spark.retry import retried
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class FileStore:
         self.location = str(root)
         self._root = root
         self._clock = clock
-        self._anchor = anchor
+        self._anchor = None if anchor is None else root / anchor
         # Folders whose names this process has made durable, and what it has seen in them when it made that durable.
         # Both are emptied when they are long.
         self._durable: set[Path] = set()
@@ -78,10 +79,12 @@ class FileStore:
         return self._call("read", name, lambda: self._or_none(read))
 
     def list(self, prefix: str) -> list[str]:
+        cut = len(self.location) + 1
+
         def walk() -> list[str]:
             found = sorted(
-                str(Path(folder, file).relative_to(self._root))
-                for folder, _, files in os.walk(self._root / prefix, onerror=_raise_unless_missing)
+                f"{folder[cut:]}/{file}"
+                for folder, _, files in os.walk(f"{self.location}/{prefix}", onerror=_raise_unless_missing)
                 for file in files
                 if not file.startswith(".")
             )
@@ -183,7 +186,7 @@ class FileStore:
             return None
 
     def _require_anchor(self) -> None:
-        if self._anchor is not None and not (self._root / self._anchor).exists():
+        if self._anchor is not None and not self._anchor.exists():
             raise OSError(errno.ENODEV, "no journal stands there; the file system that held it may not be mounted")
 
     def _remove_if_empty(self, folder: Path) -> bool:
@@ -206,15 +209,18 @@ class FileStore:
 
     def _call(self, action: str, name: str, call: Callable[[], T]) -> T:
         """Return `call()`, tried again after an error that may pass by itself: a put then writes a draft of its own."""
-        retrying = Retrying(
-            retry=retry_if_exception(_may_pass),
-            wait=wait_chain(*map(wait_fixed, PAUSES_S)),
-            stop=stop_after_attempt(1 + len(PAUSES_S)),
-            sleep=self._clock.sleep,
-            reraise=True,
-        )
+
+        def retrying() -> Retrying:
+            return Retrying(
+                retry=retry_if_exception(_may_pass),
+                wait=wait_chain(*map(wait_fixed, PAUSES_S)),
+                stop=stop_after_attempt(1 + len(PAUSES_S)),
+                sleep=self._clock.sleep,
+                reraise=True,
+            )
+
         try:
-            return retrying(call)
+            return retried(call, OSError, retrying)
         except OSError as error:
             reason = error.strerror or repr(error)
             raise JournalUnavailableError(

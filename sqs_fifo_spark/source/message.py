@@ -26,6 +26,7 @@ SYSTEM_ATTRIBUTES = (
     "DeadLetterQueueSourceArn",
 )
 """The system attributes that a receive asks for."""
+_TYPES: tuple[pa.DataType, ...] = tuple(ARROW_SCHEMA.types)
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,8 @@ def _size(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
 
 def to_arrow(messages: Sequence[Message]) -> pa.RecordBatch:
     """Return the messages' rows, in order, with the schema `ARROW_SCHEMA`."""
-    columns = zip(*(message.row for message in messages), strict=True) if messages else ([] for _ in ARROW_SCHEMA)
-    arrays = [pa.array(values, column.type) for values, column in zip(columns, ARROW_SCHEMA, strict=True)]
+    columns = zip(*(message.row for message in messages), strict=True) if messages else ([] for _ in _TYPES)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, _TYPES, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
 

@@ -181,7 +181,7 @@ class Schedule:
             if self._happens(HALF_BEGUN, 15 if is_first else 3):
                 self.hub.outside(self._kill_all)
         if "task" in self.hub.current_name:
-            if event.startswith("before put epochs/") and self._happens(OUTLIVED, 3):
+            if event.startswith("before put epochs/") and self._happens(OUTLIVED, 15 if self._may_return() else 3):
                 self.hub.outside(lambda: self._outlive("is planned"))
             if event == "before ReceiveMessage" and self._is_deleting() and self._happens(OUTLIVED, 10):
                 self.hub.outside(lambda: self._outlive("after put drivers/"))
@@ -403,9 +403,15 @@ class Schedule:
         self.checkpoint = next(each for each in checkpoints if each is not self.checkpoint)
         self.laws.current = self.checkpoint
 
+    def _may_return(self) -> bool:
+        """Whether the older of two queries can go on: what is put behind its back has a number above its own."""
+        checkpoints = self.laws.checkpoints
+        is_newer = len(checkpoints) > 1 and self.checkpoint is checkpoints[1]
+        return is_newer and self._turns_left > 0 and not self._is_behind(checkpoints[0])
+
     def _is_behind(self, checkpoint: Checkpoint) -> bool:
         """Whether another query has settled more than this one's offset log knows of: it cannot go on then."""
-        if not self.laws.has_turns or not self.world.store.under("ledger/"):
+        if len(self.laws.checkpoints) < 2 or not self.world.store.under("ledger/"):
             return False
         settled = self.world.journal().ledger().settled
         offsets, batch = checkpoint.offsets, len(checkpoint.offsets) - 1
@@ -569,7 +575,7 @@ class Schedule:
     def _query_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
         # Of two runs that start at once, one may own the journal after the other has committed more than it knows of.
-        if isinstance(error, DataLossError) and self._is_behind(self._checkpoints[process]):
+        if isinstance(error, DataLossError) and self.laws.has_turns and self._is_behind(self._checkpoints[process]):
             return
         never = JournalCorruptError if process in self._with_rivals else (DataLossError, JournalCorruptError)
         self._judge(process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=never)
@@ -617,8 +623,8 @@ class Schedule:
         if self.laws.has_turns:
             for process in self._processes("query"):
                 self.hub.kill(process)  # it may settle what leaves the other one behind
-        if self._is_behind(self.checkpoint):
-            self._take_turns()
+            if self._is_behind(self.checkpoint):
+                self._take_turns()
         begun = max(self._begun, len(self.laws.checkpoints[0].offsets))
         self._modes = self._modes[:begun]  # a batch that runs again runs as before
         hub.advance(61)  # what others hold

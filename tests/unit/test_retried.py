@@ -1,0 +1,41 @@
+"""A call whose first try is made before there is anything to try it again."""
+
+from __future__ import annotations
+
+import pytest
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_none
+
+from sqs_fifo_spark.retry import retried
+
+
+def three_tries() -> Retrying:
+    return Retrying(retry=retry_if_exception_type(OSError), stop=stop_after_attempt(3), wait=wait_none(), reraise=True)
+
+
+@pytest.mark.parametrize(("failures", "is_told"), [(0, False), (1, False), (2, False), (3, True), (9, True)])
+def test_the_first_try_counts(failures: int, is_told: bool) -> None:
+    """Three tries are three calls, whoever makes the first one; the last error is the one that is told."""
+    calls: list[int] = []
+
+    def call() -> str:
+        calls.append(1)
+        if len(calls) <= failures:
+            raise OSError(len(calls))
+        return "done"
+
+    if is_told:
+        with pytest.raises(OSError, match=r"^3$"):
+            retried(call, OSError, three_tries)
+    else:
+        assert retried(call, OSError, three_tries) == "done"
+    assert len(calls) == min(3, failures + 1)
+
+
+def test_another_error_is_told_at_once() -> None:
+    """Nothing is tried again."""
+
+    def call() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        retried(call, OSError, lambda: pytest.fail("it is tried again"))
