@@ -210,8 +210,12 @@ class Driver:
             )
             return self._announce(lost, limit)
         if self._ledger.followed_by:
-            # The sink may have written the next batch, without rows: no other rows may get that batch's id.
-            return self._announce(self._new_offset(journal, number, 0, start), limit)
+            # The sink may have written the next batch, without rows: no other rows may get that batch's id. A closed
+            # chain tells so, should the log lose this one, too, and tasks of the lost one still put something.
+            empty = self._announce(self._new_offset(journal, number, 1, start), limit)
+            if self._next is not None:
+                self._next.replay(start.name)
+            return empty
         return None
 
     def _find_work(

@@ -176,9 +176,7 @@ class Schedule:
         if event.startswith("after put epochs/"):
             self.laws.has_put_link()
         if event.startswith("after put epochs/") and self._is_half_begun():
-            # What tasks of an older query have deleted, a new one's first micro-batch serves.
-            is_first = len(self.checkpoint.offsets) == 1 < len(self.laws.checkpoints)
-            if self._happens(HALF_BEGUN, 15 if is_first else 3):
+            if self._happens(HALF_BEGUN, 15 if self._is_first_of_new() else 3):
                 self.hub.outside(self._kill_all)
         if "task" in self.hub.current_name:
             if event.startswith("before put epochs/") and self._happens(OUTLIVED, 15 if self._may_return() else 3):
@@ -242,7 +240,8 @@ class Schedule:
 
     def _fault(self, action: str) -> str:
         self._slows("slow")
-        return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind)), "")
+        factor = 10.0 if action.startswith("ChangeMessage") and self._is_first_of_new() else 1.0
+        return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind, factor)), "")
 
     def _lie(self, name: str) -> str:
         self._slows("slow store")
@@ -402,6 +401,10 @@ class Schedule:
             self.laws.has_turns = True
         self.checkpoint = next(each for each in checkpoints if each is not self.checkpoint)
         self.laws.current = self.checkpoint
+
+    def _is_first_of_new(self) -> bool:
+        """Whether a new query's first micro-batch runs, which serves what an older one's tasks have deleted."""
+        return len(self.checkpoint.offsets) == 1 < len(self.laws.checkpoints)
 
     def _may_return(self) -> bool:
         """Whether the older of two queries can go on: what is put behind its back has a number above its own."""

@@ -41,6 +41,8 @@ NO_PUTS = "the store takes nothing"
 """An outage of the journal: it is full, say, or may only be read."""
 MOST_ATTEMPTS = 20
 """Of a task, after which it is copied no more: copies that come faster than they end would take all turns, for ever."""
+MOST_RUNS = 40
+"""After so many, no rival is started any more: one comes for each that ends."""
 LISTS_TAKE_S = (8, 12, 20, 36)
 """How long each list takes where lists are slow."""
 ROWS_TAKE_S = (5, 60, 400)
@@ -295,7 +297,7 @@ class SinkSchedule:
 
     def _start_rival(self) -> None:
         """The cluster takes the driver for dead and starts it again; both go on, on one checkpoint."""
-        if len(self._processes("query")) == 1:
+        if len(self._processes("query")) == 1 and self._runs < MOST_RUNS:
             self._start(self._checkpoint.committed + 1)
 
     # Processes of ours

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
-from sqs_fifo_spark.errors import DataLossError, FencedError, TransientQueueError
+from sqs_fifo_spark.errors import DataLossError, FencedError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.source.offset import Offset
-from tests.simulation.spark import Query
+from tests.simulation.hub import Crash
+from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import MODES, HandHeartbeat, World, do_at
+from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at
 
 
 @pytest.fixture(params=MODES)
@@ -466,3 +468,28 @@ def test_a_lost_entry_without_rows_is_noticed_under_the_wrapper(
         Query(world, tells_start=False).resume().trigger()
         world.die(down_s=LAPSE_S)
     assert sorted(world.bodies()) == ["a1", "a2", "b1"]
+
+
+def test_a_log_that_loses_its_last_batch_twice_gives_that_batch_no_rows(make_world: Callable[..., World]) -> None:
+    """The sink has it without rows. A task of the batch that was lost first seals what it has only then."""
+    world = make_world(numPartitions="1")
+    world.send("a1")
+    query = Query(world)
+    query.trigger()
+    world.send("b1")
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(world.offsets[0])
+    (plan,) = query.plans(1)
+    world.die(down_s=LAPSE_S)
+    world.offsets.pop()
+    crash_at(world, "-- batch 1 is in the sink")
+    with pytest.raises(Crash):
+        Query(world).resume().trigger()
+    world.die()
+    world.offsets.pop()
+    assert [rows for rows in world.sink[1].values() if rows] == []
+    with suppress(SqsFifoError):
+        read(world, plan)
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit()
