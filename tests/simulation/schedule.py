@@ -175,8 +175,8 @@ class Schedule:
             self.hub.outside(lambda: self._end_query(process))
         if event.startswith("after put epochs/"):
             self.laws.has_put_link()
-        if event.startswith("after put epochs/") and self._is_half_begun():
-            if self._happens(HALF_BEGUN, 15 if self._is_first_of_new() else 3):
+            factor = 15 if self._is_first_of_new() else 3
+            if self._is_half_begun() and self._happens(HALF_BEGUN, factor):
                 self.hub.outside(self._kill_all)
         if "task" in self.hub.current_name:
             if event.startswith("before put epochs/") and self._happens(OUTLIVED, 15 if self._may_return() else 3):
