@@ -317,12 +317,6 @@ def _(release, leftovers, epochs, ledger):
     return replace(ledger, carried={**ledger.carried, **more.carried})
 
 
-@planted("take all that has the same number for the query's own", "source.leftovers.Leftovers.take")
-def _(take, leftovers, offset, ledger):
-    leftovers._own.update(each for each in leftovers._names if each.epoch == offset.epoch)
-    return take(leftovers, offset, ledger)
-
-
 @planted("carry what was put after the last owner's claim", "source.ledger.Ledger.has_seen")
 def _(has_seen, ledger, plan):
     return True
@@ -332,14 +326,6 @@ def _(has_seen, ledger, plan):
 def _(put_ledger, journal, ledger):
     if ledger != journal.ledger():
         put_ledger(journal, ledger)
-
-
-MUTATIONS.rewritten(
-    "let messages follow what another query's tasks have perhaps deleted",
-    "source.planning.plan_partitions",
-    "(head.origin.deletes and not receipt.deferred)",
-    "False",
-)
 
 
 @planted("judge by the last links alone", "source.epoch.Epoch._heads")
