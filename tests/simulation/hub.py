@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 LONGEST_TURN = 12
 """After how many steps at most another thread gets its turn."""
-MOST_STEPS = 60_000
-"""Of one history, turns included: an ordinary one takes about 600, one in a thousand 5,000."""
+MOST_STEPS = 500_000
+"""Of one history, turns included: an ordinary one takes about 600, one in a thousand 5,000, the longest seen 64,000."""
 
 
 class Crash(BaseException):
