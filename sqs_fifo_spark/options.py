@@ -133,7 +133,8 @@ class SourceOptions(ConnectionOptions):
     num_partitions: int = option(
         "numPartitions",
         rules.whole,
-        "Most partitions of one micro-batch; a short queue gets fewer.",
+        "Most partitions of one micro-batch; a short queue gets fewer. With `deleteAfter=journal`, there are also at "
+        "most as many as message groups in the micro-batch before.",
         default=8,
         low=1,
         high=1000,

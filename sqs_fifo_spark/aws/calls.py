@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,14 +93,42 @@ class QueueCalls:
     def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
         return retry_transient(lambda: self._call(operation, **arguments), clock=self._clock, budget_s=budget_s)
 
-    def _ask(self, operation: str, wait_time_s: int, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _begin(self, operation: str, **arguments: Any) -> Callable[[], Mapping[str, Any]]:
+        """Send a call now, and return what waits for its answer, or raises, for `_call` to be given as `begun`.
+
+        A client that cannot do the one without the other does both.
+        """
+        try:
+            with aws.without_sdk_logs():
+                client = aws.sqs_client(self._config)
+                begin = getattr(client, "begin", None)
+                if begin is not None:
+                    begun: Callable[[], Mapping[str, Any]] = begin(operation, QueueUrl=self._url, **arguments)
+                    return begun
+                answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
+                return lambda: answer
+        except Exception as error:
+            failure = error
+
+        def fail() -> Mapping[str, Any]:
+            raise failure
+
+        return fail
+
+    def _ask(
+        self,
+        operation: str,
+        wait_time_s: int,
+        arguments: Mapping[str, Any],
+        begun: Callable[[], Mapping[str, Any]] | None,
+    ) -> Mapping[str, Any]:
         def ask() -> Mapping[str, Any]:
             client = aws.sqs_client(self._config, wait_time_s)
             answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
             return answer
 
         try:
-            return ask()
+            return begun() if begun else ask()
         except botocore.exceptions.ClientError as error:
             if error.response.get("Error", {}).get("Code") not in STALE:
                 raise
@@ -121,9 +149,10 @@ class QueueCalls:
         *,
         latest: float | None = None,
         stopped: threading.Event | None = None,
+        begun: Callable[[], Mapping[str, Any]] | None = None,
         **arguments: Any,
     ) -> Mapping[str, Any]:
-        """Make one call, and a second one if credentials were renewed.
+        """Make one call, or wait for the one that was `begun`; and make a second one if credentials were renewed.
 
         Nothing is sent after `latest`, if given, or once `stopped` is set: that is TransientQueueError.
         """
@@ -139,7 +168,7 @@ class QueueCalls:
 
         with aws.without_sdk_logs(), aws.checked_before_sending(check):
             try:
-                return self._ask(operation, wait_time_s, arguments)
+                return self._ask(operation, wait_time_s, arguments, begun)
             except botocore.exceptions.ClientError as error:
                 error_body = error.response.get("Error", {})
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

@@ -130,11 +130,22 @@ class LeanClient:
     def send_message_batch(self, **arguments: Any) -> dict[str, Any]:
         return self._call("send_message_batch", arguments)
 
-    def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer. Raises what boto3 raises, and ResponseParserError for what cannot be read."""
+    def begin(self, operation: str, **arguments: Any) -> Callable[[], dict[str, Any]]:
+        """Send one of the lean calls, and return what waits for its answer: to be called once, by the same thread.
+
+        Both raise what boto3 raises.
+        """
         body = _encode(arguments).encode()
         headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
-        response, content = self._exchange(body, headers)
+        connection = self._sent(body, headers)
+        return lambda: self._answer(operation, arguments, connection)
+
+    def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self.begin(operation, **arguments)()
+
+    def _answer(self, operation: str, arguments: dict[str, Any], connection: Any) -> dict[str, Any]:
+        """Return the answer. Raises what boto3 raises, and ResponseParserError for what cannot be read."""
+        response, content = self._received(connection)
         if response.status >= 300:
             self._refuse(operation, arguments, response, content)
         try:
@@ -146,35 +157,48 @@ class LeanClient:
             raise botocore.parsers.ResponseParserError(f"the answer to {operation} is no JSON object")
         return answer
 
-    def _exchange(self, body: bytes, headers: Mapping[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
+    # http.client's own methods, which are beneath urllib3's: no second objects for answer and headers.
+
+    def _sent(self, body: bytes, headers: Mapping[str, str]) -> Any:
+        """Return a connection of the pool's on which the call was sent, head and body in one piece."""
         try:
             connection = self._pool._get_conn()  # which finds a kept one that the server has closed
-            try:
-                return self._on(connection, body, headers)
-            except BaseException:
-                connection.close()
-                connection = None
-                raise
-            finally:
-                self._pool._put_conn(connection)
         except Exception as error:
             raise _as_botocore_tells(error, self._url) from None
+        with self._closed_on_error(connection):
+            connection.timeout = self._connect_timeout
+            self._pool._validate_conn(connection)
+            if connection.sock is not None:
+                connection.sock.settimeout(self._connect_timeout)
+            try:
+                http.client.HTTPConnection.request(connection, "POST", "/", body, headers)
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.EPROTOTYPE):
+                    raise  # else SQS may have refused the head of a long request, and says so
+        return connection
 
-    def _on(self, connection: Any, body: bytes, headers: Mapping[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
-        # http.client's own methods, which are beneath urllib3's: no second objects for answer and headers. It sends
-        # head and body in one piece.
-        connection.timeout = self._connect_timeout
-        self._pool._validate_conn(connection)
-        if connection.sock is not None:
-            connection.sock.settimeout(self._connect_timeout)
+    def _received(self, connection: Any) -> tuple[http.client.HTTPResponse, bytes]:
+        """Return the answer on that connection, which goes back to the pool."""
+        with self._closed_on_error(connection):
+            connection.sock.settimeout(self._read_timeout)
+            response = http.client.HTTPConnection.getresponse(connection)
+            content = response.read()
+            if not content and response.length is None and not response.chunked:
+                raise http.client.IncompleteRead(b"")  # http.client takes an end within the headers for theirs
+        self._pool._put_conn(connection)
+        return response, content
+
+    @contextmanager
+    def _closed_on_error(self, connection: Any) -> Iterator[None]:
+        """Whatever is still to come on a connection that has failed belongs to no later call."""
         try:
-            http.client.HTTPConnection.request(connection, "POST", "/", body, headers)
-        except OSError as error:
-            if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.EPROTOTYPE):
-                raise  # else SQS may have refused the head of a long request, and says so
-        connection.sock.settimeout(self._read_timeout)
-        response = http.client.HTTPConnection.getresponse(connection)
-        return response, response.read()
+            yield
+        except BaseException as error:
+            connection.close()
+            self._pool._put_conn(None)
+            if isinstance(error, Exception):
+                raise _as_botocore_tells(error, self._url) from None
+            raise
 
     def _refuse(
         self, operation: str, arguments: dict[str, Any], response: http.client.HTTPResponse, content: bytes

@@ -123,13 +123,16 @@ class FileStore:
 
     def _put(self, path: Path, data: bytes) -> bool:
         self._make_folder(path.parent)
-        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        draft = f"{path.parent}/.{path.name}.{uuid.uuid4().hex}"
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(descriptor, left) :]
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
             try:
                 os.link(draft, path)
                 is_new = True
@@ -245,10 +248,10 @@ def _unlink(paths: Iterable[Path]) -> None:
         path.unlink(missing_ok=True)
 
 
-def _remove_draft(draft: Path) -> None:
+def _remove_draft(draft: str) -> None:
     """Remove a draft, which nobody lists. If that fails, it goes with its folder, and the write's error is raised."""
     with suppress(OSError):
-        draft.unlink(missing_ok=True)
+        Path(draft).unlink(missing_ok=True)
 
 
 def _raise_unless_missing(error: OSError) -> None:

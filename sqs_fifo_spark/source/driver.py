@@ -52,6 +52,8 @@ CONCURRENT_READS = 8
 """How many reads of receipts run at once while Spark waits for them."""
 CONCURRENT_DISCOVERIES = 4
 """How many reads of receipts the heartbeat makes at once."""
+_UNKNOWN_GROUPS = 2
+"""As how many groups what waits is taken, where tasks delete, until an epoch tells how many there are."""
 _GAP = 4
 """How many numbers each claim skips for an epoch that does not follow another. An offset log may have an epoch of an
 earlier claim and the two after it; so no new query takes a number that another has, and no log goes back. An older
@@ -75,7 +77,6 @@ class Driver:
         pool: MakePool = in_calling_thread,
     ) -> None:
         self._options = options
-        self._deletes = options.delete_after == "journal"
         self._queue = queue
         self._make_store = store
         self._clock = clock
@@ -96,6 +97,8 @@ class Driver:
         self._ledger = Ledger(0)
         self._settled_at_start = EpochPlan(0, 0)
         """The last epoch that was settled when the journal was opened."""
+        self._highest_ever = 0
+        """No offset log had a higher number when the journal was opened."""
         self._leftovers_or_none: Leftovers | None = None
         self._open: Epoch | None = None
         """The epoch whose tasks may be running, or that is closed and waits for its commit."""
@@ -167,29 +170,26 @@ class Driver:
             return start
         self._settle_before(journal, start)
         limit = max_messages or self._options.max_messages_per_trigger
+        number = self._number_after(start)
         if start.plan:
-            number = max(start.epoch, self._ledger.epoch, self._leftovers.highest) + 1
             lost = self._announce_lost(journal, start, number, limit)
             if lost is not None:
                 return lost
-        else:
-            # A new query, perhaps on an old journal, skips all numbers that leftovers of its older queries may use.
-            number = self._number_after_a_gap()
         # Those of other queries, which ran on this journal since, or before a new one. Before the verdict on `start`:
         # what that has served, and they have taken over, is not carried.
         self._release_plans(journal, self._leftovers.others())
         if start.epoch > self._ledger.epoch:
             verdict = self._close(journal, start)
-            carries = bool(verdict.carried)
+            carried = len(verdict.carried_receipts())
         else:
             verdict = Verdict()
-            carries = bool(self._ledger.carried)
-        caught = self._find_work(journal, limit, verdict, carries=carries)
+            carried = sum(map(len, self._ledger.carried.values()))
+        caught = self._find_work(journal, limit, verdict, carries=carried > 0)
         if self._is_finished:
             return self._announce(self._new_offset(journal, number, 0, start), limit)
         if caught is None:
             return start
-        count, expected = self._size(limit, verdict, len(caught), carries=carries)
+        count, expected = self._size(limit, verdict, len(caught), carried)
         return self._announce(self._new_offset(journal, number, count, start), limit, expected, caught, start.name)
 
     def _announce_lost(self, journal: Journal, start: Offset, number: int, limit: int) -> Offset | None:
@@ -242,23 +242,24 @@ class Driver:
             return caught or self._probe(journal, limit) or None
         return caught
 
-    def _size(self, limit: int, verdict: Verdict, caught: int, *, carries: bool) -> tuple[int, int]:
+    def _size(self, limit: int, verdict: Verdict, caught: int, carried: int) -> tuple[int, int]:
         """Return how many partitions the next epoch gets, and about how many messages it can get."""
         self._count_waiting(verdict.held + caught)
         waiting = self._waiting + caught
         has_read = self._open is not None and self._open.plans is not None
-        if has_read and not waiting and not carries:
+        if has_read and not waiting and not carried:
             # It only makes Spark commit the last epoch. A driver that has planned nothing yet does not trust the number
             # of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
             return 0, 0
         most = min(self._options.num_partitions, limit)
         if not self._deletes:
-            expected = expected_messages(waiting, verdict.count, self._open.expected if self._open else 0)
+            last = self._open.expected if self._open else 0
+            expected = expected_messages(waiting, verdict.count, last) + carried
             return partition_count(expected, most), expected
         # A group goes on as soon as its messages are deleted. So a few hot groups need few partitions, and one of them
         # may get all that there is.
-        most = min(most, 2 * verdict.partitions) if verdict.partitions else most
-        return partition_count(waiting, most), waiting
+        most = min(most, verdict.groups or _UNKNOWN_GROUPS)
+        return partition_count(waiting + carried, most), waiting + carried
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
@@ -317,7 +318,7 @@ class Driver:
             carried = epoch.load_carried(self._ledger)
         since = self._clock.monotonic() - self._options.heartbeat_s
         for head in carried.values():
-            may_be_deleted = self._deletes or head.origin.deletes
+            may_be_deleted = epoch.deletes or head.origin.deletes
             self._lease.hold(head.receipts, since=since, may_be_deleted=may_be_deleted)
         self._lease.renew()  # what an earlier driver left may be about to lapse; all else is not due
         epoch.plans = plan_partitions(
@@ -328,7 +329,8 @@ class Driver:
             max_messages=epoch.max_messages,
             max_bytes=self._options.max_bytes_per_trigger,
             claim=self._claim,
-            deletes=self._deletes,
+            deletes=epoch.deletes,
+            looks=self._ledger.deletes,
             is_held=self._lease.is_held,  # what is not, locks no group: it may be deleted
         )
         self._open = epoch
@@ -435,6 +437,8 @@ class Driver:
             self._claim,
             followed_by.name if followed_by else "",
             self._leftovers.released_above(end.epoch),
+            self._leftovers.returned_above(end.epoch),
+            self._ledger.deletes or (self._wants_deletes and end.plan == self._claim),
         )
         # 4. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
         #    it opens the journal.
@@ -479,11 +483,24 @@ class Driver:
 
     # Owning the journal
 
+    @property
+    def _wants_deletes(self) -> bool:
+        return self._options.delete_after == "journal"
+
+    @property
+    def _deletes(self) -> bool:
+        """Whether tasks delete what they have sealed."""
+        return self._wants_deletes and self._ledger.deletes
+
     def _journal(self, known: Offset | None) -> Journal:
         """Return the journal, opened by the first call; `known` is an offset from Spark's checkpoint."""
         if self._journal_or_none is None:
             opened = open_journal(
-                self._queue, self._make_store(), known, fail_on_data_loss=self._options.fail_on_data_loss
+                self._queue,
+                self._make_store(),
+                known,
+                deletes=self._wants_deletes,
+                fail_on_data_loss=self._options.fail_on_data_loss,
             )
             self._claim = opened.claim
             self._ledger = opened.ledger
@@ -491,6 +508,8 @@ class Driver:
             self._leftovers_or_none = Leftovers(
                 opened.journal, self._read_pool, opened.unsettled, opened.ledger, release=self._release
             )
+            highest = max(opened.ledger.epoch, self._leftovers_or_none.highest)
+            self._highest_ever = highest + _GAP * (self._claim - 1)
             self._journal_or_none = opened.journal
             self._warn_of_long_renewals()
             self._heartbeat.start()
@@ -609,12 +628,20 @@ class Driver:
         self._count_waiting(0)
         limit = self._options.max_messages_per_trigger
         count = partition_count(self._waiting, min(self._options.num_partitions, limit))
-        offset = Offset(journal.id, self._number_after_a_gap(), count, self._claim, is_blind=True)
+        offset = Offset(journal.id, self._number_after(None), count, self._claim, is_blind=True)
         return self._announce(offset, limit, self._waiting)
 
-    def _number_after_a_gap(self) -> int:
-        """Return an epoch number that is above, with a gap, every number that any offset log may have."""
-        return max(self._ledger.epoch, self._leftovers.highest) + _GAP * (self._claim - 1) + 1
+    def _number_after(self, start: Offset | None) -> int:
+        """Return the number of the epoch after `start`, above all those that stand in the journal.
+
+        It is above all that any older query's offset log may have, too, for a query that begins; and for one whose
+        tasks are going to delete: the older one's, which do not look for others, are refused once this one is settled.
+        """
+        last = max(start.epoch if start else 0, self._ledger.epoch, self._leftovers.highest)
+        begins = start is None or not start.plan
+        if begins or (self._wants_deletes and not self._ledger.deletes):
+            last = max(last, self._highest_ever)
+        return last + 1
 
     def _new_offset(self, journal: Journal, number: int, partitions: int, start: Offset) -> Offset:
         return Offset(journal.id, number, partitions, self._claim, after=start.plan)
@@ -651,19 +678,25 @@ class Driver:
             max_messages=max_messages,
             expected=expected,
             deletes=self._deletes,
+            has_returned=self._leftovers.has_returned(offset),
         )
 
     # Holding, closing, deleting
 
     def _discover(self) -> None:
-        """Hold what the open epoch's tasks have put. Runs on a thread of the heartbeat's, and in its `check`."""
+        """Hold what the open epoch's tasks have put, while there is one or the next, and this driver owns the journal.
+
+        Runs on a thread of the heartbeat's, and in its `check`.
+        """
         journal, epoch = self._journal_or_none, self._open
-        if journal is not None and epoch is not None:
-            try:
-                journal.require_claim(self._claim)
-            except FencedError:
-                self._lease.stop_renewing_all()  # the messages are now the other driver's, to hold or to release
-                raise
+        if journal is None or (epoch is None and self._next is None):
+            return
+        try:
+            journal.require_claim(self._claim)
+        except FencedError:
+            self._lease.stop_renewing_all()  # the messages are now the other driver's, to hold or to release
+            raise
+        if epoch is not None:
             epoch.discover()
 
     def _close(self, journal: Journal, offset: Offset) -> Verdict:

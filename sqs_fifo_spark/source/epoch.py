@@ -3,7 +3,8 @@
 The chains that its tasks have put are the only truth about what an epoch received. The heartbeat looks for new links
 while the tasks run, to hold their messages. When the tasks are over, the driver closes each chain that no task has
 closed, so that nothing is appended any more, and judges. It reads of a chain only the last link, which tells what the
-others leave, and those links that defer something; all links, if anything was deferred or is carried.
+others leave, and those links that defer something; all links, if anything was deferred, or if more is carried than the
+tasks were told of.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Epoch:
         max_messages: int,
         expected: int,
         deletes: bool = False,
+        has_returned: bool = False,
     ) -> None:
         self.offset = offset
         self.max_messages = max_messages
@@ -76,7 +78,10 @@ class Epoch:
         """What the driver itself has received, for this epoch to serve: what the journal has of it is carried."""
         self._sources: dict[str, Head] = {}
         """The objects that hold what is carried to it. They never change, so each is read once."""
-        self._deletes = deletes
+        self.deletes = deletes
+        """Whether its tasks delete what they have sealed."""
+        self._has_returned = has_returned
+        """Whether another query released it: what it has not served came from SQS again since."""
         # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
         self._objects: dict[str, Head] = {}
@@ -136,7 +141,7 @@ class Epoch:
             if self._is_closed:
                 return
             known = frozenset(self._objects)
-        found = self._load(known, self._discovery_pool)
+        found = self._load(self._links(), known, self._discovery_pool)
         with self._lock:
             if not self._is_closed:
                 self._take(found)
@@ -165,27 +170,57 @@ class Epoch:
             self._close_chains()
             carried = self.load_carried(ledger)
             ends = self._ends()
-            if carried or any(head.chain.deferring for head in ends.values()):
-                # What of that a task has served and deleted, only the link says that served it.
-                links = [(partition, link) for partition, end in ends.items() for link in range(end.origin.link)]
-                self._take(self._heads(links, self._objects.keys(), self._read_pool))
+            # What of all that is left a task has served and deleted, only the link says that served it: where the plan
+            # has told all tasks what is left, a chain's first one; else any.
+            counts = {partition: end.origin.link for partition, end in ends.items()}
+            if self._has_planned(carried) and not any(head.chain.deferring for head in ends.values()):
+                counts = {partition: min(count, 1 if carried else 0) for partition, count in counts.items()}
+            links = [(partition, link) for partition, count in counts.items() for link in range(count)]
+            self._take(self._heads(links, self._objects.keys(), self._read_pool))
             self._taken_over = carried
-            self.verdict = judge(self.offset, {**self._objects, **carried}, self.with_caught(ledger))
+            self.verdict = judge(
+                self.offset, {**self._objects, **carried}, self.with_caught(ledger), has_returned=self._has_returned
+            )
         return self.verdict
+
+    def _has_planned(self, carried: Mapping[str, Head]) -> bool:
+        """Return whether all tasks that appended to this epoch were told to serve all of `carried`.
+
+        Those of an earlier driver, whose epoch runs again, were told what was carried then. And what another query had
+        sealed, and is released when the plan is made, may be a copy of what is in any link.
+        """
+        planned = {message_id for plan in self.plans or () for _, ids in plan.carried for message_id in ids}
+        left = {receipt.message_id for head in carried.values() for receipt in head.receipts}
+        return not self._is_replay and left <= planned
 
     def _close_chains(self) -> None:
         with self._lock:
             self._is_closed = True
-        if self.plans is None and not self.caught:  # perhaps an earlier driver's has caught something
+        # Perhaps an earlier driver has caught something.
+        if self.plans is None and not self.caught and not self._has_returned:
             name = Journal.caught_name(self.offset.epoch, self.offset.plan)
             head = self._journal.head(name)
             if head is not None:
                 self._sources[name], self.caught = head, head.receipts
-        self._take(self._load(frozenset(self._objects), self._read_pool))
+        there = self._links()
+        self._take(self._load(there, frozenset(self._objects), self._read_pool))
         ends = self._ends()
+        self._require_all_links(there, ends)
         for partition in range(self.offset.partitions):
             while (end := ends.get(partition)) is None or not end.chain.is_last:
                 ends[partition] = self._close_chain(partition, end)
+
+    def _require_all_links(self, there: Set[tuple[int, int]], ends: Mapping[int, Head]) -> None:
+        """Raise JournalUnavailableError if a link before the last one of its chain is gone.
+
+        Somebody has removed it: a task would put a link with other messages in its place.
+        """
+        for partition, end in ends.items():
+            for link in range(end.origin.link):
+                name = Journal.segment_name(self.offset.epoch, partition, self.offset.plan, link)
+                # A list that is made while links are put may leave one out.
+                if (partition, link) not in there and self._journal.head(name) is None:
+                    raise self._journal.vanished(name)
 
     def _close_chain(self, partition: int, end: Head | None) -> Head:
         """Put an empty last link after `end`. Return it, or what a leftover has put there meanwhile."""
@@ -203,13 +238,13 @@ class Epoch:
             offset.plan,
             after,
             link,
-            self._deletes if end is None else end.origin.deletes,
+            self.deletes if end is None else end.origin.deletes,
         )
         if end is None:
             head = Head(origin, (), chain=Chain(is_last=True))
         else:
             head = Head(origin, (), end.deleted, end.chain.with_link(link, end.in_flight(), (), is_last=True))
-        sealed = _numbered_apart(self._journal.seal(Segment(head, to_arrow(()))).head)
+        sealed = _numbered_apart(self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head)
         self._take({Journal.segment_name(offset.epoch, partition, offset.plan, link): sealed})
         return sealed
 
@@ -230,7 +265,8 @@ class Epoch:
             since, may_be_deleted = self._held_since(), head.origin.deletes
             if ends.get(head.origin.partition) is head:
                 self._lease.hold(head.in_flight(), since=since, may_be_deleted=may_be_deleted)
-            self._lease.hold((each for each in head.receipts if each.deferred), since=since)
+            if not self._has_returned:
+                self._lease.hold((each for each in head.receipts if each.deferred), since=since)
 
     def _ends(self) -> dict[int, Head]:
         """Return of each chain the last link that was found, by partition."""
@@ -268,17 +304,19 @@ class Epoch:
         is_earlier = self._is_replay or self.plans is None  # an earlier driver's tasks have put them
         return a_heartbeat_ago if is_earlier else max(self.opened_at, a_heartbeat_ago)
 
-    def _load(self, known: frozenset[str], pool: Pool) -> dict[str, Head]:
+    def _load(self, there: Set[tuple[int, int]], known: frozenset[str], pool: Pool) -> dict[str, Head]:
         """Return those of the chains' last links, and of the links that defer, that are not `known` yet."""
-        offset = self.offset
-        last: dict[int, int] = {}
-        for name in self._journal.objects().get(offset.epoch, ()):
-            place = Journal.link_of(name, offset.plan)  # what another plan's tasks hold was never given to Spark
-            if place is not None and place[0] < offset.partitions:
-                last[place[0]] = max(last.get(place[0], 0), place[1])
+        last = dict(sorted(there))
         ends = self._heads(last.items(), known, pool)
         deferring = [(head.origin.partition, link) for head in ends.values() for link in head.chain.deferring]
         return {**self._heads(deferring, known | ends.keys(), pool), **ends}
+
+    def _links(self) -> set[tuple[int, int]]:
+        """Return partition and number of each link that the journal has of this plan's chains."""
+        offset = self.offset
+        # What another plan's tasks hold was never given to Spark.
+        places = (Journal.link_of(name, offset.plan) for name in self._journal.objects().get(offset.epoch, ()))
+        return {place for place in places if place is not None and place[0] < offset.partitions}
 
     def _heads(self, links: Iterable[tuple[int, int]], known: Set[str], pool: Pool) -> dict[str, Head]:
         offset = self.offset

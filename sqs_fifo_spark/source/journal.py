@@ -54,7 +54,11 @@ _PLAN = re.compile(r"-(\d{20})$")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
 _CLAIM_NAME = re.compile(r"drivers/(\d{20})\.json")
 _LEDGER_NAME = re.compile(r"ledger/(\d{20})-(\d{20})\.json")
-_NO_LEDGER = (-1, 0)
+_WHERE_IT_IS = (
+    "With deleteAfter=commit, what is not committed is still in the queue. With deleteAfter=journal, the journal had "
+    "the only copy of it."
+)
+_NO_LEDGER = (0, 0)
 
 
 class Journal(JournalIdentity):
@@ -64,7 +68,8 @@ class Journal(JournalIdentity):
         super().__init__(store, journal_id)
         self._token = ""
         """A random token that only this driver's claim holds."""
-        self._claim = 0
+        self.own_claim = 0
+        """The number of this driver's claim."""
 
     def __repr__(self) -> str:
         return f"<Journal {self.id} at '{self.location}' is_claimed={bool(self._token)}>"
@@ -80,7 +85,7 @@ class Journal(JournalIdentity):
             is_own = self._put_own(_claim_name(number), to_json({"driver": self._token}), self._token)
             claims = self.store.list("drivers")
             if is_own and max(map(_number, claims), default=0) == number:
-                self._claim = number
+                self.own_claim = number
                 for claim in claims:
                     if _number(claim) < number:
                         self.store.delete([claim])  # lowest first, so that none that is left seems to be the last
@@ -97,25 +102,33 @@ class Journal(JournalIdentity):
         owner = max((_number(name) for name in self.store.list("drivers")), default=0)
         if owner < number:
             raise JournalUnavailableError(
-                f"the journal at '{self.location}' was removed while the query ran, so this query stops. What it had "
-                "received and not committed comes again from the queue."
+                f"the journal at '{self.location}' was removed while the query ran, so this query stops. {_WHERE_IT_IS}"
             )
         raise FencedError(
             f"another query took over the journal at '{self.location}' (claim {owner}; this query's is {number}), "
             "so this one stops. Run one query for each journal: give the other one its own journalLocation."
         )
 
-    def require_owner(self, claim: int) -> None:
-        """Raise FencedError if another driver has claimed the journal since the one whose claim is `claim`.
+    def require_current(self, epoch: int, claim: int) -> None:
+        """Raise EpochSettledError if `epoch` is settled, FencedError if a driver has opened the journal after `claim`.
 
-        Runs on an executor. A list, and not a look at the next claim alone: that one may be dropped already.
+        One list tells both: who opens the journal puts a ledger under its own claim, before it looks at what tasks have
+        put. So what stood in the journal before a look that finds none is known to every later driver; and what was
+        received before it, none of a later driver's tasks had unlocked.
         """
-        owner = max(map(_number, self.store.list("drivers")), default=0)
-        if owner != claim:
+        owner, last = max(map(_place, self.store.list("ledger")), default=_NO_LEDGER)
+        if epoch <= last:
+            raise EpochSettledError(
+                f"epoch {epoch} is committed and its messages are deleted (the journal is at {last}), so its rows "
+                "cannot be read any more. Persist a micro-batch's DataFrame if it is used after foreachBatch returned."
+            )
+        if owner > claim:
             raise FencedError(
                 f"another query took over the journal at '{self.location}' (claim {owner}; this task's is {claim}), so "
                 "this task stops. Run one query for each journal: give the other one its own journalLocation."
             )
+        if owner < claim:
+            raise self.vanished(_ledger_name(claim, last))
 
     # Epochs
 
@@ -175,7 +188,7 @@ class Journal(JournalIdentity):
         origin = max(origins, key=lambda origin: origin.plan, default=None)
         return None if origin is None else Offset(self.id, origin.epoch, origin.partitions, origin.plan)
 
-    def seal(self, segment: Segment) -> Segment:
+    def seal(self, segment: Segment, claim: int = 0) -> Segment:
         """Make `segment` its link of its chain for good, and return what is sealed there.
 
         Runs on an executor; on the driver, to close a chain. One put-if-absent: of several attempts exactly one wins,
@@ -184,7 +197,8 @@ class Journal(JournalIdentity):
 
         Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail
         rather than receive again. Raises EpochSettledError when the epoch is settled already: this task is a
-        leftover, and what it sealed counts for nothing and goes with the next commit.
+        leftover, and what it sealed counts for nothing and goes with the next commit. Raises FencedError when another
+        driver has opened the journal since the one whose claim is `claim`: that one may not know of this link.
         """
         origin = segment.head.origin
         name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
@@ -193,19 +207,22 @@ class Journal(JournalIdentity):
             sealed = self.read(name)
         # A settled epoch's objects are dropped after its ledger is put, so a leftover that finds its partition empty
         # again finds the ledger too.
-        self.require_open(origin.epoch)
+        self.require_current(origin.epoch, claim)
         if sealed is None:
             raise self.vanished(name)
         return sealed
 
-    def may_carry(self, origin: Origin) -> bool:
-        """Return whether a later epoch serves, or may have served, what the link of `origin` defers.
+    def may_be_served(self, origin: Origin) -> bool:
+        """Return whether anybody serves, or may have served, what a writer has put as the link of `origin`.
 
-        Runs on an executor.
+        Runs on an executor. If the epoch is settled, a later one may have what the link defers.
         """
         ledger = self.ledger()
         name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
-        return ledger.epoch > origin.epoch or name in ledger.carried
+        if ledger.epoch >= origin.epoch:
+            return ledger.epoch > origin.epoch or name in ledger.carried
+        head = self.head(name)
+        return head is not None and head.origin.writer == origin.writer
 
     def put_caught(self, segment: Segment) -> str:
         """Put what the driver itself has received, and return its name. Raises JournalUnavailableError."""
@@ -213,15 +230,6 @@ class Journal(JournalIdentity):
         if not self._put_own(name, encode(segment), segment.head.origin.writer):
             raise self.vanished(name)
         return name
-
-    def require_open(self, epoch: int) -> None:
-        """Raise EpochSettledError if `epoch` is settled."""
-        last = self.last_settled()
-        if epoch <= last:
-            raise EpochSettledError(
-                f"epoch {epoch} is committed and its messages are deleted (the journal is at {last}), so its rows "
-                "cannot be read any more. Persist a micro-batch's DataFrame if it is used after foreachBatch returned."
-            )
 
     def objects(self) -> dict[int, list[str]]:
         """Return the names of all segments by epoch. Runs on the driver."""
@@ -244,10 +252,6 @@ class Journal(JournalIdentity):
 
     # Ledgers
 
-    def last_settled(self) -> int:
-        """Return the highest settled epoch, or 0."""
-        return max(map(_place, self.store.list("ledger")), default=_NO_LEDGER)[1]
-
     def ledger(self) -> Ledger:
         """Return the newest ledger; an empty one of epoch 0 where there is none."""
         missed = _NO_LEDGER
@@ -268,7 +272,7 @@ class Journal(JournalIdentity):
         if a driver of a higher claim has put one: that stands, and it may say something else.
         """
         token = uuid.uuid4().hex
-        place = self._claim, ledger.epoch
+        place = self.own_claim, ledger.epoch
         name = _ledger_name(*place)
         is_own = self._put_own(name, encode_ledger(ledger, token), token)
         standing = self.store.list("ledger")
@@ -276,8 +280,8 @@ class Journal(JournalIdentity):
         if not is_own or last > place:
             raise FencedError(
                 f"another query took over the journal at '{self.location}' (claim {last[0]}; this query's is "
-                f"{self._claim}) while this one was committing epoch {ledger.epoch}, so this one stops. Run one query "
-                "for each journal, and start it again."
+                f"{self.own_claim}) while this one was committing epoch {ledger.epoch}, so this one stops. Run one "
+                "query for each journal, and start it again."
             )
         if last < place:
             raise self.vanished(name)
@@ -286,8 +290,7 @@ class Journal(JournalIdentity):
     def vanished(self, name: str) -> JournalUnavailableError:
         """Return the error for an object that was there and is gone."""
         return JournalUnavailableError(
-            f"'{name}' vanished from the journal at '{self.location}', so the query stops. With deleteAfter=commit, "
-            "what is not committed is still in the queue. Restore the object, or start the query again."
+            f"'{name}' vanished from the journal at '{self.location}', so the query stops. Restore it. {_WHERE_IT_IS}"
         )
 
     def _put_own(self, name: str, data: bytes, token: str) -> bool:

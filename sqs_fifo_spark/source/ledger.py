@@ -57,6 +57,17 @@ class Ledger:
     """
     released: frozenset[str] = frozenset()
     """The names of the offsets of later epochs that were released: what is left of them is carried."""
+    returned: frozenset[str] = frozenset()
+    """The names of the offsets of later epochs that were released and then taken back by their own query.
+
+    What they have not served came from SQS again since, perhaps to another query, so it is not carried.
+    """
+    deletes: bool = False
+    """Whether tasks may delete before a commit, from now on.
+
+    So all tasks know that they have to look for other drivers before they put anything. It is said where no older
+    driver's task can do without: by the journal's first driver, and with an epoch that is settled above all others.
+    """
 
     @property
     def settled(self) -> EpochPlan:
@@ -91,6 +102,8 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
             "claim": ledger.claim,
             "followed": ledger.followed_by,
             "released": sorted(ledger.released),
+            "returned": sorted(ledger.returned),
+            "deletes": ledger.deletes,
         }
     )
 
@@ -107,10 +120,11 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
         plan, claim, followed_by = _whole(content["plan"]), _whole(content["claim"]), _text(content["followed"])
-        released = frozenset(_ids(content["released"]))
+        released, returned = frozenset(_ids(content["released"])), frozenset(_ids(content.get("returned", [])))
+        deletes = _flag(content.get("deletes", False))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried, plan, claim, followed_by, released)
+    return Ledger(epoch, unconfirmed, carried, plan, claim, followed_by, released, returned, deletes)
 
 
 def _time(value: Any) -> float:
@@ -127,6 +141,12 @@ def _text(value: Any) -> str:
 
 def _whole(value: Any) -> int:
     if not isinstance(value, int):
+        raise ValueError(value)
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
         raise ValueError(value)
     return value
 

@@ -42,6 +42,7 @@ class Leftovers:
                 self._names.setdefault(EpochPlan(epoch, journal.plan_of(name) or 0), []).append(name)
         self._own: set[EpochPlan] = set()
         self._released = {each for each in self._names if each.name in ledger.released}
+        self._returned = {each for each in self._names if each.name in ledger.returned}
         self._never_deleted = {each for each in self._names if not ledger.has_seen(each)}
         """Those of which tasks have sealed only what they could not delete any more: SQS delivers all of it again."""
         self.highest = max(unsettled, default=0)
@@ -61,7 +62,9 @@ class Leftovers:
         under the same number stays: another query may have announced that number, too.
         """
         self._own |= {offset.of} & self._names.keys()
-        self._released.discard(offset.of)
+        if offset.of in self._released:
+            self._released.discard(offset.of)
+            self._returned.add(offset.of)
         return taken_back(ledger, offset) if offset.epoch > ledger.epoch else ledger
 
     def others(self, above: int = 0, below: int | None = None) -> list[EpochPlan]:
@@ -80,6 +83,14 @@ class Leftovers:
     def released_above(self, epoch: int) -> frozenset[str]:
         """Return the names of what is released of the epochs above `epoch`, for the ledger that settles `epoch`."""
         return frozenset(each.name for each in self._released if each.epoch > epoch)
+
+    def returned_above(self, epoch: int) -> frozenset[str]:
+        """Return the names of what was released and taken back, as `released_above` does."""
+        return frozenset(each.name for each in self._returned if each.epoch > epoch)
+
+    def has_returned(self, offset: Offset) -> bool:
+        """Return whether what `offset` names was released before its own query took it back."""
+        return offset.of in self._returned
 
     def following(self, start: Offset) -> Offset | None:
         """Return the offset that followed `start` in Spark's log, if tasks have read it."""

@@ -6,6 +6,8 @@ the Unix epoch and all system attributes as strings.
 
 from __future__ import annotations
 
+import itertools
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -119,8 +121,38 @@ def _size(body: str, attributes: Mapping[str, Mapping[str, Any]]) -> int:
 def to_arrow(messages: Sequence[Message]) -> pa.RecordBatch:
     """Return the messages' rows, in order, with the schema `ARROW_SCHEMA`."""
     columns = zip(*(message.row for message in messages), strict=True) if messages else ([] for _ in _TYPES)
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, _TYPES, strict=True)]
+    arrays = [_array(values, kind) for values, kind in zip(columns, _TYPES, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return what `pa.array` returns, which imports pandas in each process, if it is there: that takes 0.3 s."""
+    count = len(values)
+    if pa.types.is_map(kind):
+        if any(values):
+            return pa.array(values, kind)
+        nothing = pa.nulls(0, pa.struct([kind.key_field, kind.item_field]))
+        return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(bytes(4 * (count + 1)))], children=[nothing])
+    if all(value is None for value in values):
+        return pa.nulls(count, kind)
+    if pa.types.is_string(kind):
+        texts = [b"" if value is None else value.encode() for value in values]
+        ends = array("i", itertools.accumulate(map(len, texts), initial=0))
+        return pa.Array.from_buffers(
+            kind, count, [_validity(values), pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
+        )
+    numbers = array("q" if kind.bit_width == 64 else "i", [value or 0 for value in values])
+    return pa.Array.from_buffers(kind, count, [_validity(values), pa.py_buffer(numbers)])
+
+
+def _validity(values: Sequence[Any]) -> pa.Buffer | None:
+    """Return Arrow's bitmap of the values that are not None; None if all are."""
+    if None not in values:
+        return None
+    bits = bytearray((len(values) + 7) // 8)
+    for place, value in enumerate(values):
+        bits[place // 8] |= (value is not None) << place % 8
+    return pa.py_buffer(bytes(bits))
 
 
 def from_arrow(receipts: Sequence[Receipt], rows: pa.RecordBatch) -> list[Message]:

@@ -45,9 +45,10 @@ class Offset:
     is_blind: bool = False
     """Announced before Spark had said where the query was, so nobody knows which epoch came before it."""
     after: int = 0
-    """The name of the plan of the epoch that Spark was given before, `epoch - 1`; 0 if this one follows none.
+    """The name of the plan of the epoch that Spark was given before; 0 if this one follows none.
 
-    Only the plan's, as the epoch's number is known. `Origin.after` is the `name` of the offset that an epoch follows.
+    Only the plan's: of its epochs only the last can be unsettled. `Origin.after` is the `name` of the offset that an
+    epoch follows.
     """
 
     @property

@@ -17,20 +17,20 @@ import functools
 import logging
 import os
 import uuid
-from collections.abc import Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError, SqsFifoError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, to_arrow
-from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool, Pools
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from sqs_fifo_spark.source.receiving import LINK_BYTES, Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
@@ -67,6 +67,8 @@ class PartitionPlan:
     """The claim of the driver that made this plan: only while no other has a higher one, tasks delete."""
     deletes: bool = False
     """Whether tasks delete what they have sealed; else nothing is deleted before Spark has committed it."""
+    looks: bool = False
+    """Whether other drivers' tasks may delete so: then tasks look for other drivers before they put anything."""
     expected: int = 0
     """About how many messages the whole epoch can get, carried ones included."""
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -81,10 +83,7 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     """
     journal = _journal(options.journal_location, options.region, plan.journal)
     queue = Queue(options, SYSTEM_CLOCK)
-    with (
-        closing(Pools()) as pools,
-        closing(serve(plan, queue, journal, options, SYSTEM_CLOCK, pools.make("delete", 1))) as links,
-    ):
+    with closing(serve(plan, queue, journal, options, SYSTEM_CLOCK)) as links:
         for rows in _gathered(links):
             for start in range(0, rows.num_rows, ROWS_PER_BATCH):
                 yield rows.slice(start, ROWS_PER_BATCH)
@@ -96,7 +95,7 @@ def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     size = 0
     for rows in links:
         gathered.append(rows)
-        size += rows.nbytes
+        size += rows.get_total_buffer_size()
         if size >= GATHERED_BYTES:
             yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
             gathered, size = [], 0
@@ -105,24 +104,16 @@ def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def serve(
-    plan: PartitionPlan,
-    queue: Queue,
-    journal: Journal,
-    options: SourceOptions,
-    clock: Clock,
-    pool: Pool | None = None,
+    plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed.
-
-    In `pool` a link is deleted while the next one is received.
-    """
+    """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed."""
     end: Head | None = None
     deferred_groups = set(plan.reserved_groups)
     while end is None or not end.chain.is_last:
         link = 0 if end is None else end.origin.link + 1
         segment = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan, link))
         # What is there may be a leftover's, put where the epoch's own has been dropped.
-        journal.require_open(plan.epoch)
+        journal.require_current(plan.epoch, plan.claim)
         if segment is None:
             break
         yield segment.served()
@@ -130,7 +121,7 @@ def serve(
         deferred_groups |= _deferred_groups(end)
     else:
         return
-    with _Attempt(plan, end, deferred_groups, queue, journal, options, clock, pool or CallingThread()) as attempt:
+    with _Attempt(plan, end, deferred_groups, queue, journal, options, clock) as attempt:
         for segment in attempt.append():
             yield segment.served()
 
@@ -147,15 +138,14 @@ class _Attempt:
         journal: Journal,
         options: SourceOptions,
         clock: Clock,
-        pool: Pool,
     ) -> None:
         self._plan = plan
         self._queue = queue
         self._journal = journal
         self._options = options
         self._clock = clock
-        self._pool = pool
-        self._deleting: Answer[None] | None = None
+        self._deleting: Callable[[], None] | None = None
+        """Waits for the delete that is under way, beside which the next link is received."""
         self._writer = uuid.uuid4().hex
         self._lease = Lease(
             queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s
@@ -190,6 +180,10 @@ class _Attempt:
             self._delete()  # who takes over a chain does not know what of it is deleted
         while True:
             received = self._without_known(self._receive(receiver, may_end=not decided), decided)
+            if received and self._plan.looks:
+                # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
+                with self._released_on_error(received):
+                    self._journal.require_current(self._plan.epoch, self._plan.claim)
             decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
             self._heartbeat.check()
             is_last = receiver.is_over or not self._plan.deletes
@@ -198,9 +192,9 @@ class _Attempt:
             while True:
                 segment = self._segment(decided, received, receiver.deleted, is_last=is_last)
                 try:
-                    sealed = self._journal.seal(segment)
-                except EpochSettledError:
-                    if not self._journal.may_carry(segment.head.origin):
+                    sealed = self._journal.seal(segment, self._plan.claim)
+                except (EpochSettledError, FencedError):
+                    if not self._journal.may_be_served(segment.head.origin):
                         self._release(received)
                     raise
                 before, counted, decided = self._end, decided, []  # the chain has what is decided
@@ -231,34 +225,38 @@ class _Attempt:
             yield from others
             del others, received, segment  # what is sealed has the bodies, too
             if self._plan.deletes:
-                self._deleting = self._pool.submit(self._delete)
+                self._delete(beside=receiver.may_wait)
             if is_last:
-                self._wait_for_deletes()
                 self._heartbeat.stop()  # from now on the driver holds what is left
             yield sealed
             if is_last:
                 return
 
     def _receive(self, receiver: Receiver, *, may_end: bool) -> list[Message]:
-        """Return what is received for the next link, beside the deletes of the last one or after them."""
-        if self._deleting is None or not receiver.may_wait:
-            self._wait_for_deletes()
+        """Return what is received for the next link, beside the deletes of the last one if they are under way."""
+        if self._deleting is None:
             return receiver.next_link(may_end=may_end)
         received = receiver.beside_delete()
-        try:
+        with self._released_on_error(received):
             self._wait_for_deletes()
+        return received if received or receiver.is_over else receiver.next_link(may_end=may_end)
+
+    @contextmanager
+    def _released_on_error(self, received: list[Message]) -> Iterator[None]:
+        """Release what was received, and is not going to be put, if what is done inside fails."""
+        try:
+            yield
         except Exception:
             try:
                 self._release(received)
             except SqsFifoError as error:
                 _log.warning("a task that stops could not release what it had received: %s", error)
             raise
-        return received if received or receiver.is_over else receiver.next_link(may_end=may_end)
 
     def _wait_for_deletes(self) -> None:
-        deleting, self._deleting = self._deleting, None
-        if deleting is not None:
-            deleting.result()
+        wait, self._deleting = self._deleting, None
+        if wait is not None:
+            wait()
 
     def _receiver(self, decided: list[Message]) -> Receiver:
         plan, chain = self._plan, Chain() if self._end is None else self._end.chain
@@ -276,20 +274,25 @@ class _Attempt:
             expected=plan.expected - known,
         )
 
-    def _delete(self) -> None:
+    def _delete(self, *, beside: bool = False) -> None:
         """Delete what is durable in the chain, so that SQS hands out what follows it.
 
-        Only while no other driver has claimed the journal: the chain may be no content of that one's, and it knows
-        only of what was put before its claim.
+        After a look at the journal that no other driver had opened: the chain may be no content of that one's, and it
+        knows only of what was put before. `beside` what comes next, until it is waited for, if it is one call.
         """
         doomed = [receipt for receipt in self._in_flight if receipt.receipt_handle not in self._refused]
-        if not doomed:
-            return
-        self._journal.require_owner(self._plan.claim)
+        asked_at, budget_s = self._clock.monotonic(), min(self._options.heartbeat_s, DELETE_BUDGET_S)
+        if beside and 0 < len(doomed) <= MAX_ENTRIES:
+            wait = self._queue.begin_delete(doomed, budget_s=budget_s, before_call=self._lease.stop_renewing)
+            self._deleting = lambda: self._note(wait(), asked_at)
+        else:
+            outcomes = self._queue.delete(doomed, budget_s=budget_s, before_call=self._lease.stop_renewing)
+            self._note(outcomes, asked_at)
+
+    def _note(self, outcomes: list[tuple[Receipt, Outcome]], asked_at: float) -> None:
+        """Keep in flight what of this is not deleted; hold what SQS has not refused."""
         done: set[str] = set()
         again: list[Receipt] = []
-        asked_at, budget_s = self._clock.monotonic(), min(self._options.heartbeat_s, DELETE_BUDGET_S)
-        outcomes = self._queue.delete(doomed, budget_s=budget_s, before_call=self._lease.stop_renewing)
         for receipt, outcome in outcomes:
             if outcome is Outcome.DONE:
                 done.add(receipt.receipt_handle)

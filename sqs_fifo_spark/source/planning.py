@@ -46,6 +46,7 @@ def plan_partitions(
     max_bytes: int,
     claim: int = 0,
     deletes: bool = False,
+    looks: bool = False,
     is_held: Callable[[Receipt], bool] = lambda receipt: True,
 ) -> list[PartitionPlan]:
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
@@ -68,12 +69,16 @@ def plan_partitions(
         taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
     groups_left = {receipt.message_group_id for receipt, _ in left[max_messages:]}
     # SQS locks the groups of what is in flight. Where tasks delete, what follows that comes only once it is sealed and
-    # deleted. What nobody holds any more locks nothing; nor does what another query's tasks have perhaps deleted.
+    # deleted. What nobody holds any more locks nothing; nor does what other tasks have perhaps deleted: of what another
+    # driver left, another query's may have done so, even if the object that holds it is not theirs.
     reserved = (
         receipt.message_group_id
         for head in carried.values()
         for receipt in head.receipts
-        if not deletes or (head.origin.deletes and not receipt.deferred) or not is_held(receipt)
+        if not deletes
+        or head.origin.plan != claim
+        or (head.origin.deletes and not receipt.deferred)
+        or not is_held(receipt)
     )
     reserved_groups = frozenset(groups_left.union(reserved))
     counts = [sum(map(len, names.values())) for names in taken]
@@ -91,6 +96,7 @@ def plan_partitions(
             after=after,
             claim=claim,
             deletes=deletes,
+            looks=looks,
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
             reserved_groups=reserved_groups,
             expected=expected,

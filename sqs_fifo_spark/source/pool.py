@@ -53,7 +53,7 @@ def in_calling_thread(name: str, threads: int) -> Pool:
 
 
 class Pools:
-    """The pools of one driver, or of one attempt of a task, which end together."""
+    """The pools of one driver, which end together."""
 
     def __init__(self) -> None:
         self._made: list[ThreadPoolExecutor] = []

@@ -163,6 +163,24 @@ class Queue(QueueCalls):
 
         return _call_in_batches(call, receipts, self._call_pool)
 
+    def begin_delete(
+        self, receipts: Sequence[Receipt], *, budget_s: float, before_call: Callable[[Sequence[Receipt]], None]
+    ) -> Callable[[], list[tuple[Receipt, Outcome]]]:
+        """Send the one call that deletes these messages, up to ten, and return what waits for it and does as `delete`.
+
+        What is called before that finds the messages deleted, or not yet.
+        """
+        deadline = self._clock.monotonic() + budget_s
+        before_call(receipts)
+        handles = [{"ReceiptHandle": receipt.receipt_handle} for receipt in receipts]
+        begun = self._begin("delete_message_batch", Entries=_numbered(handles, range(len(handles))))
+
+        def finish() -> list[tuple[Receipt, Outcome]]:
+            left_s = deadline - self._clock.monotonic()
+            return list(zip(receipts, self._batch("delete_message_batch", handles, left_s, begun), strict=True))
+
+        return finish
+
     def release(self, receipts: Iterable[Receipt]) -> None:
         """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse."""
         deadline = self._clock.monotonic() + RELEASE_BUDGET_S
@@ -196,14 +214,21 @@ class Queue(QueueCalls):
         ]
         return self._batch("change_message_visibility_batch", entries, budget_s)
 
-    def _batch(self, operation: str, entries: Sequence[Mapping[str, Any]], budget_s: float) -> list[Outcome]:
+    def _batch(
+        self,
+        operation: str,
+        entries: Sequence[Mapping[str, Any]],
+        budget_s: float,
+        begun: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> list[Outcome]:
+        """Return the outcome of each entry. The first call may have `begun`."""
         outcomes = [Outcome.FAILED] * len(entries)
         pending = list(range(len(entries)))
 
         def call() -> None:
-            nonlocal pending
-            # Positions serve as ids: a message that came twice may stand twice in one call.
-            answer = self._call(operation, Entries=[{"Id": str(index), **entries[index]} for index in pending])
+            nonlocal pending, begun
+            first, begun = begun, None
+            answer = self._call(operation, begun=first, Entries=_numbered(entries, pending))
             for done in answer.get("Successful", ()):
                 outcomes[int(done["Id"])] = Outcome.DONE
             again = []
@@ -227,6 +252,14 @@ class Queue(QueueCalls):
         except TransientQueueError:
             return outcomes  # what is still pending stands as FAILED
         return outcomes
+
+
+def _numbered(entries: Sequence[Mapping[str, Any]], places: Iterable[int]) -> list[Mapping[str, Any]]:
+    """Return the entries at `places` as one call has them.
+
+    Their places serve as ids: a message that came twice may stand twice in one call.
+    """
+    return [{"Id": str(place), **entries[place]} for place in places]
 
 
 def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:

@@ -1,23 +1,23 @@
 """A segment's bytes: a link of the chain that is one partition of one epoch, durable. Put once, never changed.
 
     header     magic, lengths and CRC-32 of both sections, CRC-32 of the header itself
-    receipts   Arrow IPC: one row for each message, then one for each of `Chain.unconfirmed`; all else, as metadata
-    messages   Arrow IPC, compressed if they are long: the rows with the source's columns, in the same order
+    receipts   JSON: all that `Head` has
+    messages   Arrow IPC, compressed if they are long: the rows with the source's columns, one for each receipt
 
 Receipts stand in front, so that the driver reads them without the bodies. Everything read is checked against its
-CRC before Arrow parses it, and what Arrow has parsed is validated before it is touched: damage, and whatever somebody
-else has written there, is JournalCorruptError.
+CRC before it is parsed, and what was parsed is validated before it is used: damage, and whatever somebody else has
+written there, is JournalCorruptError.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -27,32 +27,19 @@ from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.source.message import Receipt
 
-_MAGIC = b"SQSFIFO2"
+_MAGIC = b"SQSFIFO3"
 _HEADER = struct.Struct("<8sQIQI")
 _CRC = struct.Struct("<I")
 HEADER_LENGTH = _HEADER.size + _CRC.size
-_RECEIPT_SCHEMA = pa.schema(
-    [
-        ("message_id", pa.string()),
-        ("receipt_handle", pa.string()),
-        ("message_group_id", pa.string()),
-        # Up to 128 bits: a number that no Arrow integer holds.
-        ("sequence_number", pa.string()),
-        ("receive_count", pa.int64()),
-        ("sent_at_ms", pa.int64()),
-        ("received_at", pa.float64()),
-        ("receive", pa.int64()),
-        ("deferred", pa.bool_()),
-    ]
-)
-_ORIGIN = "origin"
-_CHAIN = "chain"
-_DELETED = "deleted"
+_VALUES = attrgetter(*(each.name for each in fields(Receipt)))
+_KINDS = [(str, str, str, int, int, int, received_at, int, bool) for received_at in (float, int)]
+"""What the values of a receipt are."""
+_FIRST_IMPOSSIBLE_NUMBER = 10**40
+"""SQS's sequence numbers have up to 128 bits."""
 _COMPRESSED_FROM = 1 << 16
 """From how many bytes on rows are compressed: those of a short link would take longer than all the rest of it."""
 _LONGEST_SECTION = 1 << 40
 """Bytes; a header that tells of more is damaged. No store holds an object of that size."""
-_SEQUENCE_NUMBER = re.compile(r"[0-9]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -92,6 +79,8 @@ class Chain:
     """The links that hold deferred messages, this one's number included."""
     unconfirmed: tuple[Receipt, ...] = ()
     """What the links before this one serve, and SQS has not confirmed to have deleted."""
+    groups: int = 0
+    """Of how many message groups one of its links serves messages, at most."""
 
     def with_link(
         self, number: int, before: Sequence[Receipt], receipts: Sequence[Receipt], *, size: int = 0, is_last: bool
@@ -106,6 +95,7 @@ class Chain:
             oldest_ms=min(times, default=None) if self.oldest_ms is None else min([self.oldest_ms, *times]),
             deferring=(*self.deferring, number) if len(served) < len(receipts) else self.deferring,
             unconfirmed=tuple(before),
+            groups=max(self.groups, len({receipt.message_group_id for receipt in served})),
         )
 
 
@@ -142,19 +132,15 @@ class Segment:
 def encode(segment: Segment) -> bytes:
     """Return the segment's bytes."""
     head = segment.head
-    every = (*head.receipts, *head.chain.unconfirmed)
-    columns = {column.name: [getattr(receipt, column.name) for receipt in every] for column in _RECEIPT_SCHEMA}
-    columns["sequence_number"] = [str(number) for number in columns["sequence_number"]]
-    chain = {key: value for key, value in vars(head.chain).items() if key != "unconfirmed"}
-    metadata = {
-        _ORIGIN: json.dumps(vars(head.origin)),
-        _CHAIN: json.dumps({**chain, "receipts": len(head.receipts)}),
-        _DELETED: json.dumps(sorted(head.deleted)),
+    told = {
+        "origin": vars(head.origin),
+        "chain": {**vars(head.chain), "unconfirmed": [*map(_VALUES, head.chain.unconfirmed)]},
+        "deleted": sorted(head.deleted),
+        "receipts": [*map(_VALUES, head.receipts)],
     }
-    receipts = pa.RecordBatch.from_pydict(columns, schema=_RECEIPT_SCHEMA.with_metadata(metadata))
-    first = _to_ipc(receipts, None)
+    first = json.dumps(told, separators=(",", ":")).encode()
     second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
-    header = _HEADER.pack(_MAGIC, first.size, zlib.crc32(first), second.size, zlib.crc32(second))
+    header = _HEADER.pack(_MAGIC, len(first), zlib.crc32(first), second.size, zlib.crc32(second))
     return b"".join((header, _CRC.pack(zlib.crc32(header)), first, second))
 
 
@@ -166,8 +152,7 @@ def decode(data: bytes, name: str) -> Segment:
     rows = _from_ipc(sections[receipts_end:end], rows_crc, name)
     if rows.schema != ARROW_SCHEMA or rows.num_rows != len(head.receipts):
         raise _corrupt(name, "its rows do not fit its receipts")
-    ids = pa.array([receipt.message_id for receipt in head.receipts], pa.string())
-    if not rows.column("messageId").equals(ids):
+    if rows.column("messageId").to_pylist() != [receipt.message_id for receipt in head.receipts]:
         raise _corrupt(name, "its rows are not those of its receipts")
     if rows.column("body").null_count:
         raise _corrupt(name, "a row has no body")
@@ -185,7 +170,10 @@ def decode_head(read: Callable[[int, int], bytes | None], name: str) -> Head | N
         return None
     receipts_end, crc, _, _ = _lengths(head, name)
     if receipts_end > len(head) == guess:
-        head += read(guess, receipts_end - guess) or b""
+        rest = read(guess, receipts_end - guess)
+        if rest is None:
+            return None  # dropped since
+        head += rest
     return _head(head[HEADER_LENGTH:receipts_end], crc, name)
 
 
@@ -202,22 +190,15 @@ def _lengths(data: bytes, name: str) -> tuple[int, int, int, int]:
 
 
 def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
-    batch = _from_ipc(data, crc, name)
-    if batch.schema.remove_metadata() != _RECEIPT_SCHEMA or any(column.null_count for column in batch.columns):
-        raise _corrupt(name, "its receipts have another schema")
+    _require_whole(data, crc, name)
     try:
-        metadata = batch.schema.metadata or {}
-        deleted = json.loads(metadata[_DELETED.encode()])
+        told = json.loads(bytes(data))
+        deleted = told["deleted"]
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
-            raise ValueError(_DELETED)
-        origin = _origin(json.loads(metadata[_ORIGIN.encode()]))
-        told = json.loads(metadata[_CHAIN.encode()])
-        receipts = _parsed(batch)
-        count = _whole(told.pop("receipts"))
-        if count > len(receipts):
-            raise ValueError(count)
-        return Head(origin, receipts[:count], frozenset(deleted), _chain(told, receipts[count:]))
-    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+            raise ValueError(deleted)
+        receipts = _receipts(told["receipts"])
+        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]))
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
 
 
@@ -232,12 +213,14 @@ def _origin(told: Mapping[str, Any]) -> Origin:
     return origin
 
 
-def _chain(told: Mapping[str, Any], unconfirmed: tuple[Receipt, ...]) -> Chain:
-    chain = Chain(**{**told, "deferring": tuple(map(_whole, told["deferring"])), "unconfirmed": unconfirmed})
+def _chain(told: Mapping[str, Any]) -> Chain:
+    deferring, unconfirmed = tuple(map(_whole, told["deferring"])), _receipts(told["unconfirmed"])
+    chain = Chain(**{**told, "deferring": deferring, "unconfirmed": unconfirmed})
     if type(chain.is_last) is not bool:
         raise ValueError(told)
     _whole(chain.served)
     _whole(chain.size)
+    _whole(chain.groups)
     if chain.oldest_ms is not None:
         _whole(chain.oldest_ms)
     return chain
@@ -249,17 +232,18 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _parsed(batch: pa.RecordBatch) -> tuple[Receipt, ...]:
-    """Return the receipts in `batch`. Raises ValueError for values that cannot stand in one."""
-    columns: list[Sequence[object]] = [column.to_pylist() for column in batch.columns]
-    names = [column.name for column in fields(Receipt)]
+def _receipts(told: Any) -> tuple[Receipt, ...]:
+    """Return the receipts that `_VALUES` made `told` of. Raises TypeError or ValueError for anything else."""
+    if type(told) is not list:
+        raise ValueError(told)
     receipts = []
-    for values in zip(*columns, strict=True):
-        row: dict[str, Any] = dict(zip(names, values, strict=True))
-        if not _SEQUENCE_NUMBER.fullmatch(row["sequence_number"]) or not math.isfinite(row["received_at"]):
-            raise ValueError(row)
-        row["sequence_number"] = int(row["sequence_number"])
-        receipts.append(Receipt(**row))
+    for values in told:
+        if tuple(map(type, values)) not in _KINDS:
+            raise ValueError(values)
+        receipt = Receipt(*values)
+        if not 0 <= receipt.sequence_number < _FIRST_IMPOSSIBLE_NUMBER or not math.isfinite(receipt.received_at):
+            raise ValueError(values)
+        receipts.append(receipt)
     return tuple(receipts)
 
 
@@ -273,8 +257,7 @@ def _to_ipc(batch: pa.RecordBatch, compression: str | None) -> pa.Buffer:
 
 
 def _from_ipc(data: bytes | memoryview, crc: int, name: str) -> pa.RecordBatch:
-    if zlib.crc32(data) != crc:
-        raise _corrupt(name, "a checksum does not match")
+    _require_whole(data, crc, name)
     try:
         with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
             batch = reader.read_next_batch()
@@ -283,6 +266,11 @@ def _from_ipc(data: bytes | memoryview, crc: int, name: str) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, ValueError, MemoryError, StopIteration) as error:
         raise _corrupt(name, f"Arrow cannot read it ({type(error).__name__})") from None
     return batch
+
+
+def _require_whole(data: bytes | memoryview, crc: int, name: str) -> None:
+    if zlib.crc32(data) != crc:
+        raise _corrupt(name, "a checksum does not match")
 
 
 def _corrupt(name: str, reason: str) -> JournalCorruptError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqs_fifo_spark.aws.calls import QueueFacts
 from sqs_fifo_spark.errors import DataLossError
@@ -33,10 +33,11 @@ class Opened:
     """Names of the objects of epochs that were not settled."""
 
 
-def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_data_loss: bool) -> Opened:
+def open_journal(queue: Queue, store: Store, known: Offset | None, *, deletes: bool, fail_on_data_loss: bool) -> Opened:
     """Return the journal in `store`, claimed for this driver; a new query (`known` is None) makes it if needed.
 
-    Runs on the driver. `known` is an offset that Spark has in its checkpoint. Raises NotFifoQueueError,
+    Runs on the driver. `known` is an offset that Spark has in its checkpoint; `deletes` is whether the query wants its
+    tasks to delete. Raises NotFifoQueueError,
     QueueNotFoundError, AccessDeniedError, JournalMismatchError, JournalUnavailableError, JournalCorruptError, and
     DataLossError when the journal is not the one, or not as old as, the checkpoint refers to.
     """
@@ -49,9 +50,14 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, fail_on_da
     journal = found or Journal.create(store, facts.arn)
     claim = journal.claim()
     ledger = journal.ledger()
+    if deletes and claim == 1:
+        ledger = replace(ledger, deletes=True)
     if known is not None:
         require_old_enough(known, ledger.settled, store.location, fail_on_data_loss=fail_on_data_loss)
     journal.put_ledger(ledger)
+    # A newer driver may have found an older ledger, and be about to put that once more: it needs what is not settled
+    # there. Whoever claims the journal after this look finds the ledger that was put above.
+    journal.require_claim(claim)
     objects = journal.objects()
     journal.drop(
         name

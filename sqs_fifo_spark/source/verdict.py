@@ -33,8 +33,8 @@ class Verdict:
     """How many messages the epoch gave to Spark: those of `served`, and those that its tasks have deleted."""
     oldest_ms: int | None = None
     """When the oldest of those was sent."""
-    partitions: int = 0
-    """How many partitions served anything."""
+    groups: int = 0
+    """About how many message groups it served, of each chain as many as one link did at most; or carries, if more."""
     held: int = 0
     """How many of the messages SQS has surely still: no task may have deleted them."""
 
@@ -48,12 +48,13 @@ class Verdict:
         return [receipt for held in self.carried.values() for receipt in held.values()]
 
 
-def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdict:
+def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger, *, has_returned: bool = False) -> Verdict:
     """Return the verdict on the epoch of `offset`, whose chains are closed.
 
-    `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, or all of
-    its links if any defers something or `ledger` carries anything; and those that `ledger` carries messages from. What
-    the other links serve, the last one names, or SQS has deleted it.
+    `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, and those
+    that serve anything of what is left (the first, if the plan has told all tasks what that is; else perhaps any); and
+    the objects that `ledger` carries messages from. What the other links serve, the last one names, or SQS has deleted
+    it. Of an epoch that `has_returned`, what was deferred is forgotten: another query has released it.
     """
     served: dict[str, Receipt] = {}
     shown: set[str] = set()
@@ -61,7 +62,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
     newest: dict[str, Receipt] = {}
     count = 0
     oldest_ms: int | None = None
-    partitions = 0
+    groups = 0
     may_be_deleted: set[str] = set()
 
     def take(receipt: Receipt) -> None:
@@ -76,6 +77,8 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
             message_id = receipt.message_id
             if (is_carried and message_id in wanted) or (not is_carried and receipt.deferred):
                 take(receipt)
+                if has_returned and not is_carried:
+                    continue
                 if message_id not in left or receipt.recency > left[message_id][1].recency:
                     left[message_id] = (name, receipt)
             elif not is_carried:
@@ -85,7 +88,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
         link = None if is_carried else Journal.link_of(name, offset.plan)
         if head.chain.is_last and link is not None and link[0] < offset.partitions:
             count += head.chain.served
-            partitions += head.chain.served > 0
+            groups += head.chain.groups
             if head.chain.oldest_ms is not None:
                 oldest_ms = min(head.chain.oldest_ms, head.chain.oldest_ms if oldest_ms is None else oldest_ms)
             for receipt in head.in_flight():
@@ -109,7 +112,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger) -> Verdic
         gone,
         count,
         oldest_ms,
-        partitions,
+        max(groups, len({receipt.message_group_id for held in carried.values() for receipt in held.values()})),
         len(about - may_be_deleted),
     )
 

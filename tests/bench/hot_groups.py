@@ -8,6 +8,8 @@ that a busy machine slows all ways alike. The rows that a query gave are checked
     bare      the same without the put
     journal   a query with deleteAfter=journal, its journal on a local disk, until all is in its sink
     commit    the same with deleteAfter=commit
+
+A way can have its own number of groups, such as `journal:50`.
 """
 
 from __future__ import annotations
@@ -147,7 +149,7 @@ def main() -> int:
     parser.add_argument("--bytes", type=int, default=500, help="of a message's body")
     parser.add_argument("--delay-ms", type=float, default=0, help="added to each request")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ways", default="loop,journal")
+    parser.add_argument("--ways", default="loop,journal", help="loop, bare, journal, commit; each perhaps with :GROUPS")
     parser.add_argument("--option", type=lambda text: text.split("=", 1), action="append", default=[])
     args = parser.parse_args()
     os.environ.update(AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")  # the local queue takes all
@@ -182,22 +184,25 @@ def _measure(url: str, home: Path, args: argparse.Namespace) -> None:
     register(spark)
     bench = Bench(url, spark, home, args)
     names = args.ways.split(",")
-    if {"journal", "commit"} & set(names):
-        bench._query(bench.fill(100, args.groups), 100, min(100, args.groups), "journal")  # what starts only once
+    if {"journal", "commit"} & {name.partition(":")[0] for name in names}:
+        bench._query(bench.fill(2_000, args.groups), 2_000, args.groups, "journal")  # what starts only once
     spent: dict[str, list[float]] = {name: [] for name in names}
     batches: dict[str, list[int]] = {name: [] for name in names}
     for _ in range(args.rounds):
         for name in names:
-            queue = bench.fill(args.messages, args.groups)
+            way, _, own = name.partition(":")
+            groups = int(own or args.groups)
+            queue = bench.fill(args.messages, groups)
             begun = SYSTEM_CLOCK.monotonic()
-            batches[name].append(bench.ways[name](queue, args.messages, args.groups))
+            batches[name].append(bench.ways[way](queue, args.messages, groups))
             spent[name].append(SYSTEM_CLOCK.monotonic() - begun)
     print(f"{args.messages:,} messages of {args.bytes} B, groups: {args.groups}, delay: {args.delay_ms:g} ms")
-    print(f"{'way':<10} {'messages/s':>11} {'ratio':>6} {'micro-batches':>14}")
+    print(f"{'way':<14} {'messages/s':>11} {'ratio':>6} {'micro-batches':>14}  ratio of each round")
     for name in names:
-        ratio = statistics.median(first / own for first, own in zip(spent[names[0]], spent[name], strict=True))
+        ratios = [first / own for first, own in zip(spent[names[0]], spent[name], strict=True)]
         speed = args.messages / statistics.median(spent[name])
-        print(f"{name:<10} {speed:>11.0f} {ratio:>6.2f} {max(batches[name]):>14}")
+        each = " ".join(f"{ratio:.2f}" for ratio in ratios)
+        print(f"{name:<14} {speed:>11.0f} {statistics.median(ratios):>6.2f} {max(batches[name]):>14}  {each}")
     spark.stop()
 
 

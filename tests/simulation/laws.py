@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sqs_fifo_spark.local.events import Event
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
@@ -100,8 +100,8 @@ class Laws:
         """Which query has made a plan, by the plan's identity."""
         self._handed: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         """The groups of which a query has handed something to tasks of an epoch."""
-        self._epochs: defaultdict[str, set[int]] = defaultdict(set)
-        """In which epochs tasks received it, or a driver handed it."""
+        self._read_in: defaultdict[str, set[EpochPlan]] = defaultdict(set)
+        """In which epochs, of which plans, tasks received it, or a driver handed it."""
         self._receives_by_task: defaultdict[str, list[tuple[PartitionPlan, float]]] = defaultdict(list)
         """Which tasks received it, and when."""
         self._first_at: dict[str, float] = {}
@@ -116,6 +116,8 @@ class Laws:
         """The queries whose last long poll has brought something."""
         self._launched_at: dict[str, float] = {}
         """When each task began, by the name of its process."""
+        self._put: defaultdict[str, set[str]] = defaultdict(set)
+        """What stood in the links that each task has put, also in those that were dropped since."""
         self._releasers: set[str] = set()
         """The tasks that have asked to release something."""
         self._is_overdue = is_overdue
@@ -152,7 +154,7 @@ class Laws:
         caught = [each for name, message_ids in plan.carried if "/caught-" in name for each in message_ids]
         self._handed[plan.epoch, maker].update(map(self._group, caught))
         for message_id in caught:
-            self._epochs[message_id].add(plan.epoch)
+            self._read_in[message_id].add(EpochPlan(plan.epoch, plan.plan))
 
     def served(self, plan: PartitionPlan, rows: list[Row]) -> None:
         """One content: all reads of a partition of a plan give the same rows in the same order."""
@@ -161,9 +163,11 @@ class Laws:
             names = [[row.body for row in each] for each in (first, rows)]
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was {names[0]}, now {names[1]}")
 
-    def has_put_link(self) -> None:
+    def has_put_link(self, name: str) -> None:
         """Chains: a link says what of those before it is not confirmed, so who puts it deletes nothing meanwhile."""
         task = _TASK.match(self._world.actor())
+        if task and name in self._world.store.objects:  # else it was taken
+            self._put[task[0]].update(receipt.message_id for receipt in self._decoded(name).receipts)
         deleting = [_TASK.match(actor) for actor in self._world.deleting]
         if task and any(each is not None and each[0] == task[0] for each in deleting):
             self.violate(f"chains: {task[0]} puts a link while it deletes what stands before it")
@@ -178,7 +182,7 @@ class Laws:
         held = {each for each in self._ours & self._receives.keys() if self._received[each][0] == task}
         if held:
             heads = map(self._decoded, self._world.store.under("epochs/"))
-            held -= {receipt.message_id for head in heads for receipt in head.receipts}
+            held -= {receipt.message_id for head in heads for receipt in head.receipts} | self._put[task]
         if held:
             self.violate(f"progress: {task} is fenced, and leaves hidden {sorted(self._name[each] for each in held)}")
 
@@ -371,7 +375,7 @@ class Laws:
             if ours and task:
                 plan = self._plans[task[0]]
                 self._epoch[event.message_id] = plan.epoch
-                self._epochs[event.message_id].add(plan.epoch)
+                self._read_in[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._receives_by_task[event.message_id].append((plan, event.at))
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
@@ -481,7 +485,7 @@ class Laws:
         gone_at = self._gone.get(earlier.message_id, math.inf)
         if epoch is not None and self._is_others(earlier, checkpoint) and gone_at <= self._first_at[later.message_id]:
             return
-        if epoch not in self._epochs[earlier.message_id] or not any(
+        if epoch not in {each.epoch for each in self._read_in[earlier.message_id]} or not any(
             gone_at <= at and plan.epoch == epoch and earlier.group not in self._reserved_groups(plan)
             for plan, at in self._receives_by_task[later.message_id]
         ):
@@ -489,8 +493,8 @@ class Laws:
 
     def _is_others(self, row: Row, checkpoint: Checkpoint) -> bool:
         """Whether only tasks of another query have received it: this one found it in that one's ledger later."""
-        own = {offset.epoch for offset in checkpoint.offsets}
-        return self.has_turns and not own & self._epochs[row.message_id]
+        own = {offset.of for offset in checkpoint.offsets}
+        return self.has_turns and not own & self._read_in[row.message_id]
 
     def _reserved_groups(self, plan: PartitionPlan) -> frozenset[str]:
         """Return the groups that the maker of a plan has reserved: by the plan, and by what it handed."""

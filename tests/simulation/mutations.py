@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from unittest import mock
 
+from sqs_fifo_spark.errors import EpochSettledError, FencedError
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.partition import _Attempt
@@ -25,19 +27,19 @@ planted = MUTATIONS.planted
 
 
 @planted("serve before sealing", "source.journal.Journal.seal")
-def _(seal, journal, segment):
+def _(seal, journal, segment, claim):
     return segment
 
 
 @planted("serve what lost the race", "source.journal.Journal.seal")
-def _(seal, journal, segment):
-    seal(journal, segment)
+def _(seal, journal, segment, claim):
+    seal(journal, segment, claim)
     return segment
 
 
 @planted("skip empty segments", "source.journal.Journal.seal")
-def _(seal, journal, segment):
-    return seal(journal, segment) if segment.head.receipts else segment
+def _(seal, journal, segment, claim):
+    return seal(journal, segment, claim) if segment.head.receipts else segment
 
 
 @planted("drop what a losing attempt received", "source.partition._Attempt._release")
@@ -79,9 +81,10 @@ def _deferring(attempt: _Attempt, segment: Segment, is_it: Callable[[Receipt], b
     return replace(segment, head=replace(head, receipts=receipts, chain=chain))
 
 
-@planted("receive for an epoch that is settled", "source.journal.Journal.require_open")
-def _(require_open, journal, epoch):
-    pass
+@planted("receive for an epoch that is settled", "source.journal.Journal.require_current")
+def _(require_current, journal, *given):
+    with suppress(EpochSettledError):
+        require_current(journal, *given)
 
 
 @planted("serve what a leftover task put", "source.partition.serve")
@@ -92,10 +95,10 @@ def _(serve, plan, queue, journal, *given):
 
 
 @planted("overwrite what is sealed", "source.journal.Journal.seal")
-def _(seal, journal, segment):
+def _(seal, journal, segment, claim):
     origin = segment.head.origin
     journal.store.delete([journal.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)])
-    return seal(journal, segment)
+    return seal(journal, segment, claim)
 
 
 @planted("leave copies of committed messages to the commit", "source.receiving._Copies.delete_from")
@@ -116,10 +119,11 @@ def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
 
 
-@planted("let a new query forget the ledger", "source.driver.Driver._number_after_a_gap")
-def _(number_after_a_gap, driver):
-    driver._ledger = Ledger(driver._ledger.epoch)
-    return number_after_a_gap(driver)
+@planted("let a new query forget the ledger", "source.driver.Driver._number_after")
+def _(number_after, driver, start):
+    if start is None or not start.plan:
+        driver._ledger = Ledger(driver._ledger.epoch)
+    return number_after(driver, start)
 
 
 # A commit
@@ -254,7 +258,7 @@ def _(make, driver, journal, number, partitions, start):
 
 @planted("take the journal's word for where Spark is", "source.driver.Driver._announce_blindly")
 def _(announce_blindly, driver, journal):
-    driver._number_after_a_gap = lambda: driver._ledger.epoch + 1
+    driver._number_after = lambda start: driver._ledger.epoch + 1
     return announce_blindly(driver, journal)
 
 
@@ -274,9 +278,10 @@ def _(keep, receiver, *given):
     return kept
 
 
-@planted("delete though another driver has claimed the journal", "source.journal.Journal.require_owner")
-def _(require_owner, journal, claim):
-    pass
+@planted("work on though another driver has opened the journal", "source.journal.Journal.require_current")
+def _(require_current, journal, *given):
+    with suppress(FencedError):
+        require_current(journal, *given)
 
 
 @planted("delete what the chain defers", "source.segment.Head.in_flight")
@@ -350,6 +355,16 @@ def _(make, driver, journal, number, partitions, start):
 def _(receive, attempt, receiver, *, may_end):
     with mock.patch.object(attempt, "_wait_for_deletes"):
         return receive(attempt, receiver, may_end=may_end)
+
+
+@planted("look for what is left in first links only", "source.epoch.Epoch._has_planned")
+def _(has_planned, epoch, carried):
+    return True
+
+
+@planted("leave hidden what is not going to be put", "source.partition._Attempt._released_on_error")
+def _(released, attempt, received):
+    return nullcontext()
 
 
 @planted("take over a chain without its unconfirmed messages", "source.partition._Attempt.__init__")
@@ -435,10 +450,4 @@ MUTATIONS.rewritten(
     "source.journal.Journal.claim",
     "if is_own and max(map(_number, claims), default=0) == number:",
     "if is_own:",
-)
-MUTATIONS.rewritten(
-    "leave hidden what was received beside a delete that failed",
-    "source.partition._Attempt._receive",
-    "self._release(received)",
-    "pass",
 )

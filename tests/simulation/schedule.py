@@ -116,6 +116,7 @@ class Schedule:
             maxMessagesPerTrigger=str(rng.choice((3, 7, 10, 50))),
             deleteAfter=random.Random(f"{self.seed}/mode").choice(MODES),
         )
+        world.begins_calls = random.Random(f"{self.seed}/beside").random() < 0.7
         if not self.is_calm and rng.random() < 0.1:
             dead = world.create_queue("dead.fifo").rpartition("/")[2]
             policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:{dead}","maxReceiveCount":"3"}}'
@@ -132,7 +133,7 @@ class Schedule:
         has_pools = rng.random() < 0.3 or self.climate.calls["stalled discovery"] > 0
 
         def pool(name: str, threads: int) -> Pool:
-            if has_pools or name == "delete":  # a link is received beside that
+            if has_pools or name == "begun":  # what SQS takes while its caller goes on
                 return HubPool(self.hub, name, min(threads, self._pool_threads))
             return in_calling_thread(name, threads)
 
@@ -174,7 +175,7 @@ class Schedule:
             self._has_died_with_catch = end == DIES_WITH_CATCH and bool(self.checkpoint.offsets)
             self.hub.outside(lambda: self._end_query(process))
         if event.startswith("after put epochs/"):
-            self.laws.has_put_link()
+            self.laws.has_put_link(event.removeprefix("after put "))
             factor = 15 if self._is_first_of_new() else 3
             if self._is_half_begun() and self._happens(HALF_BEGUN, factor):
                 self.hub.outside(self._kill_all)
@@ -213,8 +214,8 @@ class Schedule:
             self._send()
 
     def _is_deleting(self) -> bool:
-        """Whether the process that runs deletes a link, in a thread for that, or is about to."""
-        return any(thread.name.endswith(" delete") for thread in self.hub.threads_of(self.hub.current_process))
+        """Whether the process that runs has begun to delete a link, and has no answer yet."""
+        return any(thread.name.endswith(" begun") for thread in self.hub.threads_of(self.hub.current_process))
 
     def _is_half_begun(self) -> bool:
         """Whether a task runs in whose epoch some partitions have a link, and some have none."""

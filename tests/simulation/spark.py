@@ -153,8 +153,8 @@ def read(world: World, plan: PartitionPlan) -> list[Row]:
     plan = pickle.loads(pickle.dumps(plan))
     queue = Queue(world.options, world.clock)
     rows: list[Row] = []
-    journal, pool = Journal(world.store, plan.journal), world.pool("delete", 1)
-    for batch in serve(plan, queue, journal, world.options, world.clock, pool):
+    journal = Journal(world.store, plan.journal)
+    for batch in serve(plan, queue, journal, world.options, world.clock):
         columns = [batch.column(name).to_pylist() for name in ("messageId", "messageGroupId", "sequenceNumber", "body")]
         rows += [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]
     return rows

@@ -135,9 +135,16 @@ class SqsClient:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def __getattr__(self, operation: str) -> Callable[..., dict[str, Any]]:
-        action = ACTIONS[operation]
-        return lambda **request: self._world.call_sqs(action, request)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name == "begin" and self._world.begins_calls:
+            return self._begin
+        if name not in ACTIONS:
+            raise AttributeError(name)
+        return lambda **request: self._world.call_sqs(ACTIONS[name], request)
+
+    def _begin(self, operation: str, **request: Any) -> Callable[[], dict[str, Any]]:
+        """The lean client's: SQS takes the call at any time until its answer is waited for."""
+        return self._world.pool("begun", 1).submit(lambda: self._world.call_sqs(ACTIONS[operation], request)).result
 
 
 class World:
@@ -185,6 +192,8 @@ class World:
         """How many of them somebody held."""
         self.pool: MakePool = in_calling_thread
         """How a driver and its queue make their pools of threads."""
+        self.begins_calls = True
+        """Whether the client can send a call and wait for its answer later."""
         self.deleting: list[str] = []
         """Who has a delete under way, once for each call."""
         self.on_release: Callable[[], None] = lambda: None
@@ -339,7 +348,10 @@ class World:
     # What was written
 
     def journal(self) -> Journal:
-        found = Journal.find(self.store, f"arn:aws:sqs:us-east-1:000000000000:{self.url.rpartition('/')[2]}")
+        """Return the journal as it stands, to be read without a step of anybody's."""
+        store = MemoryStore(lambda event: None, self.clock)
+        store.objects = self.store.objects
+        found = Journal.find(store, f"arn:aws:sqs:us-east-1:000000000000:{self.url.rpartition('/')[2]}")
         assert found is not None
         return found
 

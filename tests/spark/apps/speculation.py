@@ -50,10 +50,10 @@ def make_source(home: str) -> type[DataSource]:
                         Path(home, "never-copied").touch()
                         raise
 
-            def slow_seal(journal: Journal, segment: Any) -> Any:
+            def slow_seal(journal: Journal, segment: Any, claim: int) -> Any:
                 if plan.epoch == 1:
                     stall()
-                sealed = seal(journal, segment)
+                sealed = seal(journal, segment, claim)
                 if attempt:
                     copied.touch()
                 return sealed

@@ -21,6 +21,8 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
     is_cut: bool = False
     """The end of it does not come."""
+    has_cut_head: bool = False
+    """Not even the end of its headers comes."""
     closes: bool = False
     """The connection is closed behind it, without a word of that in the headers."""
 
@@ -70,12 +72,15 @@ class Answering:
                 server.asked.append(Asked(self.path, headers, content, self.number))
                 server.hold.wait(60)
                 answer, body = server.answer, server.answer.bytes()
-                self.close_connection = answer.closes or answer.is_cut or not answer.status
+                self.close_connection = answer.closes or answer.is_cut or answer.has_cut_head or not answer.status
                 if not answer.status:
                     return
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
+                if answer.has_cut_head:
+                    self.flush_headers()
+                    return
                 self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body[: len(body) // 2] if answer.is_cut else body)

@@ -33,7 +33,9 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.queue import Outcome, Queue
+from tests.helpers import wait_until
 from tests.unit.aws.answering import Answer, Answering, answering
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/bids.fifo"
@@ -247,6 +249,7 @@ def test_a_refusal_is_the_one_that_boto3_raises(pair: Pair, answer: Answer) -> N
         Answer(b"\xff", 500),
         Answer(b"[]", 400),
         Answer({"Messages": [received()]}, is_cut=True),
+        Answer({"Messages": [received()]}, has_cut_head=True),
     ],
 )
 def test_what_cannot_be_read_is_no_answer(pair: Pair, answer: Answer) -> None:
@@ -528,6 +531,34 @@ def test_many_threads_share_a_client() -> None:
         assert len(bodies) == sum(bodies.values()) == 200
 
 
+def test_a_call_goes_on_while_its_caller_makes_another() -> None:
+    """SQS takes it when it begins. Each of the two has its own answer, and the pool keeps both connections."""
+    with LocalQueueServer(queues=["bids.fifo"]) as server:
+        client, url = build(server.endpoint_url), server.queue_url("bids.fifo")
+        entries = [
+            {"Id": each, "MessageBody": each, "MessageGroupId": "g", "MessageDeduplicationId": each} for each in "ab"
+        ]
+        client.send_message_batch(QueueUrl=url, Entries=entries)
+        (first,) = client.receive_message(QueueUrl=url, MaxNumberOfMessages=1)["Messages"]
+        handle = {"Id": "0", "ReceiptHandle": first["ReceiptHandle"]}
+        wait = client.begin("delete_message_batch", QueueUrl=url, Entries=[handle])
+        (second,) = client.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"]
+        assert [first["Body"], second["Body"]] == ["a", "b"]
+        assert [each["Id"] for each in wait()["Successful"]] == ["0"]
+        assert sum(connection is not None for connection in client._pool.pool.queue) == 2
+
+
+def test_a_begun_call_that_gets_no_answer_gives_its_connection_up(server: Answering) -> None:
+    client = build(server.url)
+    server.answer = Answer(status=0)
+    wait = client.begin("delete_message_batch", **DELETE)
+    with pytest.raises(botocore.exceptions.ConnectionClosedError):
+        wait()
+    server.answer = Answer()
+    client.delete_message_batch(**DELETE)
+    assert [asked.connection for asked in server.asked] == [1, 2]
+
+
 def test_a_forked_child_opens_connections_of_its_own(server: Answering) -> None:
     """The parent goes on with its own one."""
     script = """
@@ -700,6 +731,54 @@ def test_no_log_or_error_has_a_body_a_token_or_a_signature(
     for secret in (BODY, TOKEN, signature):
         assert secret not in said
         assert secret not in caplog.text
+
+
+RECEIPT = Receipt("m", "AQ==", "g", 1, 1, 0, 0.0, 0)
+ANSWERED = Answer({"Successful": [{"Id": "0"}]})
+
+
+def begin_delete(server: Answering, budget_s: float = 30.0) -> Callable[[], list[tuple[Receipt, Outcome]]]:
+    options = parse_source_options({"queueUrl": f"{server.url}/123456789012/q.fifo", "journalLocation": "/journal"})
+    queue = Queue(options, SYSTEM_CLOCK)
+    return queue.begin_delete([RECEIPT], budget_s=budget_s, before_call=lambda entries: None)
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_a_delete_is_sent_when_it_begins(server: Answering, transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(lean.TRANSPORT_VARIABLE, transport)
+    server.answer = ANSWERED
+    wait = begin_delete(server)
+    wait_until(lambda: server.asked, 30, "the delete to be sent")
+    assert wait() == [(RECEIPT, Outcome.DONE)]
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_a_delete_that_has_begun_in_vain_is_tried_again(
+    server: Answering, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for it tries again, within its budget."""
+    monkeypatch.setenv(lean.TRANSPORT_VARIABLE, transport)
+    server.answer = Answer(status=0)
+    wait = begin_delete(server)
+    wait_until(lambda: server.asked, 30, "the delete to be sent")
+    server.answer = ANSWERED
+    assert wait() == [(RECEIPT, Outcome.DONE)]
+    assert len(server.asked) == 2
+
+
+def test_a_delete_that_cannot_be_sent_fails_when_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering() as server:
+        pass  # nobody answers at its port any more
+    assert begin_delete(server, budget_s=0.0)() == [(RECEIPT, Outcome.FAILED)]
+
+
+def test_a_begun_delete_without_credentials_asks_for_new_ones(server: Answering) -> None:
+    server.answer = Answer({"__type": "ExpiredToken"}, 403)
+    wait = begin_delete(server)
+    wait_until(lambda: server.asked, 30, "the delete to be sent")
+    server.answer = ANSWERED
+    assert wait() == [(RECEIPT, Outcome.DONE)]
 
 
 @pytest.mark.parametrize("call", [lambda queue: queue.receive(1, receive=0, budget_s=0)])

@@ -86,7 +86,7 @@ def test_an_executor_makes_no_folder_where_the_journal_is_not(tmp_path: Path) ->
     assert "; the file system that held it may not be mounted. The location must" in said
     assert not list((tmp_path / "disk").iterdir())
     name = made.segment_name(1, 0)
-    for look in (lambda: joined.read(name), lambda: joined.head(name), joined.last_settled, joined.objects):
+    for look in (lambda: joined.read(name), lambda: joined.head(name), joined.ledger, joined.objects):
         assert "may not be mounted" in line(FileStore(tmp_path / "disk"), look)
 
 
@@ -316,8 +316,9 @@ def test_a_journal_removed_while_the_query_runs_stops_it(tmp_path: Path) -> None
     subprocess.run(["rm", "-r", tmp_path / "journal"], check=True)
     said = line(store, lambda: journal.require_claim(number))
     assert said == (
-        f"the journal at '{tmp_path / 'journal'}' was removed while the query ran, so this query stops. What it had "
-        "received and not committed comes again from the queue."
+        f"the journal at '{tmp_path / 'journal'}' was removed while the query ran, so this query stops. With "
+        "deleteAfter=commit, what is not committed is still in the queue. With deleteAfter=journal, the journal had "
+        "the only copy of it."
     )
 
 

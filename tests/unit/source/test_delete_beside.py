@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sqs_fifo_spark.errors import AccessDeniedError, FencedError
+from sqs_fifo_spark.errors import AccessDeniedError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.partition import PartitionPlan, serve
 from sqs_fifo_spark.source.pool import Answer, CallingThread, MakePool, in_calling_thread
@@ -51,6 +51,10 @@ def begin(world: World) -> tuple[Query, PartitionPlan]:
     query = Query(world)
     query.log(query.latest_offset(query.start_of(0)))
     return query, query.plans(0)[0]
+
+
+def denied(action: str) -> str:
+    return "denied" if "Delete" in action else ""
 
 
 def receives(world: World) -> int:
@@ -109,24 +113,24 @@ def test_a_queue_that_wakes_no_receive_is_waited_for_once(world: World) -> None:
 def test_what_was_received_beside_a_delete_that_is_refused_is_released(world: World) -> None:
     """Nobody is going to seal it: else it would be hidden for a visibility timeout."""
     world.pool = late
-    world.send("z1")
+    world.send(*(f"a{number}" for number in range(25)))
     _, plan = begin(world)
     plan = replace(plan, expected=100)
-    world.send(*(f"a{number}" for number in range(15)))
 
     def when_sealed() -> None:
         world.send("b1")
-        do_at(world, "after ReceiveMessage", lambda: Journal(world.store, plan.journal).claim())
+        do_at(world, "after ReceiveMessage", lambda: setattr(world, "fault", denied))
 
-    do_at(world, "after put epochs/", when_sealed)
-    with pytest.raises(FencedError):
+    do_at(world, f"after put {Journal.segment_name(plan.epoch, 0, plan.plan, 1)}", when_sealed)
+    with pytest.raises(AccessDeniedError):
         read(world, plan)
+    world.fault = lambda action: ""
     assert [each["Body"] for each in world.receive_elsewhere(visibility_timeout_s=1)] == ["b1"]
 
 
 def reading(world: World, plan: PartitionPlan) -> Generator[Any, None, None]:
     queue, journal = Queue(world.options, world.clock), Journal(world.store, plan.journal)
-    return serve(plan, queue, journal, world.options, world.clock, world.pool("delete", 1))
+    return serve(plan, queue, journal, world.options, world.clock)
 
 
 def test_a_read_that_ends_early_waits_for_its_deletes(world: World) -> None:
@@ -136,8 +140,10 @@ def test_a_read_that_ends_early_waits_for_its_deletes(world: World) -> None:
     _, plan = begin(world)
     rows = reading(world, plan)
     next(rows)
+    next(rows)
+    assert len(world.deleted()) == 10
     rows.close()
-    assert world.deleted() == [f"a{number}" for number in range(10)]
+    assert world.deleted() == [f"a{number}" for number in range(20)]
 
 
 def test_a_read_that_ends_early_tells_of_deletes_that_are_refused(
@@ -149,10 +155,11 @@ def test_a_read_that_ends_early_tells_of_deletes_that_are_refused(
     query, plan = begin(world)
     rows = reading(world, plan)
     next(rows)
-    world.fault = lambda action: "denied" if "Delete" in action else ""
+    next(rows)
+    world.fault = denied
     rows.close()
     assert "was deleted" in caplog.text
-    assert not world.deleted()
+    assert len(world.deleted()) == 10
     world.fault = lambda action: ""
     query.drain()
     assert sorted(world.deleted()) == sorted(f"a{number}" for number in range(25))
@@ -163,6 +170,17 @@ def test_a_delete_that_is_refused_ends_the_task(world: World) -> None:
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
     _, plan = begin(world)
-    world.fault = lambda action: "denied" if "Delete" in action else ""
+    world.fault = denied
     with pytest.raises(AccessDeniedError):
         read(world, plan)
+
+
+def test_a_client_that_cannot_begin_a_call_makes_it(world: World) -> None:
+    """boto3's own."""
+    world.begins_calls = False
+    world.send(*(f"a{number}" for number in range(45)))
+    _, plan = begin(world)
+    rows = reading(world, plan)
+    for count in range(1, 5):
+        next(rows)
+        assert len(world.deleted()) == 10 * count

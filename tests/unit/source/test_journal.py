@@ -209,25 +209,45 @@ def test_a_claim_is_looked_at_by_its_content(journal: Journal, store: FaultyStor
         journal.require_claim(number)
 
 
-def test_a_task_sees_when_its_driver_owns_the_journal_no_more(journal: Journal, store: FaultyStore) -> None:
-    """Its plan's claim must be the highest; it has no claim of its own, and the next one may be dropped already."""
+def opened(journal: Journal) -> int:
+    """Do with a journal what a driver does first, and return its claim."""
     claim = journal.claim()
+    journal.put_ledger(journal.ledger())
+    return claim
+
+
+def test_a_task_sees_when_its_driver_owns_the_journal_no_more(journal: Journal, store: FaultyStore) -> None:
+    """Its plan's claim must be that of the newest ledger; it has no claim of its own."""
+    claim = opened(journal)
     task = Journal(store, journal.id)
-    task.require_owner(claim)
+    task.require_current(1, claim)
     for _ in range(2):
-        Journal(store, journal.id).claim()
+        opened(Journal(store, journal.id))
         with pytest.raises(FencedError, match="another query took over") as told:
-            task.require_owner(claim)
+            task.require_current(1, claim)
         one_line(told.value)
-    task.require_owner(claim + 2)
+    task.require_current(1, claim + 2)
+
+
+def test_a_task_sees_that_its_epoch_is_settled(journal: Journal, store: FaultyStore) -> None:
+    """Whoever has settled it."""
+    claim = opened(journal)
+    task = Journal(store, journal.id)
+    journal.put_ledger(Ledger(3))
+    task.require_current(4, claim)
+    for _ in range(2):
+        with pytest.raises(EpochSettledError, match="epoch 3 is committed") as told:
+            task.require_current(3, claim)
+        one_line(told.value)
+        opened(Journal(store, journal.id))
 
 
 def test_a_task_whose_journal_is_removed_owns_nothing(journal: Journal, store: FaultyStore) -> None:
     """Nobody knows what counts: nothing may be deleted."""
-    claim = journal.claim()
-    store.delete(store.list("drivers"))
-    with pytest.raises(SqsFifoError):
-        journal.require_owner(claim)
+    claim = opened(journal)
+    store.delete(store.list("ledger"))
+    with pytest.raises(JournalUnavailableError, match="vanished"):
+        journal.require_current(1, claim)
 
 
 def test_removed_journal_stops_the_query(journal: Journal, store: FaultyStore) -> None:
@@ -426,14 +446,12 @@ LEDGER = Ledger(
 def test_a_new_journal_has_the_empty_ledger_of_epoch_0(journal: Journal) -> None:
     """Nothing is committed, nothing is unfinished."""
     assert journal.ledger() == Ledger(0)
-    assert journal.last_settled() == 0
 
 
 def test_ledger_comes_back_as_it_was(journal: Journal) -> None:
     """Ids, times, receipts with 128-bit numbers, and what is carried over."""
     journal.put_ledger(LEDGER)
     assert journal.ledger() == LEDGER
-    assert journal.last_settled() == 3
 
 
 def test_commit_drops_the_ledgers_before_it(journal: Journal, store: FaultyStore) -> None:
@@ -486,7 +504,7 @@ def test_a_ledger_of_a_lower_claim_counts_no_more(journal: Journal, store: Fault
     one_line(told.value)
     assert journal.ledger() == Ledger(2)
     newer.put_ledger(Ledger(3))
-    assert journal.last_settled() == 3
+    assert journal.ledger() == Ledger(3)
     assert store.list("ledger") == [ledger_name(3, claim=2)]
 
 

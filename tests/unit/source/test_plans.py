@@ -7,11 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError, FencedError, OptionError
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.segment import decode
 from tests.simulation.runs import play
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, Row
 from tests.unit.by_hand import World, do_at
+
+
+def sealed(world: World) -> list[str]:
+    """Return the bodies in all segments that tasks have put."""
+    names = [name for name in world.store.under("epochs/") if Journal.is_link(name)]
+    segments = [decode(world.store.objects[name], name) for name in names]
+    return [body for segment in segments for body in segment.rows.column("body").to_pylist()]
 
 
 @pytest.mark.parametrize("seed", [91006130, 91001318, 92012164, 92000726, 970101252])
@@ -28,7 +37,6 @@ def test_two_plans_of_an_epoch_are_never_both_served(make_world: Callable[..., W
     first = old.latest_offset(old.start_of(0))
     old.log(first)
     (plan, *_) = old.plans(0)
-    late: list[list[Row]] = []
     new = Checkpoint()
 
     def a_new_query() -> None:
@@ -46,7 +54,8 @@ def test_two_plans_of_an_epoch_are_never_both_served(make_world: Callable[..., W
     rows: dict[int, list[Row]] = {}
     pending: list[tuple[Query, object]] = []
     do_at(world, "before put epochs/", a_new_query)
-    late.append(read(world, plan))
+    with pytest.raises(FencedError):
+        read(world, plan)
     query, head = pending[0]
     rows.update(query.read_all([head]))  # type: ignore[list-item]
     query.to_sink(0, rows)
@@ -67,8 +76,10 @@ def test_what_an_old_plan_holds_twice_is_served_once(make_world: Callable[..., W
     world.die(down_s=LAPSE_S)
     new = Checkpoint()
     query = Query(world, checkpoint=new)
+    do_at(world, "before put epochs/", lambda: query.start_of(0))
+    with pytest.raises(FencedError):
+        read(world, plan)  # the leftover
     start = query.start_of(0)
-    read(world, plan)  # the leftover
     world.send("a1")
     end = query.latest_offset(start)
     query.log(end)
@@ -181,10 +192,12 @@ def test_what_a_leftover_of_another_query_seals_ahead_is_never_served(make_world
     old.log(old.latest_offset(old.start_of(0)))
     (plan,) = old.plans(0)
     world.die()
-    query = Query(world).resume()
-    assert query.trigger()
+    query = Query(world)
+    do_at(world, "before put epochs/", lambda: query.resume().trigger())
     world.send("z1")
-    assert [row.body for row in read(world, plan)] == ["z1"]
+    with pytest.raises(FencedError):
+        read(world, plan)
+    assert "z1" in sealed(world)
     world.clock.advance(LAPSE_S)
     query.drain()
     world.die()
@@ -240,10 +253,17 @@ def test_what_spark_committed_unread_is_never_taken_for_a_leftovers_segment(make
     old.log(old.latest_offset(old.start_of(0)))
     (plan,) = old.plans(0)
     world.die(down_s=LAPSE_S)
-    query = Query(world, reads=lambda batch, count: None).resume()
-    assert query.trigger()
+    query = Query(world, reads=lambda batch, count: None)
+
+    def a_new_query() -> None:
+        world.send("y1")
+        assert query.resume().trigger()
+
+    do_at(world, "before put epochs/", a_new_query)
     world.send("z1", "z2")
-    read(world, plan)
+    with pytest.raises(FencedError):
+        read(world, plan)
+    assert {"z1", "z2"} <= set(sealed(world))
     query.log(query.latest_offset(query.start_of(1)))  # and it dies before `commit`
     world.die(down_s=LAPSE_S)
     query = Query(world, reads=lambda batch, count: None if batch < 2 else range(count)).resume()

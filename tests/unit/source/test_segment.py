@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.ipc
 import pytest
 
 from sqs_fifo_spark.columns import ARROW_SCHEMA
@@ -168,6 +168,8 @@ def test_receipts_of_large_bodies_are_read_without_them() -> None:
 def test_object_that_is_gone_has_no_receipts() -> None:
     """None, not an error: the driver's listing may be older than a drop."""
     assert decode_head(lambda start, length: None, NAME) is None
+    read = reader(encode(SEGMENTS["many"]))
+    assert decode_head(lambda start, length: None if start else read(start, length), NAME) is None
 
 
 def test_truncated_range_read_is_damage() -> None:
@@ -208,7 +210,7 @@ def test_every_truncation_is_told() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\x00" * 200, b"SQSFIFO2", b"SQSFIFO3" + b"\x00" * 100, b"PAR1" * 50, b"<html>not found</html>" * 9],
+    [b"", b"\x00" * 200, b"SQSFIFO3", b"SQSFIFO2" + b"\x00" * 100, b"PAR1" * 50, b"<html>not found</html>" * 9],
     ids=["empty", "zeros", "magic alone", "another version", "parquet", "html"],
 )
 def test_foreign_bytes_are_told(data: bytes) -> None:
@@ -222,7 +224,7 @@ def test_foreign_bytes_are_told(data: bytes) -> None:
 
 def forge(first: bytes, second: bytes) -> bytes:
     """A segment with sections of one's own and right checksums."""
-    header = struct.pack("<8sQIQI", b"SQSFIFO2", len(first), zlib.crc32(first), len(second), zlib.crc32(second))
+    header = struct.pack("<8sQIQI", b"SQSFIFO3", len(first), zlib.crc32(first), len(second), zlib.crc32(second))
     return header + struct.pack("<I", zlib.crc32(header)) + first + second
 
 
@@ -265,13 +267,24 @@ def receipts(*numbers: int, lapsed: tuple[int, ...] = ()) -> tuple[Receipt, ...]
 
 
 def test_a_chain_counts_what_all_of_its_links_serve() -> None:
-    """Also when it was sent, at the earliest; what a link defers does not count, and its link is named."""
+    """Also when it was sent, at the earliest; what a link defers does not count, and its link is named.
+
+    Of groups, what one link has at most.
+    """
     first = Chain().with_link(0, (), receipts(5, 4, 3, lapsed=(3,)), size=30, is_last=False)
-    assert first == Chain(False, served=2, size=30, oldest_ms=4, deferring=(0,))
+    assert first == Chain(False, served=2, size=30, oldest_ms=4, deferring=(0,), groups=1)
     second = first.with_link(1, receipts(5, 4), receipts(6, 7), size=12, is_last=False)
-    assert second == Chain(False, served=4, size=42, oldest_ms=4, deferring=(0,), unconfirmed=receipts(5, 4))
+    assert second == Chain(False, served=4, size=42, oldest_ms=4, deferring=(0,), unconfirmed=receipts(5, 4), groups=1)
     third = second.with_link(2, receipts(7), receipts(1, 2, lapsed=(1,)), size=0, is_last=True)
-    assert third == Chain(True, served=5, size=42, oldest_ms=2, deferring=(0, 2), unconfirmed=receipts(7))
+    assert third == Chain(True, served=5, size=42, oldest_ms=2, deferring=(0, 2), unconfirmed=receipts(7), groups=1)
+
+
+def test_a_chain_tells_of_how_many_groups_a_link_has_most() -> None:
+    """What is deferred does not count."""
+    several = tuple(replace(each, message_group_id=f"g{index // 2}") for index, each in enumerate(receipts(1, 2, 3, 4)))
+    chain = Chain().with_link(0, (), (*several, *receipts(9, lapsed=(9,))), is_last=False)
+    assert chain.groups == 2
+    assert chain.with_link(1, (), several[:1], is_last=True).groups == 2
 
 
 def test_an_empty_link_adds_nothing_to_its_chain() -> None:
@@ -302,32 +315,31 @@ def test_unconfirmed_receipts_are_no_rows() -> None:
     assert [each.message_id for each in found.head.chain.unconfirmed] == ["id-3", "id-4"]
 
 
-def told(content: Segment, section: str) -> dict[str, object]:
-    """Return what the metadata of a segment's receipts says in `section`."""
-    batch = pa.ipc.open_stream(sections(encode(content))[0]).read_next_batch()
-    found: dict[str, object] = json.loads(batch.schema.metadata[section.encode()])
+def told(content: Segment) -> dict[str, Any]:
+    """Return what a segment says in front of its rows."""
+    found: dict[str, Any] = json.loads(sections(encode(content))[0])
     return found
 
 
-def with_metadata(content: Segment, **changed: str | bytes | None) -> bytes:
-    """Return the segment's bytes with other metadata, under right checksums; None removes a section."""
-    first, second = sections(encode(content))
-    batch = pa.ipc.open_stream(first).read_next_batch()
-    metadata = {**batch.schema.metadata, **{key.encode(): value for key, value in changed.items()}}
-    batch = batch.replace_schema_metadata({key: value for key, value in metadata.items() if value is not None})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return forge(sink.getvalue().to_pybytes(), second)
+def with_told(content: Segment, **changed: str | bytes | None) -> bytes:
+    """Return the segment's bytes with other JSON for some of that, under right checksums; None removes it."""
+    parts: dict[str, bytes] = {key: json.dumps(value).encode() for key, value in told(content).items()}
+    for key, text in changed.items():
+        if text is None:
+            del parts[key]
+        else:
+            parts[key] = text if isinstance(text, bytes) else text.encode()
+    first = b"{%s}" % b",".join(b'"%s":%s' % (key.encode(), text) for key, text in parts.items())
+    return forge(first, sections(encode(content))[1])
 
 
-@pytest.mark.parametrize("section", ["origin", "chain", "deleted"])
+@pytest.mark.parametrize("section", ["origin", "chain", "deleted", "receipts"])
 @pytest.mark.parametrize(
     "text", [None, "", "{", "[1]", "null", "7", '"text"', "[" * 100_000, b"\xff", '{"x": 1}', '["a", 1]']
 )
-def test_metadata_that_is_damaged_is_told(section: str, text: str | bytes | None) -> None:
+def test_a_part_that_is_damaged_is_told(section: str, text: str | bytes | None) -> None:
     """Missing, cut, of another kind, nested without end: one line, and nothing is guessed."""
-    data = with_metadata(SEGMENTS["one"], **{section: text})
+    data = with_told(SEGMENTS["one"], **{section: text})
     for read in (lambda: decode(data, NAME), lambda: decode_head(reader(data), NAME)):
         with pytest.raises(JournalCorruptError, match=NAME) as damage:
             read()
@@ -340,9 +352,10 @@ def test_metadata_that_is_damaged_is_told(section: str, text: str | bytes | None
         ("chain", "is_last", [None, 0, 1, "true", []]),
         ("chain", "served", [None, -1, 1.0, True, "1", 1e400]),
         ("chain", "size", [None, -1, 1.0, True, "1"]),
+        ("chain", "groups", [None, -1, 1.0, True, "1"]),
         ("chain", "oldest_ms", [-1, 1.5, "1", False, []]),
         ("chain", "deferring", [None, 0, "01", [-1], [None], ["0"], [0.0], [True], {"0": 0, "a": 1}]),
-        ("chain", "receipts", [None, -1, 5, 1.0, True, "2"]),
+        ("chain", "unconfirmed", [None, 0, {}, "", [None], ["a"], [[]]]),
         ("chain", "surplus", [1]),
         ("origin", "journal", [None, 7, ["j"]]),
         ("origin", "epoch", [None, 0, -7, 7.0, "7", True]),
@@ -359,28 +372,57 @@ def test_metadata_that_is_damaged_is_told(section: str, text: str | bytes | None
 def test_a_value_that_cannot_be_is_told(section: str, key: str, values: list[object]) -> None:
     """Of each part of origin and chain, under right checksums: it would fail much later, and far from its cause."""
     link = SEGMENTS["a link among others"]
-    sound = told(link, section)
-    assert decode(with_metadata(link, **{section: json.dumps(sound)}), NAME).head == link.head
+    sound = told(link)[section]
+    assert decode(with_told(link, **{section: json.dumps(sound)}), NAME).head == link.head
     for value in values:
-        data = with_metadata(link, **{section: json.dumps({**sound, key: value})})
+        data = with_told(link, **{section: json.dumps({**sound, key: value})})
         with pytest.raises(JournalCorruptError, match="its receipts do not parse"):
             decode(data, NAME)
 
 
-@pytest.mark.parametrize(("section", "key"), [("chain", "receipts"), ("chain", "deferring"), ("origin", "epoch")])
+@pytest.mark.parametrize(("section", "key"), [("chain", "unconfirmed"), ("chain", "deferring"), ("origin", "epoch")])
 def test_a_value_that_is_missing_is_told(section: str, key: str) -> None:
-    """Without a count nobody can tell receipts from what is unconfirmed."""
     link = SEGMENTS["a link among others"]
-    sound = told(link, section)
+    sound = told(link)[section]
     del sound[key]
     with pytest.raises(JournalCorruptError):
-        decode(with_metadata(link, **{section: json.dumps(sound)}), NAME)
+        decode(with_told(link, **{section: json.dumps(sound)}), NAME)
+
+
+@pytest.mark.parametrize(
+    ("place", "values"),
+    [
+        *((place, [None, 7, ["a"]]) for place in range(3)),
+        *((place, [None, "1", 1.0, True]) for place in (3, 4, 5, 7)),
+        (3, [-1, 10**40]),
+        (6, [None, "1", True, math.nan, math.inf, 10**400]),
+        (8, [None, 0, "false"]),
+    ],
+)
+@pytest.mark.parametrize("part", ["receipts", "unconfirmed"])
+def test_a_value_that_no_receipt_has_is_told(part: str, place: int, values: list[object]) -> None:
+    """Of each of its fields: such a receipt would be compared, or sent to SQS."""
+    link = SEGMENTS["a link among others"]
+    for value in values:
+        sound = told(link)
+        (sound if part == "receipts" else sound["chain"])[part][1][place] = value
+        with pytest.raises(JournalCorruptError, match="its receipts do not parse"):
+            decode(with_told(link, **{key: json.dumps(each) for key, each in sound.items()}), NAME)
+
+
+@pytest.mark.parametrize("change", [[], [1]])
+def test_a_receipt_of_another_length_is_told(change: list[int]) -> None:
+    link = SEGMENTS["a link among others"]
+    rows = told(link)["receipts"]
+    rows[1] = [*rows[1], *change] if change else rows[1][:-1]
+    with pytest.raises(JournalCorruptError, match="its receipts do not parse"):
+        decode(with_told(link, receipts=json.dumps(rows)), NAME)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_count_of_receipts_that_the_rows_belie_is_told(count: int) -> None:
     """Two messages have rows; one more or less would be served, or deleted, as what it is not."""
     link = SEGMENTS["a link among others"]
-    data = with_metadata(link, chain=json.dumps({**told(link, "chain"), "receipts": count}))
+    rows = told(link)["receipts"]
     with pytest.raises(JournalCorruptError, match="its rows do not fit its receipts"):
-        decode(data, NAME)
+        decode(with_told(link, receipts=json.dumps((rows * 2)[:count])), NAME)

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from greenlet import getcurrent, greenlet
 
 from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.errors import DataLossError, FencedError, SqsFifoError
+from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, SqsFifoError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.leftovers import Leftovers
@@ -22,7 +23,7 @@ from sqs_fifo_spark.source.pool import CallingThread
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import MODES, World, crash_at, do_at
+from tests.unit.by_hand import MODES, World, crash_at, do_at, in_both_modes
 
 
 @pytest.fixture
@@ -198,6 +199,24 @@ def test_a_chain_that_another_querys_ledger_carries_is_its_own_querys_content(wo
     query.trigger()
     counts = Counter(row.body for rows in other.rows() for row in rows)
     assert not {body: count for body, count in counts.items() if count > 1}, counts
+
+
+@pytest.mark.parametrize("until", ["-- batch 0 is read", "-- batch 0 is in the sink"])
+def test_a_copy_of_what_a_later_link_serves_is_not_served(world: World, until: str) -> None:
+    """The other query carries two links of this one's into one of its own. No link of this one's defers anything."""
+    world.send("a1")
+
+    def send_another() -> None:
+        world.send("a2")
+        crash_at(world, until)
+
+    do_at(world, "after put epochs/00000000000000000001/0000-000000", send_another)
+    with pytest.raises(Crash):
+        Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    assert world.store.under("epochs/00000000000000000001/0000-000002")
+    other_takes_over(world)
+    finish(world)
 
 
 @pytest.mark.parametrize("is_received_before", [False, True])
@@ -399,6 +418,85 @@ def test_what_follows_a_carried_message_waits_for_it(
     world.audit()
 
 
+def taken_over_while_deleting(world: World, plan: PartitionPlan, *bodies: str) -> list[PartitionPlan]:
+    """A task of `plan` is about to delete, a new query plans while `bodies` come, and the delete takes effect.
+
+    Return the new query's plans.
+    """
+    plans: list[PartitionPlan] = []
+
+    def take_over() -> None:
+        world.send(*bodies)
+        query = Query(world)
+        query.log(query.latest_offset(query.start_of(0)))
+        plans.extend(query.plans(0))
+        crash_at(world, "after DeleteMessageBatch")
+
+    do_at(world, "before DeleteMessageBatch", take_over)
+    with suppress(SqsFifoError, Crash):
+        read(world, plan)
+    return plans
+
+
+def deferring(world: World, group: str) -> Query:
+    """A query that has committed its first batch, and is to serve what that has deferred: the group's first message."""
+    query = Query(world, checkpoint=Checkpoint())
+    world.send("z1")
+    query.log(query.latest_offset(query.start_of(0)))
+    world.send(f"{group}1")
+    world.receive_elsewhere(10, 0)
+    query.run(0)
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(query.checkpoint.offsets[0])
+    assert query.driver._ledger.carried
+    return query
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_what_follows_a_message_that_was_carried_twice_waits_for_it(
+    make_world: Callable[..., World], partition: int
+) -> None:
+    """The ledger carries it from where it was deferred; since then the older query's tasks have served and deleted it.
+
+    Of the newer one's first batch only the other partition is read.
+    """
+    world = make_world(**CARRIES)
+    group = group_of(partition)
+    old = deferring(world, group)
+    crash_at(world, "-- batch 1 is read")
+    with pytest.raises(Crash):
+        old.run(1)
+    world.on_step = lambda event: None
+    assert f"{group}1" in world.deleted()
+    world.die(down_s=LAPSE_S)
+    world.send(*(f"{group}{n}" for n in range(2, 6)), "v1")
+    query = Query(world, reads=lambda batch, count: range(1 - partition, 2 - partition) if not batch else range(count))
+    query.log(query.latest_offset(query.start_of(0)))
+    world.fault = lambda action: "throttled" if action.startswith("ChangeMessage") else ""
+    assert query.plans(0)[partition].carried
+    world.fault = lambda action: ""
+    query.run(0)
+    query.drain()
+    assert [body for body in world.bodies() if body[0] == group] == [f"{group}{n}" for n in range(1, 6)]
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_what_follows_a_message_that_was_carried_twice_waits_while_it_is_deleted(
+    make_world: Callable[..., World], partition: int
+) -> None:
+    """The older query's task deletes it after the newer one has planned."""
+    world = make_world(**CARRIES)
+    group = group_of(partition)
+    old = deferring(world, group)
+    plan = next(plan for plan in old.plans(1) if plan.carried)
+    plans = taken_over_while_deleting(world, plan, *(f"{group}{n}" for n in range(2, 6)), "v1", "u1", "w1")
+    assert plans[partition].carried
+    read(world, plans[1 - partition])
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    assert [body for body in world.bodies() if body[0] == group] == [f"{group}{n}" for n in range(1, 6)]
+
+
 @pytest.mark.parametrize("partition", [0, 1])
 def test_what_an_older_task_deletes_late_is_served_first(make_world: Callable[..., World], partition: int) -> None:
     """It has looked at the claims before the newer query's, and deletes after that has planned."""
@@ -409,18 +507,7 @@ def test_what_an_older_task_deletes_late_is_served_first(make_world: Callable[..
     old.log(old.driver.latest_offset(old.start_of(0), 2))
     world.send(*(f"{group}{n}" for n in range(1, 6)))
     plan = replace(old.plans(0)[0], max_messages=100)
-    plans: list[PartitionPlan] = []
-
-    def take_over() -> None:
-        world.send(*(f"{group}{n}" for n in range(6, 12)))
-        query = Query(world)
-        query.log(query.latest_offset(query.start_of(0)))
-        plans.extend(query.plans(0))
-        crash_at(world, "after DeleteMessageBatch")
-
-    do_at(world, "before DeleteMessageBatch", take_over)
-    with suppress(SqsFifoError, Crash):
-        read(world, plan)
+    plans = taken_over_while_deleting(world, plan, *(f"{group}{n}" for n in range(6, 12)))
     assert plans[partition].carried
     read(world, plans[1 - partition])
     world.die(down_s=LAPSE_S)
@@ -445,3 +532,200 @@ def test_a_checkpoint_that_stands_at_another_querys_number_is_refused(make_world
     with pytest.raises(DataLossError, match="another query has consumed the queue since"):
         Query(world).resume().trigger()
     require_none_lost(world, world.checkpoint, other)
+
+
+@pytest.mark.parametrize("first_mode", MODES)
+def test_what_another_query_has_unlocked_is_not_sealed_in_front_of_it(world: World, first_mode: str) -> None:
+    """A task whose query is fenced receives it, but looks at the journal before it puts it anywhere."""
+    theirs, mine = world.options, replace(world.options, delete_after=first_mode)
+    Query(world, checkpoint=Checkpoint()).start_of(0)  # the first one: from now on, tasks may delete
+    world.options = mine
+    world.send("c1")
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    (plan,) = query.plans(0)
+
+    def another_one() -> None:
+        world.options = theirs
+        world.send("b1")
+        crash_at(world, "-- batch 0 is read")
+        with pytest.raises(Crash):
+            Query(world, checkpoint=Checkpoint()).trigger()
+        assert "b1" in world.deleted()
+        world.send("b2")
+        world.options = mine
+
+    do_at(world, "before ReceiveMessage", another_one)
+    with pytest.raises(FencedError):
+        query.read(plan)
+    (released,) = world.receive_elsewhere(visibility_timeout_s=1)
+    assert released["Body"] == "b2"
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    assert [body for body in world.bodies() if body.startswith("b")] == ["b1", "b2"]
+
+
+def test_tasks_do_not_delete_while_those_of_another_query_may_not_look(world: World) -> None:
+    """On a journal where all has been deleted after the commit, they begin with an epoch that is above all others.
+
+    The other query is behind then: what its tasks have sealed meanwhile is never served.
+    """
+    theirs, mine = world.options, replace(world.options, delete_after="commit")
+    world.options = mine
+    world.send("c1")
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    (plan,) = query.plans(0)
+    other = Checkpoint()
+
+    def another_one() -> None:
+        world.options = theirs
+        world.send("b1")
+        crash_at(world, "-- batch 0 is read")
+        with pytest.raises(Crash):
+            Query(world, checkpoint=other).trigger()
+        assert not world.deleted()
+        world.send("b2")
+        world.options = mine
+
+    do_at(world, "before ReceiveMessage", another_one)
+    with pytest.raises(FencedError):
+        query.read(plan)
+    world.die(down_s=LAPSE_S)
+    world.options = theirs
+    newer = Query(world, checkpoint=other).resume()
+    before_commit: list[bool] = []
+
+    def one_more(batch: int) -> None:
+        world.send(f"d{batch}")
+        do_at(world, f"-- batch {batch} is read", lambda: before_commit.append(f"d{batch}" in world.deleted()))
+        assert newer.trigger()
+
+    for batch in range(1, 5):
+        one_more(batch)
+    assert before_commit == [False, False, True, True]
+    world.die(down_s=LAPSE_S)
+    world.options = mine
+    with pytest.raises(DataLossError):
+        Query(world).resume().drain()
+    Query(world, checkpoint=other).resume().drain()
+    assert [row.body for rows in other.rows() for row in rows if row.body[0] == "b"] == ["b1", "b2"]
+
+
+def test_a_query_that_begins_to_delete_leaves_older_queries_numbers_behind(make_world: Callable[..., World]) -> None:
+    """One of them stands at a number that it has skipped to, and the journal has no object of that yet."""
+    world = make_world(numPartitions="1", deleteAfter="commit", waitTimeSeconds="1")
+    mine = world.options
+    world.send("c1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    other = Checkpoint()
+    older = Query(world, checkpoint=other, tells_start=False, is_wrapped=True).resume()
+    older.log(older.latest_offset(older.start_of(0)))
+    (plan,) = older.plans(0)
+    assert not plan.looks
+
+    def begin_to_delete() -> None:
+        world.options = replace(mine, delete_after="journal")
+        query = Query(world).resume()
+        for number in range(4):
+            world.send(f"d{number}")
+            query.trigger()
+        world.send("b1")
+        crash_at(world, f"-- batch {len(world.offsets)} is read")
+        with pytest.raises(Crash):
+            query.trigger()
+        assert "b1" in world.deleted()
+        world.send("b2")
+
+    do_at(world, "before ReceiveMessage", begin_to_delete)
+    with pytest.raises(EpochSettledError):
+        read(world, plan)
+    world.die(down_s=LAPSE_S)
+    with pytest.raises(DataLossError, match="offset log goes back"):
+        Query(world, checkpoint=other).resume().drain()
+    Query(world).resume().drain()
+    require_none_lost(world, world.checkpoint, other)
+    assert [body for body in world.bodies() if body[0] == "b"] == ["b1", "b2"]
+
+
+def paused(world: World, call: Callable[[], object], before: str) -> greenlet:
+    """Do `call` up to the step that begins with `before`; `switch` goes on with it, to its end."""
+    here = getcurrent()
+
+    def on_step(event: str) -> None:
+        if getcurrent() is it and event.startswith(before):
+            here.switch()
+
+    it = greenlet(call)
+    world.on_step = on_step
+    it.switch()
+    world.on_step = lambda event: None
+    assert not it.dead
+    return it
+
+
+def test_of_two_who_open_a_journal_the_older_one_drops_nothing_that_the_newer_one_needs(world: World) -> None:
+    """The newer one has found an older ledger, from before the one that the older one has found and put once more."""
+    world.send("a1")
+    first = Query(world)
+    assert first.trigger()
+    end = first.latest_offset(first.start_of(1))
+    first.log(end)
+    settling = paused(world, lambda: first.driver.commit(world.offsets[0]), "before put ledger/")
+    second, third = Query(world), Query(world)
+    opening = paused(world, second.resume, "before list ledger")
+    latest = paused(world, third.resume, "before put ledger/")
+    for fenced in (settling, opening):
+        with pytest.raises(FencedError):
+            fenced.switch()
+    latest.switch()
+    third.drain()
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit()
+
+
+def test_a_fenced_driver_lets_go_of_what_it_has_caught_before_its_plan(world: World) -> None:
+    """Else its group stays locked for as long as the driver stands there."""
+    world.send("a1")
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    assert world.depth() == (0, 1)
+    Query(world, checkpoint=Checkpoint()).driver.initial_offset()
+    world.pass_time(LAPSE_S)
+    assert world.depth() == (1, 0)
+
+
+@in_both_modes
+def test_what_a_query_has_not_served_before_another_took_over_is_not_carried_to_that(world: World) -> None:
+    """That one has committed it, and SQS has it no longer: nobody would know it for a copy."""
+    mode = world.options.delete_after
+    world.options = replace(world.options, delete_after="commit")
+    world.send("a1")
+    killed_at(world, Query(world), "-- batch 0 is in the sink")
+    other = Checkpoint()
+    query = Query(world, checkpoint=other)
+    query.log(query.latest_offset(query.start_of(0)))
+    assert query.driver._next is not None
+    assert query.driver._next.caught
+    world.die(down_s=LAPSE_S)
+    world.options = replace(world.options, delete_after=mode)
+    for each in world.receive_elsewhere():
+        world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": each["ReceiptHandle"]})
+    # The older query commits a1; then it is killed in a batch whose number is above the other one's.
+    world.send("b1")
+    query = Query(world).resume()
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(world.offsets[0])
+    assert not world.journal().ledger().unconfirmed
+    query.run(1)
+    world.die(down_s=LAPSE_S)
+    back = Query(world, checkpoint=other).resume()
+    world.send("c1")
+    back.trigger()
+    assert world.journal().ledger().settled == other.offsets[0].of
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    require_none_lost(world, world.checkpoint, other)
+    assert world.bodies().count("a1") == 1

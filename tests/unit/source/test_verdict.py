@@ -165,9 +165,9 @@ def test_chains_of_several_partitions_add_up() -> None:
     for contents in ({**first, **second}, {**second, **first}):
         verdict = judge(OFFSET, contents, Ledger(1))
         assert sorted(verdict.served) == ["a7", "a8", "b5", "b6"]
-        assert (verdict.count, verdict.oldest_ms, verdict.partitions) == (4, 5, 2)
+        assert (verdict.count, verdict.oldest_ms, verdict.groups) == (4, 5, 2)
     verdict = judge(OFFSET, {**first, **chain((), unconfirmed={}, partition=1)}, Ledger(1))
-    assert (verdict.count, verdict.oldest_ms, verdict.partitions) == (2, 7, 1)
+    assert (verdict.count, verdict.oldest_ms, verdict.groups) == (2, 7, 1)
 
 
 def test_an_unconfirmed_message_that_came_again_is_deleted_with_its_newest_handle() -> None:
