@@ -69,8 +69,8 @@ class Laws:
         self.is_calm = is_calm
         """Nothing happens that excuses a lost lease."""
         self.checkpoints: list[Checkpoint] = []
-        self.current = Checkpoint()
-        """That of the query that was started last."""
+        self.checkpoint_of: dict[str, Checkpoint] = {}
+        """That of each query, by the query's name."""
         self.has_turns = False
         """Whether a query came back after another one had run on the journal."""
         self._world = world
@@ -393,15 +393,17 @@ class Laws:
     def _refused(self, receipt_handle: str) -> None:
         """Settle with the newest handle: an older one is refused while the same epoch sealed one that works.
 
-        What tasks of an earlier query put late, on the same journal, is nobody's.
+        Its driver answers for the epochs of its own log alone: what other queries' tasks put late, on the same journal,
+        is nobody's, and what those of a newer one put comes too late for it.
         """
-        if _TASK.match(self._world.actor()):
-            return  # which does not know what other partitions have received
+        checkpoint = self.checkpoint_of.get(self._query())
+        if checkpoint is None:
+            return  # a task, which does not know what other partitions have received
         epochs: defaultdict[tuple[int, int], list[Receipt]] = defaultdict(list)
         for name in self._world.store.under("epochs/"):
             head = decode(self._world.store.objects[name], name).head
             epochs[head.origin.epoch, head.origin.plan] += head.receipts
-        ours = {(offset.epoch, offset.plan) for offset in self.current.offsets}
+        ours = {(offset.epoch, offset.plan) for offset in checkpoint.offsets}
         epochs = defaultdict(list, {each: receipts for each, receipts in epochs.items() if each in ours})
         for receipts in epochs.values():
             used = {each.message_id for each in receipts if each.receipt_handle == receipt_handle}

@@ -59,7 +59,6 @@ class Schedule:
         self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
         self.checkpoint = Checkpoint()
         self.laws.checkpoints.append(self.checkpoint)
-        self.laws.current = self.checkpoint
         self.tells_start = rng.random() < 0.7
         self._wraps = not self.tells_start and rng.random() < 0.4
         # After an epoch that was announced in the dark and whose rows nobody read, a restart ends with one clear line.
@@ -94,7 +93,6 @@ class Schedule:
         self._pool_threads = rng.choice((1, 2, 4))
         self._most_in_a_receive = random.Random(f"{seed}/receive").choice((2, 3, 10))
         self._drivers: dict[Process, Driver] = {}
-        self._checkpoints: dict[Process, Checkpoint] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
         self._stalled_until = 0.0
@@ -401,7 +399,6 @@ class Schedule:
             self.world.note("the other checkpoint")
             self.laws.has_turns = True
         self.checkpoint = next(each for each in checkpoints if each is not self.checkpoint)
-        self.laws.current = self.checkpoint
 
     def _is_first_of_new(self) -> bool:
         """Whether a new query's first micro-batch runs, which serves what an older one's tasks have deleted."""
@@ -455,7 +452,7 @@ class Schedule:
         if self.climate is CLEAR:
             self._begun_in_quiet.add(process)
         checkpoint, is_free = self.checkpoint, not (until_drained or triggers)
-        self._checkpoints[process] = checkpoint
+        self.laws.checkpoint_of[process.name] = checkpoint
         triggers = triggers or self.rng.randint(1, 8)
         # Leftovers hide messages again and again, and AvailableNow waits for no longer than one timeout.
         with_leftovers = bool(self._processes("task")) or self.climate.chaos.get("copy of a task", 0.0) > 0
@@ -579,7 +576,8 @@ class Schedule:
     def _query_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
         # Of two runs that start at once, one may own the journal after the other has committed more than it knows of.
-        if isinstance(error, DataLossError) and self.laws.has_turns and self._is_behind(self._checkpoints[process]):
+        checkpoint = self.laws.checkpoint_of[process.name]
+        if isinstance(error, DataLossError) and self.laws.has_turns and self._is_behind(checkpoint):
             return
         never = JournalCorruptError if process in self._with_rivals else (DataLossError, JournalCorruptError)
         self._judge(process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=never)
