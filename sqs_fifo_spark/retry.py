@@ -22,23 +22,37 @@ FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
 
 
-def retry_transient(call: Callable[[], T], *, clock: Clock, budget_s: float, min_tries: int = 1) -> T:
+def retry_transient(
+    call: Callable[[], T],
+    *,
+    clock: Clock,
+    budget_s: float,
+    min_tries: int = 1,
+    stopped: threading.Event | None = None,
+) -> T:
     """Return `call()`, tried again after each TransientQueueError with growing, random pauses.
 
-    Raises the last TransientQueueError after `min_tries` at the earliest, when the next try would begin more than
-    `budget_s` seconds after the first; any other error at once.
+    A pause ends once `stopped` is set, for `call` to look at that first. Raises the last TransientQueueError after
+    `min_tries` at the earliest, when the next try would begin more than `budget_s` seconds after the first; any other
+    error at once.
     """
     deadline = clock.monotonic() + budget_s
 
     def is_over(state: RetryCallState) -> bool:
         return state.attempt_number >= min_tries and clock.monotonic() + state.upcoming_sleep > deadline
 
+    def pause(seconds: float) -> None:
+        if stopped is None:
+            clock.sleep(seconds)
+        else:
+            clock.wait(stopped, seconds)
+
     def retrying() -> Retrying:
         return Retrying(
             retry=retry_if_exception_type(TransientQueueError),
             wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
             stop=is_over,
-            sleep=clock.sleep,
+            sleep=pause,
             reraise=True,
         )
 
@@ -76,14 +90,14 @@ class SharedPause:
         self._until = 0.0
         self._times = 0
 
-    def wait(self, deadline: float) -> None:
-        """Return when the pause is over, if there is one; at once if it ends after `deadline`."""
+    def wait(self, deadline: float, stopped: threading.Event) -> None:
+        """Return when the pause is over, if there is one, or `stopped` is set; at once if it ends after `deadline`."""
         with self._lock:
             left_s = self._until - self._clock.monotonic()
         if left_s > 0:
             left_s *= random.uniform(1.0, 1.5)  # so that not all go on in one moment
             if self._clock.monotonic() + left_s <= deadline:
-                self._clock.sleep(left_s)
+                self._clock.wait(stopped, left_s)
 
     def throttled(self) -> None:
         """Let all wait: longer each time, until a call is answered."""

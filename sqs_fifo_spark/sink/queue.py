@@ -63,7 +63,7 @@ class SinkQueue(QueueCalls):
 
         def call() -> None:
             nonlocal pending
-            self._pause.wait(deadline)
+            self._pause.wait(deadline, stopped)
             if stopped.is_set():
                 raise StoppedError
             if self._clock.monotonic() > deadline:
@@ -108,7 +108,8 @@ class SinkQueue(QueueCalls):
                 )
 
         try:
-            retry_transient(call, clock=self._clock, budget_s=deadline - self._clock.monotonic())
+            budget_s = deadline - self._clock.monotonic()
+            retry_transient(call, clock=self._clock, budget_s=budget_s, stopped=stopped)
         except MessageRefusedError as error:
             if len(pending) == 1:
                 raise RefusedRowError(pending[0].row, f"SQS refuses it ({error.code})") from None

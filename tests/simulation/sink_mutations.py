@@ -192,8 +192,8 @@ def _(send, *given, stopped, **named):
 
 
 @planted("do not try again what may pass", "sink.queue.retry_transient")
-def _(retry_transient, call, *, clock, budget_s):
-    retry_transient(call, clock=clock, budget_s=0.0)
+def _(retry_transient, call, *, clock, budget_s, stopped):
+    retry_transient(call, clock=clock, budget_s=0.0, stopped=stopped)
 
 
 @planted("blame the first row for what SQS refuses", "sink.queue.SinkQueue.send")

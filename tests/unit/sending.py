@@ -62,6 +62,12 @@ class SharedClock(ManualClock):
         self.pauses += 1
         super().sleep(seconds)
 
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        """Pause; if the event is set meanwhile, no time goes by."""
+        self.on_sleep()
+        self.pauses += 1
+        return super().wait(event, timeout_s)
+
     def wait_on(self, changed: threading.Condition, timeout_s: float) -> None:
         """Return when `changed` is notified, as it is whenever the clock is turned."""
         with self._lock:

@@ -389,8 +389,8 @@ def test_once_stopped_no_call_is_made(sqs: Sqs, confirmed: Noted) -> None:
 
 @pytest.mark.parametrize("way", ["throttled", "failed", "refused"])
 def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Noted, way: str) -> None:
-    """What was confirmed before stays confirmed; nothing is tried again, nor row by row."""
-    stopped = threading.Event()
+    """At once. What was confirmed before stays confirmed; nothing is tried again, nor row by row."""
+    stopped, began = threading.Event(), sqs.clock.monotonic()
     sqs.failing = {"b1": ("InternalError", False)}.get if way == "failed" else sqs.failing
 
     def fail(bodies: list[str]) -> None:
@@ -406,6 +406,25 @@ def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Noted, way: st
         send(sqs, confirmed, "a1", "b1", stopped=stopped)
     assert sqs.calls == [["a1", "b1"]]
     assert confirmed.bodies == (["a1"] if way == "failed" else [])
+    assert sqs.clock.monotonic() == began
+
+
+def test_a_stop_ends_the_pause_after_another_call_was_throttled(sqs: Sqs, confirmed: Noted) -> None:
+    """At once, too."""
+    queue, stopped = SinkQueue(sqs.options(), sqs.clock), threading.Event()
+
+    def throttle(bodies: list[str]) -> None:
+        raise THROTTLED
+
+    sqs.before = throttle
+    began = sqs.clock.monotonic()
+    with pytest.raises(TransientQueueError):
+        queue.send(rows("a1"), by_row(confirmed), stopped=stopped, deadline=began)
+    sqs.clock.on_sleep = stopped.set
+    with pytest.raises(StoppedError):
+        queue.send(rows("b1"), by_row(confirmed), stopped=stopped, deadline=began + BUDGET_S)
+    assert sqs.calls == [["a1"]]
+    assert sqs.clock.monotonic() == began
 
 
 def test_what_confirm_raises_ends_the_call(sqs: Sqs) -> None:
