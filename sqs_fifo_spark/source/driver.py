@@ -565,19 +565,13 @@ class Driver:
             received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
             if not received:
                 return (), is_all
-            receipts = [message.receipt for message in received]
-            self._lease.hold(receipts, since=self._clock.monotonic())
-            try:
-                journal.require_claim(self._claim)
-            except SqsFifoError:
-                self._release(receipts)
-                raise
-            found, has_released = self._without_copies(received)
+            self._lease.hold([message.receipt for message in received], since=self._clock.monotonic())
+            found, has_released = self._without_copies(journal, received)
             is_all = is_all and not has_released
             if found:
                 return found, is_all
 
-    def _without_copies(self, received: list[Message]) -> tuple[tuple[Message, ...], bool]:
+    def _without_copies(self, journal: Journal, received: list[Message]) -> tuple[tuple[Message, ...], bool]:
         """Delete the copies in `received`. Return the other messages, and whether some of those were released.
 
         They are released if a copy of their group could not be deleted: a later message of the group, once sealed,
@@ -586,6 +580,7 @@ class Driver:
         copies = {each.receipt.message_id for each in received if each.receipt.message_id in self._ledger.unconfirmed}
         if not copies:
             return tuple(received), False
+        self._require_claim_of([each.receipt for each in received], journal)
         doomed = [each.receipt for each in received if each.receipt.message_id in copies]
         unconfirmed = self._delete(doomed)
         self._ledger = replace(self._ledger, unconfirmed=unconfirmed)
@@ -658,7 +653,17 @@ class Driver:
         self._next = self._epoch(self._journal_or_none, offset, max_messages, expected)
         if caught:
             self._next.catch(caught, after)
+            # A newer driver knows of what was put before its claim, and of nothing else.
+            self._require_claim_of(self._next.caught, self._journal_or_none)
         return offset
+
+    def _require_claim_of(self, receipts: Sequence[Receipt], journal: Journal) -> None:
+        """Release what was received and raise FencedError if another driver owns the journal."""
+        try:
+            journal.require_claim(self._claim)
+        except SqsFifoError:
+            self._release(receipts)
+            raise
 
     def _epoch(
         self,

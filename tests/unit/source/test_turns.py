@@ -698,6 +698,37 @@ def test_a_fenced_driver_lets_go_of_what_it_has_caught_before_its_plan(world: Wo
 
 
 @in_both_modes
+def test_a_driver_that_stood_still_before_its_put_does_not_go_on_with_what_it_has_caught(world: World) -> None:
+    """Another one has committed and deleted that meanwhile, and has not seen the object: nobody would know a copy."""
+    mode = world.options.delete_after
+    Query(world, checkpoint=Checkpoint()).start_of(0)  # from now on tasks may delete, where that is the mode
+    world.options = replace(world.options, delete_after="commit")
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    assert world.bodies() == ["a1"]
+    world.options = replace(world.options, delete_after=mode)
+    other = Checkpoint()
+    query = Query(world, checkpoint=other)
+    late = paused(world, lambda: query.log(query.latest_offset(query.start_of(0))), "before put epochs/")
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    Query(world).resume().trigger()
+    assert "a1" in world.deleted()
+    world.die(down_s=LAPSE_S)
+    with pytest.raises(FencedError):
+        late.switch()
+    assert not other.offsets
+    back = Query(world, checkpoint=other).resume()
+    world.send("c1")
+    back.trigger()
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    require_none_lost(world, world.checkpoint, other)
+    assert world.bodies().count("a1") == 1
+
+
+@in_both_modes
 def test_what_a_query_has_not_served_before_another_took_over_is_not_carried_to_that(world: World) -> None:
     """That one has committed it, and SQS has it no longer: nobody would know it for a copy."""
     mode = world.options.delete_after
