@@ -208,6 +208,7 @@ class Driver:
                 lost.epoch,
                 journal.location,
             )
+            self._ledger = self._leftovers.take(lost, self._ledger)
             return self._announce(lost, limit)
         if self._ledger.followed_by:
             # The sink may have written the next batch, without rows: no other rows may get that batch's id. A closed

@@ -81,7 +81,7 @@ class Epoch:
         self.deletes = deletes
         """Whether its tasks delete what they have sealed."""
         self._has_returned = has_returned
-        """Whether another query released it: what it has not served came from SQS again since."""
+        """Whether its query took it back after another one had gone on: what it has not served came from SQS again."""
         # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
         self._objects: dict[str, Head] = {}

@@ -58,9 +58,9 @@ class Ledger:
     released: frozenset[str] = frozenset()
     """The names of the offsets of later epochs that were released: what is left of them is carried."""
     returned: frozenset[str] = frozenset()
-    """The names of the offsets of later epochs that were released and then taken back by their own query.
+    """The names of the offsets of later epochs whose own query took them back after another one had gone on.
 
-    What they have not served came from SQS again since, perhaps to another query, so it is not carried.
+    What they have not served came from SQS again since, perhaps to that other query, so it is not carried.
     """
     deletes: bool = False
     """Whether tasks may delete before a commit, from now on.

@@ -43,8 +43,8 @@ class Leftovers:
         self._own: set[EpochPlan] = set()
         self._released = {each for each in self._names if each.name in ledger.released}
         self._returned = {each for each in self._names if each.name in ledger.returned}
-        self._never_deleted = {each for each in self._names if not ledger.has_seen(each)}
-        """Those of which tasks have sealed only what they could not delete any more: SQS delivers all of it again."""
+        self._unseen = {each for each in self._names if not ledger.has_seen(each)}
+        """Those that were put after another driver's list: tasks could delete nothing of them, so all comes again."""
         self.highest = max(unsettled, default=0)
         """The highest of these epochs, or 0."""
 
@@ -62,7 +62,7 @@ class Leftovers:
         under the same number stays: another query may have announced that number, too.
         """
         self._own |= {offset.of} & self._names.keys()
-        if offset.of in self._released:
+        if offset.of in self._released | self._unseen:
             self._released.discard(offset.of)
             self._returned.add(offset.of)
         return taken_back(ledger, offset) if offset.epoch > ledger.epoch else ledger
@@ -85,11 +85,14 @@ class Leftovers:
         return frozenset(each.name for each in self._released if each.epoch > epoch)
 
     def returned_above(self, epoch: int) -> frozenset[str]:
-        """Return the names of what was released and taken back, as `released_above` does."""
+        """Return the names of what has returned, as `released_above` does."""
         return frozenset(each.name for each in self._returned if each.epoch > epoch)
 
     def has_returned(self, offset: Offset) -> bool:
-        """Return whether what `offset` names was released before its own query took it back."""
+        """Return whether another query has settled an epoch before its own one took back what `offset` names.
+
+        That query has released it, or not seen it.
+        """
         return offset.of in self._returned
 
     def following(self, start: Offset) -> Offset | None:
@@ -122,7 +125,7 @@ class Leftovers:
             for name, head in zip(names, self._pool.map(self._journal.head, names), strict=True):
                 if head is None:
                     continue
-                may_be_deleted = head.origin.deletes and each not in self._never_deleted
+                may_be_deleted = head.origin.deletes and each not in self._unseen
                 sealed = [receipt for receipt in head.receipts if may_be_deleted and not receipt.deferred]
                 new = tuple(receipt.message_id for receipt in sealed if receipt.message_id not in known)
                 if new:

@@ -729,6 +729,39 @@ def test_a_driver_that_stood_still_before_its_put_does_not_go_on_with_what_it_ha
 
 
 @in_both_modes
+def test_what_a_task_that_stood_still_has_deferred_is_not_carried(world: World) -> None:
+    """Another query has committed and deleted that meanwhile, and has not seen the link: nobody would know a copy."""
+    mode = world.options.delete_after
+    Query(world, checkpoint=Checkpoint()).start_of(0)  # from now on tasks may delete, where that is the mode
+    world.options = replace(world.options, delete_after="commit")
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    assert world.bodies() == ["a1"]
+    world.options = replace(world.options, delete_after=mode)
+    other = Checkpoint()
+    query = Query(world, checkpoint=other, tells_start=False, is_wrapped=True).resume()
+    late = paused(world, query.trigger, "before put epochs/")
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    Query(world).resume().trigger()
+    assert "a1" in world.deleted()
+    world.die(down_s=LAPSE_S)
+    Query(world, tells_start=False, is_wrapped=True).resume().trigger()  # its number is above the other one's
+    world.die(down_s=LAPSE_S)
+    with pytest.raises(FencedError):
+        late.switch()
+    world.die(down_s=LAPSE_S)
+    back = Query(world, checkpoint=other).resume()
+    world.send("c1")
+    back.trigger()
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    require_none_lost(world, world.checkpoint, other)
+    assert world.bodies().count("a1") == 1
+
+
+@in_both_modes
 def test_what_a_query_has_not_served_before_another_took_over_is_not_carried_to_that(world: World) -> None:
     """That one has committed it, and SQS has it no longer: nobody would know it for a copy."""
     mode = world.options.delete_after
