@@ -159,6 +159,8 @@ class _Attempt:
         self._deferred_groups = deferred_groups
         self._again: dict[str, Receipt] = {}
         """What of the chain SQS has delivered again to this attempt, by message id: the handles that work."""
+        self._unsealed: list[Receipt] = []
+        """What this attempt has received, of the chain or not, since it sealed its last link."""
 
     def __enter__(self) -> _Attempt:
         self._heartbeat.start()
@@ -182,7 +184,7 @@ class _Attempt:
             received = self._without_known(self._receive(receiver, may_end=not decided), decided)
             if received and self._plan.looks:
                 # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
-                with self._released_on_error(received):
+                with self._released_on_error():
                     self._journal.require_current(self._plan.epoch, self._plan.claim)
             decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
             self._heartbeat.check()
@@ -195,11 +197,12 @@ class _Attempt:
                     sealed = self._journal.seal(segment, self._plan.claim)
                 except (EpochSettledError, FencedError):
                     if not self._journal.may_be_served(segment.head.origin):
-                        self._release(received)
+                        self._release()
                     raise
                 before, counted, decided = self._end, decided, []  # the chain has what is decided
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:
+                    self._unsealed = []
                     break
                 # Another attempt appends, too: what it tells is as new as what it has put.
                 self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
@@ -215,11 +218,11 @@ class _Attempt:
                     try:
                         yield from others
                     except GeneratorExit:
-                        self._release(received)
+                        self._release()
                         raise
                     others, waiting = [], 0
                 if sealed.head.chain.is_last:
-                    self._release(received)
+                    self._release()
                     yield from others
                     return
             yield from others
@@ -234,21 +237,25 @@ class _Attempt:
 
     def _receive(self, receiver: Receiver, *, may_end: bool) -> list[Message]:
         """Return what is received for the next link, beside the deletes of the last one if they are under way."""
-        if self._deleting is None:
-            return receiver.next_link(may_end=may_end)
-        received = receiver.beside_delete()
-        with self._released_on_error(received):
-            self._wait_for_deletes()
-        return received if received or receiver.is_over else receiver.next_link(may_end=may_end)
+        received: list[Message] = []
+        if self._deleting is not None:
+            received = receiver.beside_delete()
+            self._unsealed = [message.receipt for message in received]
+            with self._released_on_error():
+                self._wait_for_deletes()
+        if not received and not receiver.is_over:
+            received = receiver.next_link(may_end=may_end)
+            self._unsealed = [message.receipt for message in received]
+        return received
 
     @contextmanager
-    def _released_on_error(self, received: list[Message]) -> Iterator[None]:
+    def _released_on_error(self) -> Iterator[None]:
         """Release what was received, and is not going to be put, if what is done inside fails."""
         try:
             yield
         except Exception:
             try:
-                self._release(received)
+                self._release()
             except SqsFifoError as error:
                 _log.warning("a task that stops could not release what it had received: %s", error)
             raise
@@ -316,8 +323,8 @@ class _Attempt:
         again = self._again.get(receipt.message_id, receipt)
         return replace(again, deferred=False) if again.recency > receipt.recency else receipt
 
-    def _release(self, received: list[Message]) -> None:
-        release([message.receipt for message in received], queue=self._queue, lease=self._lease)
+    def _release(self) -> None:
+        release(self._unsealed, queue=self._queue, lease=self._lease)
 
     def _segment(
         self, decided: list[Message], received: list[Message], deleted: frozenset[str], *, is_last: bool

@@ -43,8 +43,8 @@ def _(seal, journal, segment, claim):
 
 
 @planted("drop what a losing attempt received", "source.partition._Attempt._release")
-def _(release, attempt, received):
-    attempt._queue.delete([message.receipt for message in received])
+def _(release, attempt):
+    attempt._queue.delete(attempt._unsealed)
 
 
 @planted("delete before commit", "source.partition._Attempt.append")

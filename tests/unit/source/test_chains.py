@@ -378,6 +378,25 @@ def test_what_is_caught_after_the_last_link_is_released_at_once(world: World) ->
     finish(query, attempts.rows[0])
 
 
+@in_both_modes
+def test_what_the_chain_has_and_was_caught_again_after_the_last_link_is_released_too(world: World) -> None:
+    """It is served with a handle that works no more, and hides what follows it in its group."""
+    query, plan = begin(world)
+    world.clock.advance(LAPSE_S)  # nobody holds z1 any more
+    world.send("z2")
+    attempts = Attempts(world)
+    loser = attempts.begin(plan)
+    attempts.go_on(loser, "before put epochs/")
+    winner = attempts.begin(plan)
+    attempts.end(winner)
+    assert links(world)[-1].chain.is_last
+    attempts.end(loser)
+    assert attempts.rows[0] == attempts.rows[1]
+    assert told(attempts.rows[0]) == ["z1"]
+    assert world.depth() == (2, 0)
+    finish(query, attempts.rows[0])
+
+
 def test_what_follows_a_message_that_the_winner_deferred_is_deferred(world: World) -> None:
     """In whatever link of the chain, and whoever received it: else the micro-batch after would serve it too late."""
     _query, plan = begin(world, "a1")
