@@ -345,12 +345,6 @@ def _(plan_partitions, *given, **named):
     return [replace(plan, reserved_groups=frozenset()) for plan in plans] if named["deletes"] else plans
 
 
-@planted("number from where Spark is, whatever stands above", "source.driver.Driver._new_offset")
-def _(make, driver, journal, number, partitions, start):
-    number = max(start.epoch, driver._ledger.epoch) + 1 if start.plan else number
-    return make(driver, journal, number, partitions, start)
-
-
 @planted("put a link while the one before is being deleted", "source.partition._Attempt._receive")
 def _(receive, attempt, receiver, *, may_end):
     with mock.patch.object(attempt, "_wait_for_deletes"):
