@@ -188,6 +188,8 @@ class Driver:
         if self._is_finished:
             return self._announce(self._new_offset(journal, number, 0, start), limit)
         if caught is None:
+            if self._available_now:
+                self._require_ours(journal)  # the query ends, so nothing else tells that another one has the messages
             return start
         count, expected = self._size(limit, verdict, len(caught), carried)
         return self._announce(self._new_offset(journal, number, count, start), limit, expected, caught, start.name)
@@ -232,7 +234,9 @@ class Driver:
                 found, is_all = self._poll(journal, limit)
                 caught = self._without_held(found, verdict)
                 if is_all and len(caught) == len(found) and self._available_now.ends_with(found):
-                    self._release([message.receipt for message in found])
+                    receipts = [message.receipt for message in found]
+                    self._require_claim_of(receipts, journal)
+                    self._release(receipts)
                     self._is_finished = True
                     return None
             if self._open.is_unread() and (caught or carries):
@@ -651,11 +655,12 @@ class Driver:
         after: str = "",
     ) -> Offset:
         assert self._journal_or_none is not None
-        self._next = self._epoch(self._journal_or_none, offset, max_messages, expected)
+        announced = self._epoch(self._journal_or_none, offset, max_messages, expected)
         if caught:
-            self._next.catch(caught, after)
+            announced.catch(caught, after)
             # A newer driver knows of what was put before its claim, and of nothing else.
-            self._require_claim_of(self._next.caught, self._journal_or_none)
+            self._require_claim_of(announced.caught, self._journal_or_none)
+        self._next = announced
         return offset
 
     def _require_claim_of(self, receipts: Sequence[Receipt], journal: Journal) -> None:

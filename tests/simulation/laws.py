@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sqs_fifo_spark.local.events import Event
+from sqs_fifo_spark.source.ledger import decode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.partition import PartitionPlan
@@ -18,6 +19,7 @@ from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 _TASK = re.compile(r"task \d+/\d+ #\d+")
 _QUERY = re.compile(r"query \d+")
+_CAUGHT = re.compile(r"epochs/(\d+)/caught-(\d+)")
 
 
 class Offered(NamedTuple):
@@ -102,6 +104,8 @@ class Laws:
         """The groups of which a query has handed something to tasks of an epoch."""
         self._read_in: defaultdict[str, set[EpochPlan]] = defaultdict(set)
         """In which epochs, of which plans, tasks received it, or a driver handed it."""
+        self._received_for: defaultdict[str, set[EpochPlan]] = defaultdict(set)
+        """For which epochs, of which plans, tasks or drivers received it."""
         self._receives_by_task: defaultdict[str, list[tuple[PartitionPlan, float]]] = defaultdict(list)
         """Which tasks received it, and when."""
         self._first_at: dict[str, float] = {}
@@ -152,6 +156,10 @@ class Laws:
         self._launched_at[task] = self._world.clock.now()
         _, maker = self._makers.setdefault(id(plan), (plan, self._query()))  # a copy of a task has the same one
         caught = [each for name, message_ids in plan.carried if "/caught-" in name for each in message_ids]
+        for name, message_ids in plan.carried:
+            if found := _CAUGHT.fullmatch(name):
+                for message_id in message_ids:
+                    self._received_for[message_id].add(EpochPlan(int(found[1]), int(found[2])))
         self._handed[plan.epoch, maker].update(map(self._group, caught))
         for message_id in caught:
             self._read_in[message_id].add(EpochPlan(plan.epoch, plan.plan))
@@ -307,7 +315,13 @@ class Laws:
         }
 
     def _is_durable(self, message_id: str) -> bool:
-        """Whether the journal has it as served, where tasks may delete, in an epoch that Spark was given."""
+        """Whether the journal has it: carried by the newest ledger, or as served, where tasks may delete, in an epoch
+        that Spark was given."""
+        newest = max(self._world.store.under("ledger/"), default=None)
+        if newest is not None:
+            ledger = decode_ledger(self._world.store.objects[newest], 0, newest)
+            if any(message_id in ids for ids in ledger.carried.values()):
+                return True
         heads = [self._decoded(name) for name in self._world.store.under("epochs/")]
         return any(
             head.origin.deletes
@@ -376,6 +390,7 @@ class Laws:
                 plan = self._plans[task[0]]
                 self._epoch[event.message_id] = plan.epoch
                 self._read_in[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
+                self._received_for[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._receives_by_task[event.message_id].append((plan, event.at))
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
@@ -481,8 +496,8 @@ class Laws:
         later driver, which runs the epoch again and cannot know of that. Nothing excuses disorder in one partition of a
         micro-batch, for which `epoch` is None.
 
-        Where queries take turns, one may have let go of what another one's tasks had, SQS then of that message, and the
-        other one then have carried it.
+        Where queries take turns, one may have let go of what another one had, SQS then of that message, and the other
+        one then have carried it.
         """
         gone_at = self._gone.get(earlier.message_id, math.inf)
         if epoch is not None and self._is_others(earlier, checkpoint) and gone_at <= self._first_at[later.message_id]:
@@ -494,9 +509,9 @@ class Laws:
             self.violate(f"order: {what}")
 
     def _is_others(self, row: Row, checkpoint: Checkpoint) -> bool:
-        """Whether only tasks of another query have received it: this one found it in that one's ledger later."""
+        """Whether only another query has received it: this one found it in that one's ledger later."""
         own = {offset.of for offset in checkpoint.offsets}
-        return self.has_turns and not own & self._read_in[row.message_id]
+        return self.has_turns and not own & self._received_for[row.message_id]
 
     def _reserved_groups(self, plan: PartitionPlan) -> frozenset[str]:
         """Return the groups that the maker of a plan has reserved: by the plan, and by what it handed."""

@@ -377,15 +377,26 @@ class Schedule:
         alive = self._processes("query")
         if len(alive) < 2:
             for process in alive:
-                process.stalled_until = self.hub.now() + self.rng.choice((0, *PAUSES_S))
-                self.world.note(f"{process.name} is taken for dead, until {process.stalled_until:.0f}")
+                self._lose_sight_of(process, self.rng)
             self.start_query()
 
+    def _lose_sight_of(self, process: Process, rng: random.Random) -> None:
+        process.stalled_until = self.hub.now() + rng.choice((0, *PAUSES_S))
+        self.world.note(f"{process.name} is taken for dead, until {process.stalled_until:.0f}")
+
     def _start_other(self) -> None:
-        """A new query, with a checkpoint of its own, on the old journal; or, if there are two, the other one again."""
+        """A new query, with a checkpoint of its own, on the old journal; or, if there are two, the other one again.
+
+        The one before is killed, or only taken for dead: then it goes on with what it was about to do.
+        """
         if self._turns_left > 0:
             for process in self._processes("query"):
-                self._end_query(process, spares_tasks=self.rng.random() < 0.6)
+                spares_tasks = self.rng.random() < 0.6
+                if self._turns.random() < 0.3:
+                    self.laws.has_turns = True
+                    self._lose_sight_of(process, self._turns)
+                else:
+                    self._end_query(process, spares_tasks=spares_tasks)
             self._take_turns()
             self.start_query()
 
