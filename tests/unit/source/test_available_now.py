@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from sqs_fifo_spark.errors import FencedError
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
-from tests.simulation.world import VISIBILITY_S
-from tests.unit.by_hand import HandHeartbeat, World, crash_at
+from tests.simulation.world import VISIBILITY_S, Checkpoint
+from tests.unit.by_hand import HandHeartbeat, World, crash_at, do_at
 
 
 def lose_an_attempt(world: World, query: Query, batch: int) -> None:
@@ -101,3 +102,18 @@ def test_counts_that_lag_behind_a_crash_end_no_run(make_world: Callable[..., Wor
         pass
     assert sorted(world.bodies()) == ["a1", "b1", "c1"]
     world.audit()
+
+
+def test_a_query_that_another_one_overtakes_in_its_last_poll_does_not_end_well(world: World) -> None:
+    """That one has what had waited."""
+    query = Query(world, available_now=True).resume()
+    query.start_of(0)
+    other = Query(world, checkpoint=Checkpoint())
+
+    def take_over() -> None:
+        world.send("a1")
+        other.log(other.latest_offset(other.start_of(0)))
+
+    do_at(world, "before ReceiveMessage", take_over)
+    with pytest.raises(FencedError):
+        query.trigger()

@@ -728,6 +728,19 @@ def test_a_driver_that_stood_still_before_its_put_does_not_go_on_with_what_it_ha
     assert world.bodies().count("a1") == 1
 
 
+@pytest.mark.parametrize("tells_start", [True, False])
+def test_a_driver_that_is_fenced_after_its_put_lets_go_and_announces_nothing(world: World, tells_start: bool) -> None:
+    """However often it is asked."""
+    query = Query(world, tells_start=tells_start)
+    start = query.start_of(0)
+    world.send("a1")
+    do_at(world, "after put epochs/", lambda: Query(world, checkpoint=Checkpoint()).start_of(0))
+    for _ in range(2):
+        with pytest.raises(FencedError):
+            query.latest_offset(start)
+        assert world.depth() == (1, 0)
+
+
 @in_both_modes
 def test_what_a_task_that_stood_still_has_deferred_is_not_carried(world: World) -> None:
     """Another query has committed and deleted that meanwhile, and has not seen the link: nobody would know a copy."""
