@@ -108,6 +108,8 @@ class Laws:
         """For which epochs, of which plans, tasks or drivers received it."""
         self._receives_by_task: defaultdict[str, list[tuple[PartitionPlan, float]]] = defaultdict(list)
         """Which tasks received it, and when."""
+        self._receives_by_driver: defaultdict[str, list[tuple[Checkpoint, float]]] = defaultdict(list)
+        """Which query's driver received it, and when."""
         self._first_at: dict[str, float] = {}
         """When our side received it first."""
         self._times: Counter[str] = Counter()
@@ -392,6 +394,8 @@ class Laws:
                 self._read_in[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._received_for[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._receives_by_task[event.message_id].append((plan, event.at))
+            elif ours and self._query() in self.checkpoint_of:
+                self._receives_by_driver[event.message_id].append((self.checkpoint_of[self._query()], event.at))
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
@@ -500,13 +504,21 @@ class Laws:
         one then have carried it.
         """
         gone_at = self._gone.get(earlier.message_id, math.inf)
-        if epoch is not None and self._is_others(earlier, checkpoint) and gone_at <= self._first_at[later.message_id]:
+        if epoch is not None and self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later):
             return
         if epoch not in {each.epoch for each in self._read_in[earlier.message_id]} or not any(
             gone_at <= at and plan.epoch == epoch and earlier.group not in self._reserved_groups(plan)
             for plan, at in self._receives_by_task[later.message_id]
         ):
             self.violate(f"order: {what}")
+
+    def _first_for(self, checkpoint: Checkpoint, row: Row) -> float:
+        """Return when a query received a message first; or, if it has only carried it, when any did."""
+        own = {offset.of for offset in checkpoint.offsets}
+        by_tasks = self._receives_by_task[row.message_id]
+        times = [at for plan, at in by_tasks if EpochPlan(plan.epoch, plan.plan) in own]
+        times += [at for each, at in self._receives_by_driver[row.message_id] if each is checkpoint]
+        return min(times, default=self._first_at[row.message_id])
 
     def _is_others(self, row: Row, checkpoint: Checkpoint) -> bool:
         """Whether only another query has received it: this one found it in that one's ledger later."""
