@@ -273,7 +273,11 @@ class Driver:
         where Spark reads on without having committed.
         """
         journal = self._journal(end)
+        plans = self._plan(journal, start, end)
         self._position = end
+        return plans
+
+    def _plan(self, journal: Journal, start: Offset, end: Offset) -> list[PartitionPlan]:
         self._require_known(journal, start)
         if start == end:
             self._require_none_lost(journal, start)

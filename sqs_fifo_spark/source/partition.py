@@ -34,7 +34,6 @@ from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, to_arrow
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from sqs_fifo_spark.source.receiving import LINK_BYTES, Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
-from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
 ROWS_PER_BATCH = 2_000
@@ -159,8 +158,6 @@ class _Attempt:
         self._deferred_groups = deferred_groups
         self._again: dict[str, Receipt] = {}
         """What of the chain SQS has delivered again to this attempt, by message id: the handles that work."""
-        self._unsealed: list[Receipt] = []
-        """What this attempt has received, of the chain or not, since it sealed its last link."""
 
     def __enter__(self) -> _Attempt:
         self._heartbeat.start()
@@ -181,13 +178,13 @@ class _Attempt:
         if self._plan.deletes:
             self._delete()  # who takes over a chain does not know what of it is deleted
         while True:
-            received = self._without_known(self._receive(receiver, may_end=not decided), decided)
-            if received and self._plan.looks:
-                # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
-                with self._released_on_error():
+            with _released_on_error(receiver):
+                received = self._without_known(self._receive(receiver, may_end=not decided), decided)
+                if received and self._plan.looks:
+                    # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
                     self._journal.require_current(self._plan.epoch, self._plan.claim)
+                self._heartbeat.check()
             decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
-            self._heartbeat.check()
             is_last = receiver.is_over or not self._plan.deletes
             others: list[Segment] = []
             waiting = 0
@@ -197,12 +194,12 @@ class _Attempt:
                     sealed = self._journal.seal(segment, self._plan.claim)
                 except (EpochSettledError, FencedError):
                     if not self._journal.may_be_served(segment.head.origin):
-                        self._release()
+                        receiver.release()
                     raise
                 before, counted, decided = self._end, decided, []  # the chain has what is decided
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:
-                    self._unsealed = []
+                    receiver.unsealed = []
                     break
                 # Another attempt appends, too: what it tells is as new as what it has put.
                 self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
@@ -218,11 +215,11 @@ class _Attempt:
                     try:
                         yield from others
                     except GeneratorExit:
-                        self._release()
+                        receiver.release()
                         raise
                     others, waiting = [], 0
                 if sealed.head.chain.is_last:
-                    self._release()
+                    receiver.release()
                     yield from others
                     return
             yield from others
@@ -240,25 +237,10 @@ class _Attempt:
         received: list[Message] = []
         if self._deleting is not None:
             received = receiver.beside_delete()
-            self._unsealed = [message.receipt for message in received]
-            with self._released_on_error():
-                self._wait_for_deletes()
+            self._wait_for_deletes()
         if not received and not receiver.is_over:
             received = receiver.next_link(may_end=may_end)
-            self._unsealed = [message.receipt for message in received]
         return received
-
-    @contextmanager
-    def _released_on_error(self) -> Iterator[None]:
-        """Release what was received, and is not going to be put, if what is done inside fails."""
-        try:
-            yield
-        except Exception:
-            try:
-                self._release()
-            except SqsFifoError as error:
-                _log.warning("a task that stops could not release what it had received: %s", error)
-            raise
 
     def _wait_for_deletes(self) -> None:
         wait, self._deleting = self._deleting, None
@@ -307,7 +289,7 @@ class _Attempt:
                 self._refused.add(receipt.receipt_handle)
             else:
                 again.append(receipt)
-        self._lease.hold(again, since=asked_at - self._options.heartbeat_s)
+        self._lease.hold(again, since=asked_at - self._options.heartbeat_s, may_be_deleted=True)
         self._in_flight = tuple(each for each in self._in_flight if each.receipt_handle not in done)
 
     def _without_known(self, received: list[Message], decided: list[Message]) -> list[Message]:
@@ -322,9 +304,6 @@ class _Attempt:
     def _newest(self, receipt: Receipt) -> Receipt:
         again = self._again.get(receipt.message_id, receipt)
         return replace(again, deferred=False) if again.recency > receipt.recency else receipt
-
-    def _release(self) -> None:
-        release(self._unsealed, queue=self._queue, lease=self._lease)
 
     def _segment(
         self, decided: list[Message], received: list[Message], deleted: frozenset[str], *, is_last: bool
@@ -360,6 +339,19 @@ class _Attempt:
         size = sum(message.size for message in messages)
         chain = before.with_link(link, self._in_flight, receipts, size=size, is_last=is_last)
         return Segment(Head(origin, receipts, deleted, chain), to_arrow(messages))
+
+
+@contextmanager
+def _released_on_error(receiver: Receiver) -> Iterator[None]:
+    """Release what was received, and is not going to be put, if what is done inside fails."""
+    try:
+        yield
+    except Exception:
+        try:
+            receiver.release()
+        except SqsFifoError as error:
+            _log.warning("a task that stops could not release what it had received: %s", error)
+        raise
 
 
 def _deferred_groups(head: Head) -> set[str]:

@@ -8,7 +8,7 @@ once the epoch is closed and nothing can be sealed any more.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
@@ -16,8 +16,9 @@ from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
-from sqs_fifo_spark.source.message import Message
+from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
 LINK_MESSAGES = 1_000
@@ -72,6 +73,8 @@ class Receiver:
         self._has_waited_in_vain = False
         self.is_over = False
         """Whether the chain gets nothing more."""
+        self.unsealed: list[Receipt] = []
+        """What it has received, and not deleted, since its attempt sealed a link last; be it of the chain or not."""
 
     @property
     def deleted(self) -> frozenset[str]:
@@ -109,6 +112,7 @@ class Receiver:
         most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
         messages: list[Message] = []
         receives = 0
+        self._copies.lost_groups.clear()
         while True:
             asked_at = self._clock.monotonic()
             if self._messages_left <= 0 or self._bytes_left <= 0 or asked_at >= self._deadline:
@@ -132,8 +136,19 @@ class Receiver:
         lapsed = self._copies.lost_groups.union(
             each.receipt.message_group_id for each in messages if not self._lease.is_held(each.receipt)
         )
-        self._lease.stop_renewing(each.receipt for each in messages if each.receipt.message_group_id in lapsed)
+        self.release(each.receipt for each in messages if each.receipt.message_group_id in lapsed)
         return [each for each in messages if each.receipt.message_group_id not in lapsed]
+
+    def release(self, receipts: Iterable[Receipt] | None = None) -> None:
+        """Release some of what is not sealed; or all of it."""
+        released = list(self.unsealed if receipts is None else receipts)
+        if released:
+            self._forget(released)
+            release(released, queue=self._queue, lease=self._lease)
+
+    def _forget(self, receipts: Iterable[Receipt]) -> None:
+        handles = {receipt.receipt_handle for receipt in receipts}
+        self.unsealed = [each for each in self.unsealed if each.receipt_handle not in handles]
 
     def _most_receives(self) -> int:
         """Return how many receives are worth a try for the next link.
@@ -174,12 +189,16 @@ class Receiver:
     def _keep(self, answer: list[Message], asked_at: float) -> list[Message]:
         """Hold the messages of an answer, and delete the copies among them; return the others."""
         # Hold them first: finding the copies among them reads the ledger, which may take long.
-        self._lease.hold((message.receipt for message in answer), since=asked_at)
+        receipts = [message.receipt for message in answer]
+        self._lease.hold(receipts, since=asked_at)
+        self.unsealed += receipts
         kept = self._copies.delete_from(answer)
         self._lease.hold((message.receipt for message in kept), since=asked_at)
-        if len(kept) < len(answer) and not self._has_message:
-            # The fetch time counts from the first message to serve. It comes in the end: a copy is deleted only once.
-            self._deadline = self._clock.monotonic() + self._options.max_fetch_s
+        if len(kept) < len(answer):
+            self._forget({*receipts} - {message.receipt for message in kept})
+            if not self._has_message:
+                # The fetch time counts from the first message to serve. It comes in the end: a copy is deleted once.
+                self._deadline = self._clock.monotonic() + self._options.max_fetch_s
         self._has_message = self._has_message or bool(kept)
         self._messages_left -= len(kept)
         self._expected -= len(kept)
@@ -203,7 +222,7 @@ class _Copies:
         self.deleted: set[str] = set()
         """Ids whose delete SQS has confirmed."""
         self.lost_groups: set[str] = set()
-        """Groups of copies that had lapsed again before they were deleted."""
+        """Groups of copies that had lapsed again before they were deleted, since the last link."""
 
     def delete_from(self, answer: list[Message]) -> list[Message]:
         """Delete the copies in one answer. Return the others, and copies whose delete failed: hold those again."""

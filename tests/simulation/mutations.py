@@ -42,9 +42,9 @@ def _(seal, journal, segment, claim):
     return seal(journal, segment, claim) if segment.head.receipts else segment
 
 
-@planted("drop what a losing attempt received", "source.partition._Attempt._release")
-def _(release, attempt):
-    attempt._queue.delete(attempt._unsealed)
+@planted("drop what a losing attempt received", "source.receiving.Receiver.release")
+def _(release, receiver, receipts=None):
+    receiver._queue.delete(receiver.unsealed if receipts is None else list(receipts))
 
 
 @planted("delete before commit", "source.partition._Attempt.append")

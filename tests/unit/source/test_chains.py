@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from greenlet import greenlet
 
-from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.partition import PartitionPlan, serve
@@ -1165,3 +1165,75 @@ def test_a_chain_that_lacks_a_link_is_not_mended(world: World, link: int, is_res
     assert "\n" not in str(told.value)
     assert world.store.under("epochs/") == left
     assert [each["Body"] for each in world.receive_elsewhere()] == ["b1"]
+
+
+# What is received and sealed by nobody
+
+
+def free(world: World) -> set[str]:
+    """Return the bodies of what a receive would bring, were there no groups."""
+    bodies = {row.message_id: row.body for row in world.sent}
+    return {bodies[each] for each in world.free()}
+
+
+@in_both_modes
+def test_what_was_received_behind_a_copy_that_lapsed_is_released(world: World) -> None:
+    """The group may be somebody else's by now, so nothing of it is sealed; but nobody waits for a timeout either."""
+    world.send("a1")
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    world.fault = lambda action: "refused" if "Delete" in action else ""
+    query.run(0)
+    world.send("a2", "b1")
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(query.offsets[0])
+    world.fault = lambda action: ""
+    assert len(world.journal().ledger().unconfirmed) == 1
+    (plan,) = query.plans(1)
+    world.clock.advance(LAPSE_S)
+    # The task stands still before it deletes a1, and then receives all of it again.
+    do_at(world, "before DeleteMessageBatch", lambda: world.clock.advance(LAPSE_S))
+    began = len(world.trace)
+    rows = read(world, plan)
+    receives = [event for _, _, event in world.trace[began:] if event.startswith("before ReceiveMessage")]
+    assert len(receives) < 10, "it releases what it then receives again"
+    assert "a1" in world.deleted()
+    query.to_sink(1, {0: rows})
+    query.checkpoint.committed.add(1)
+    query.drain()
+    world.audit()
+
+
+@in_both_modes
+@pytest.mark.parametrize("what", ["the ledger cannot be read", "the next receive is refused"])
+def test_a_task_that_fails_while_it_receives_releases_what_it_has(world: World, what: str) -> None:
+    """Nothing of it can be sealed yet."""
+    _, plan = begin(world, "a1", "a2")
+    world.receive_elsewhere(10, 1)
+    world.clock.advance(2)  # the task has to look whether they are copies
+
+    def fail() -> None:
+        if "ledger" in what:
+            world.store.fails = lambda call: True
+        else:
+            world.fault = lambda action: "denied" if action == "ReceiveMessage" else ""
+
+    do_at(world, "after ReceiveMessage", fail)
+    with pytest.raises(SqsFifoError):
+        read(world, plan)
+    assert free(world) == {"a1", "a2"}
+
+
+def test_a_delete_whose_answer_was_lost_is_no_lost_lease(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """What the task renews then is gone, because the task has deleted it."""
+    _, plan = begin(world, *(f"a{number}" for number in range(25)))
+    world.fault = lambda action: "lost" if action == "DeleteMessageBatch" else ""
+
+    def renew() -> None:
+        world.fault = lambda action: ""
+        world.pass_time(1)
+
+    do_at(world, f"after put {SECOND_LINK}", renew)
+    read(world, plan)
+    assert world.deleted()
+    assert "lost the lease" not in caplog.text

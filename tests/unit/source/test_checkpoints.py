@@ -493,3 +493,17 @@ def test_a_log_that_loses_its_last_batch_twice_gives_that_batch_no_rows(make_wor
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     world.audit()
+
+
+def test_a_plan_that_is_refused_does_not_move_the_query(world: World) -> None:
+    """A DataFrame of an older micro-batch that is used again; Spark before 4.2 does not say where it is."""
+    query = Query(world, tells_start=False)
+    for body in ("a1", "b1", "c1"):
+        world.send(body)
+        assert query.trigger()
+    with pytest.raises(DataLossError):
+        query.driver.plan(query.start_of(0), query.offsets[0])
+    world.send("d1")
+    query.drain()
+    assert [offset.epoch for offset in query.offsets] == sorted({offset.epoch for offset in query.offsets})
+    world.audit()
