@@ -356,8 +356,8 @@ def _(has_planned, epoch, carried):
     return True
 
 
-@planted("leave hidden what is not going to be put", "source.partition._Attempt._released_on_error")
-def _(released, attempt, received):
+@planted("leave hidden what is not going to be put", "source.partition._released_on_error")
+def _(released, receiver):
     return nullcontext()
 
 
