@@ -189,16 +189,16 @@ def _(release_plans, driver, journal, plans):
 
 
 @planted("settle without the newer handle of a deferred copy", "source.verdict.judge")
-def _(judge, offset, objects, ledger):
+def _(judge, offset, objects, ledger, **given):
     served = {
         name: head if name in ledger.carried else replace(head, receipts=_not_deferred(head))
         for name, head in objects.items()
     }
-    return replace(judge(offset, objects, ledger), served=judge(offset, served, ledger).served)
+    return replace(judge(offset, objects, ledger, **given), served=judge(offset, served, ledger, **given).served)
 
 
 @planted("serve again what the epoch has served", "source.verdict.judge")
-def _(judge, offset, objects, ledger):
+def _(judge, offset, objects, ledger, **given):
     deferred = {
         name: replace(
             head,
@@ -207,7 +207,7 @@ def _(judge, offset, objects, ledger):
         )
         for name, head in objects.items()
     }
-    return replace(judge(offset, objects, ledger), carried=judge(offset, deferred, ledger).carried)
+    return replace(judge(offset, objects, ledger, **given), carried=judge(offset, deferred, ledger, **given).carried)
 
 
 def _not_deferred(head: Head) -> tuple[Receipt, ...]:
@@ -231,7 +231,7 @@ def _(plan, driver, start, end):
 
 
 @planted("probe without the ledger", "source.driver.Driver._without_copies")
-def _(without_copies, driver, received):
+def _(without_copies, driver, journal, received):
     return tuple(received), False
 
 
