@@ -75,8 +75,9 @@ class Sender:
         self._ready: deque[str] = deque()  # groups with rows, none of them under way
         self._rows = 0
         self._bytes = 0
-        self._told: set[str] = set()  # ids of messages, by which rows are known as equal
-        self._told_before: set[str] = set()
+        # Ids of messages, by which rows are known as equal; and whether one was counted before its message was told.
+        self._told: dict[str, bool] = {}
+        self._told_before: dict[str, bool] = {}
         self._failure: BaseException | None = None
         self._is_over = False  # once the caller stops: it may wait for its next rows long after a failure
         self._sending: set[_Sending] = set()
@@ -296,15 +297,18 @@ class Sender:
         rise within a group, even in a replay, for which SQS gives those of the first time.
         """
         group, message_id, number = confirmed.row.group, confirmed.message_id, confirmed.sequence_number
-        is_equal = message_id in self._told or message_id in self._told_before
-        if message_id is not None:
-            self._told.add(message_id)
-            if len(self._told) >= TOLD_IDS:
-                self._told_before, self._told = self._told, set()
+        is_equal = False
         if number is not None:
             last = self._last.get(group, -1)
-            is_equal = is_equal or number <= last
+            is_equal = number <= last
             self._last[group] = max(last, number)
+        if message_id is not None:
+            ahead = self._told.get(message_id, self._told_before.get(message_id))
+            # Of an equal row and the message itself, the row may be confirmed first: then the message does not count.
+            self._told[message_id] = is_equal and ahead is not False
+            is_equal = is_equal or ahead is False
+            if len(self._told) >= TOLD_IDS:
+                self._told_before, self._told = self._told, {}
         return is_equal
 
     def _release(self, rows: Iterable[Outgoing]) -> None:

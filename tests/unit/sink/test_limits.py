@@ -38,7 +38,8 @@ from sqs_fifo_spark.sink import write as sink
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
-from tests.unit.sending import LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
+from tests.helpers import wait_until
+from tests.unit.sending import LONG_S, LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
 from tests.unit.sending import send as send_all
 
 RECORDED_S = sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S
@@ -236,6 +237,26 @@ def test_rows_of_different_groups_that_sqs_takes_for_equal_are_counted(monkeypat
     sqs = patched(monkeypatch, ContentBasedDeduplication="true", DeduplicationScope="messageGroup")
     assert send_all(sqs, by_body, NoRecord(sqs.clock)).equal == 0
     assert len(sqs.bodies()) == 20
+
+
+def test_of_two_equal_rows_one_is_counted_whichever_is_confirmed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer about the message comes late: its number has told already that the other row is equal to it."""
+    sqs = patched(monkeypatch, ContentBasedDeduplication="true")
+    by_body, others_are_told = RowForm(None, False, 1_048_576), threading.Event()
+
+    def after(bodies: list[str], answer: dict[str, object]) -> None:
+        if len(sqs.calls) == 1:
+            assert others_are_told.wait(LONG_S)
+
+    sqs.after = after
+    made = make(sqs, NoRecord(sqs.clock))
+    made.add(rows_of([("a", "one body")], form=by_body))
+    wait_until(lambda: len(sqs.bodies()) == 1, LONG_S, "the message is sent")
+    made.add(rows_of([("b", "b1"), ("b", "one body")], form=by_body))
+    wait_until(lambda: made.sent == 2, LONG_S, "the others are confirmed")
+    others_are_told.set()
+    made.finish()
+    assert (made.sent, made.equal, sqs.bodies()) == (3, 1, ["one body", "b1"])
 
 
 def test_a_row_whose_answer_was_lost_is_not_told_as_equal(sqs: Sqs) -> None:
