@@ -340,7 +340,6 @@ class Driver:
             claim=self._claim,
             deletes=epoch.deletes,
             looks=self._ledger.deletes,
-            is_held=self._lease.is_held,  # what is not, locks no group: it may be deleted
         )
         self._open = epoch
         if self._next is not None and self._next.offset.epoch <= end.epoch:
@@ -399,6 +398,14 @@ class Driver:
         if before is not None:
             self._settle(journal, before, followed_by=given)
             return
+        if not self._follows_what_is_settled(given):
+            report_data_loss(
+                f"the checkpoint stands at epoch {given.name}, but what came before it is gone unsettled from the "
+                f"journal at '{journal.location}', which has committed epoch {self._ledger.settled.name}: another "
+                "query has consumed the queue since",
+                "Restore the matching checkpoint, or start the query with a new one.",
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            )
         others = leftovers.others(self._ledger.epoch, given.epoch)
         begun = [each.epoch for each in others if leftovers.has_links(each)]
         if begun and given.is_blind and not leftovers.has_links(given.of):
@@ -411,6 +418,18 @@ class Driver:
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
         self._release_plans(journal, others)
+
+    def _follows_what_is_settled(self, given: Offset) -> bool:
+        """Return whether the epoch that `given` follows was settled, as it is no longer in the journal.
+
+        Else a query that has overtaken this one has released it, and dropped it with an epoch of its own: a driver that
+        stands still may announce one more epoch, and Spark log it, after that. Tasks put links of `given` only once
+        what it follows is settled.
+        """
+        _, _, plan = self._ledger.followed_by.rpartition("/")
+        settled = {self._ledger.plan, int(plan or 0)}  # the one that follows may have left nothing to settle
+        is_settled = not given.after or given.after in settled or self._leftovers.has_links(given.of)
+        return is_settled or given.epoch <= self._ledger.epoch
 
     def _release_plans(self, journal: Journal, plans: Sequence[EpochPlan]) -> None:
         if plans:

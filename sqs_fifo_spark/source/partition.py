@@ -17,6 +17,7 @@ import functools
 import logging
 import os
 import uuid
+import zlib
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -48,10 +49,9 @@ class PartitionPlan:
     """One task's share of a plan: what it is to read. The same for every attempt, until another driver plans again.
 
     `carried` names messages that the driver itself received, or that an earlier epoch deferred: they are decided, and
-    served before anything that the task receives itself. `reserved_groups` are the groups of all that is decided for
-    any partition, or left for a later epoch: SQS keeps them locked, unless our hold on them was lost; what a task then
-    receives of them is deferred. Where tasks delete, they are only the groups of what is left. `plan` is the plan's
-    name, and `after` that of the task's `Origin`.
+    served before anything that the task receives itself. `decided_groups` are the groups of all that is decided for any
+    partition, `reserved_groups` those of what is left for a later epoch. SQS keeps both locked while it has those
+    messages, and we hold them. `plan` is the plan's name, and `after` that of the task's `Origin`.
     """
 
     journal: str
@@ -71,7 +71,13 @@ class PartitionPlan:
     expected: int = 0
     """About how many messages the whole epoch can get, carried ones included."""
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    decided_groups: frozenset[str] = frozenset()
     reserved_groups: frozenset[str] = frozenset()
+
+
+def partition_of(message_group_id: str, count: int) -> int:
+    """Return the partition, of `count`, of what is decided of a group: the same in every process and replay."""
+    return zlib.crc32(message_group_id.encode()) % count
 
 
 def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.RecordBatch]:
@@ -107,7 +113,7 @@ def serve(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed."""
     end: Head | None = None
-    deferred_groups = set(plan.reserved_groups)
+    deferred_groups = set(plan.reserved_groups if plan.deletes else plan.reserved_groups | plan.decided_groups)
     while end is None or not end.chain.is_last:
         link = 0 if end is None else end.origin.link + 1
         segment = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan, link))
@@ -156,6 +162,10 @@ class _Attempt:
         self._refused: set[str] = set()
         """The handles among those that SQS has refused."""
         self._deferred_groups = deferred_groups
+        self._decided_elsewhere = {
+            group for group in plan.decided_groups if partition_of(group, plan.partitions) != plan.partition
+        }
+        """Groups of what is decided for other partitions, and was not in their chains when this attempt looked."""
         self._again: dict[str, Receipt] = {}
         """What of the chain SQS has delivered again to this attempt, by message id: the handles that work."""
 
@@ -180,6 +190,7 @@ class _Attempt:
         while True:
             with _released_on_error(receiver):
                 received = self._without_known(self._receive(receiver, may_end=not decided), decided)
+                self._defer_what_overtakes(received)
                 if received and self._plan.looks:
                     # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
                     self._journal.require_current(self._plan.epoch, self._plan.claim)
@@ -301,6 +312,21 @@ class _Attempt:
         self._in_flight = tuple(map(self._newest, self._in_flight))
         return [each for each in received if each.receipt.message_id not in known]
 
+    def _defer_what_overtakes(self, received: list[Message]) -> None:
+        """Defer groups of which something is decided for another partition, and not in its chain yet.
+
+        SQS hands out what follows that only once it is deleted, as it is once it is sealed; or if it has expired, or
+        somebody else has taken it away. Then nothing may be served before it.
+        """
+        for group in {message.receipt.message_group_id for message in received}:
+            if group in self._decided_elsewhere:
+                partition = partition_of(group, self._plan.partitions)
+                name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
+                first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
+                self._decided_elsewhere -= {each.message_group_id for each in (_served(first) if first else ())}
+                if group in self._decided_elsewhere:
+                    self._deferred_groups.add(group)
+
     def _newest(self, receipt: Receipt) -> Receipt:
         again = self._again.get(receipt.message_id, receipt)
         return replace(again, deferred=False) if again.recency > receipt.recency else receipt
@@ -310,8 +336,8 @@ class _Attempt:
     ) -> Segment:
         """Return the chain's next link: first what is decided, then what was received, each by sequence number.
 
-        A received message is deferred if anybody received it before, or if its group is one of the plan's
-        `reserved_groups`, or if an earlier message of its group is deferred.
+        A received message is deferred if anybody received it before, or if its group is: because something of it is
+        left for a later epoch, or decided for another partition, or deferred.
         """
         plan, end = self._plan, self._end
         messages = sorted(decided, key=_sequence_number)

@@ -6,12 +6,11 @@ keeps a group in one partition.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.partition import PartitionPlan, partition_of
 from sqs_fifo_spark.source.segment import Head
 
 MESSAGES_PER_PARTITION = 100
@@ -47,14 +46,13 @@ def plan_partitions(
     claim: int = 0,
     deletes: bool = False,
     looks: bool = False,
-    is_held: Callable[[Receipt], bool] = lambda receipt: True,
 ) -> list[PartitionPlan]:
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
     `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
-    the epoch after. `is_held` says whether our hold on one of them is still good. Limits are shared out evenly, after
-    what is decided has been counted, and so is what is `expected`: a partition that runs early leaves the others their
-    part. Where tasks delete, all that is expected may be of one group, which only one partition gets at a time.
+    the epoch after. Limits are shared out evenly, after what is decided has been counted, and so is what is `expected`:
+    a partition that runs early leaves the others their part. Where tasks delete, all that is expected may be of one
+    group, which only one partition gets at a time.
     """
     count = offset.partitions
     if not count:
@@ -66,21 +64,7 @@ def plan_partitions(
     )
     taken: list[dict[str, list[str]]] = [{} for _ in range(count)]
     for receipt, name in left[:max_messages]:
-        taken[_partition_of(receipt, count)].setdefault(name, []).append(receipt.message_id)
-    groups_left = {receipt.message_group_id for receipt, _ in left[max_messages:]}
-    # SQS locks the groups of what is in flight. Where tasks delete, what follows that comes only once it is sealed and
-    # deleted. What nobody holds any more locks nothing; nor does what other tasks have perhaps deleted: of what another
-    # driver left, another query's may have done so, even if the object that holds it is not theirs.
-    reserved = (
-        receipt.message_group_id
-        for head in carried.values()
-        for receipt in head.receipts
-        if not deletes
-        or head.origin.plan != claim
-        or (head.origin.deletes and not receipt.deferred)
-        or not is_held(receipt)
-    )
-    reserved_groups = frozenset(groups_left.union(reserved))
+        taken[partition_of(receipt.message_group_id, count)].setdefault(name, []).append(receipt.message_id)
     counts = [sum(map(len, names.values())) for names in taken]
     share, rest = divmod(max(0, max_messages - sum(counts)), count)
     fair = max_messages if deletes else max(MESSAGES_PER_PARTITION, -(-expected // count))
@@ -98,13 +82,13 @@ def plan_partitions(
             deletes=deletes,
             looks=looks,
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
-            reserved_groups=reserved_groups,
+            decided_groups=_groups(left[:max_messages]),
+            reserved_groups=_groups(left[max_messages:]),
             expected=expected,
         )
         for index in range(count)
     ]
 
 
-def _partition_of(receipt: Receipt, count: int) -> int:
-    """The same group goes to the same partition, in every process and at every replay."""
-    return zlib.crc32(receipt.message_group_id.encode()) % count
+def _groups(pairs: Iterable[tuple[Receipt, str]]) -> frozenset[str]:
+    return frozenset(receipt.message_group_id for receipt, _ in pairs)

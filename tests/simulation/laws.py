@@ -304,6 +304,13 @@ class Laws:
         """That driver is over."""
         self._taken_over = set()
 
+    def has_links(self, offset: Offset) -> bool:
+        """Whether any chain of an epoch has been begun."""
+        return any(
+            self._world.journal().plan_of(name) == offset.plan and "/caught-" not in name
+            for name in self._world.store.under(f"epochs/{offset.epoch:020d}/")
+        )
+
     def sealed(self, offset: Offset, *, to_serve: bool = False) -> set[str]:
         """Return what stands in the segments of an epoch; with `to_serve`, only what a read of it shows."""
         names = self._world.store.under(f"epochs/{offset.epoch:020d}/")
@@ -528,7 +535,7 @@ class Laws:
     def _reserved_groups(self, plan: PartitionPlan) -> frozenset[str]:
         """Return the groups that the maker of a plan has reserved: by the plan, and by what it handed."""
         _, maker = self._makers[id(plan)]
-        return plan.reserved_groups | self._handed[plan.epoch, maker]
+        return plan.reserved_groups | plan.decided_groups | self._handed[plan.epoch, maker]
 
     def _audit_journal(self) -> None:
         """The journal holds only what is not settled. An id of a copy that was deleted since may be left."""

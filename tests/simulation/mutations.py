@@ -5,8 +5,8 @@ Without any of them the same schedules break no law: that is what the simulation
 
 from __future__ import annotations
 
+import itertools
 import math
-import zlib
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -57,19 +57,24 @@ def _(append, attempt):
 @planted("serve redelivered messages at once", "source.partition._Attempt._segment")
 def _(make_segment, attempt, *given, **named):
     segment = make_segment(attempt, *given, **named)
-    return _deferring(attempt, segment, lambda each: each.message_group_id in attempt._plan.reserved_groups)
+    return _deferring(attempt, segment, lambda each: each.message_group_id in _locked_groups(attempt))
 
 
 @planted("serve what follows a deferred message", "source.partition._Attempt._segment")
 def _(make_segment, attempt, *given, **named):
     segment = make_segment(attempt, *given, **named)
-    reserved = attempt._plan.reserved_groups
-    return _deferring(attempt, segment, lambda each: each.receive_count > 1 or each.message_group_id in reserved)
+    locked = _locked_groups(attempt)
+    return _deferring(attempt, segment, lambda each: each.receive_count > 1 or each.message_group_id in locked)
 
 
 @planted("serve what follows carried messages", "source.partition._Attempt.__init__")
 def _(make, attempt, plan, end, deferred_groups, *given):
-    make(attempt, plan, end, deferred_groups - plan.reserved_groups, *given)
+    make(attempt, plan, end, deferred_groups - plan.reserved_groups - plan.decided_groups, *given)
+
+
+def _locked_groups(attempt: _Attempt) -> frozenset[str]:
+    """Return the groups of what the plan has decided, or leaves."""
+    return attempt._plan.reserved_groups | attempt._plan.decided_groups
 
 
 def _deferring(attempt: _Attempt, segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
@@ -245,9 +250,9 @@ def _(receive, queue, most, /, *, wait_time_s=0, **given):
     return receive(queue, most, **given)
 
 
-@planted("hand a group to any partition", "source.planning._partition_of")
-def _(partition_of, receipt, count):
-    return zlib.crc32(receipt.message_id.encode()) % count
+@planted("hand a group to any partition", "source.planning.partition_of")
+def _(partition_of, message_group_id, count, _numbers=itertools.count()):  # noqa: B008
+    return partition_of(f"{message_group_id}{next(_numbers)}", count)
 
 
 @planted("let all plans of an epoch share number and name", "source.driver.Driver._new_offset")
@@ -339,10 +344,9 @@ def _(heads, epoch, links, known, pool):
     return heads(epoch, [each for each in links if each[1] >= last.get(each[0], 0)], known, pool)
 
 
-@planted("let messages follow what is carried and gone", "source.planning.plan_partitions")
-def _(plan_partitions, *given, **named):
-    plans = plan_partitions(*given, **named)
-    return [replace(plan, reserved_groups=frozenset()) for plan in plans] if named["deletes"] else plans
+@planted("let messages follow what is decided and gone", "source.partition._Attempt._defer_what_overtakes")
+def _(defer, attempt, received):
+    return
 
 
 @planted("put a link while the one before is being deleted", "source.partition._Attempt._receive")

@@ -14,7 +14,7 @@ from greenlet import greenlet
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.partition import PartitionPlan, partition_of, serve
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.hub import Crash
@@ -117,6 +117,63 @@ class Attempts:
         if current in self._at:
             self._at[current] = event
             self._home.switch()
+
+
+# What the driver has caught
+
+
+def lose_decided(world: World, plan: PartitionPlan) -> None:
+    """Let somebody delete what the driver has caught for this partition."""
+    ((name, _),) = plan.carried
+    for receipt in decode(world.store.objects[name], name).head.receipts:
+        world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": receipt.receipt_handle})
+
+
+@pytest.mark.parametrize("first", ["its own partition", "the other one"])
+def test_what_follows_decided_messages_that_sqs_has_lost_waits_for_their_link(
+    make_world: Callable[..., World], first: str
+) -> None:
+    """Somebody deletes them while they are in the driver's hands; then SQS hands out what follows to any task."""
+    world = make_world(numPartitions="2", deleteAfter="journal")
+    world.send(*(f"c{number}" for number in range(10)), *(f"a{number}" for number in range(150)))
+    query = Query(world)
+    query.log(query.driver.latest_offset(query.start_of(0), 1_000))
+    own, other = sorted(query.plans(0), key=lambda plan: len(plan.carried), reverse=True)
+    own = replace(own, max_messages=10)  # it receives nothing itself
+    lose_decided(world, own)
+    world.send("c10")
+    turns = [own, other] if first == "its own partition" else [other, own]
+    rows = {plan.partition: read(world, plan) for plan in turns}
+    assert told(rows[own.partition]) == [f"c{number}" for number in range(10)]
+    assert ("c10" in told(rows[other.partition])) == (first == "its own partition")
+    assert "a99" in told(rows[other.partition])
+    query.to_sink(0, rows)
+    query.checkpoint.committed.add(0)
+    query.drain()
+    world.audit()
+
+
+def test_an_empty_link_that_closes_a_chain_does_not_stand_for_what_was_decided(
+    make_world: Callable[..., World],
+) -> None:
+    """The driver closes a chain that nobody has begun, and an attempt at another one is under way still."""
+    world = make_world(numPartitions="2", deleteAfter="journal")
+    group = next(name for name in "cde" if partition_of(name, 2) == 0)  # the driver closes chains in their order
+    world.send(*(f"{group}{number}" for number in range(10)), *(f"a{number}" for number in range(150)))
+    query = Query(world)
+    query.log(query.driver.latest_offset(query.start_of(0), 1_000))
+    own, other = query.plans(0)
+    lose_decided(world, own)
+    world.send(f"{group}10")
+    rows: dict[int, list[Row]] = {}
+    do_at(world, f"after put {FIRST_LINK}", lambda: rows.update({1: read(world, other)}))
+    query.driver.latest_offset(query.offsets[0], 1_000)
+    assert "a99" in told(rows[1])
+    assert f"{group}10" not in told(rows[1])
+    query.to_sink(0, rows)
+    query.checkpoint.committed.add(0)
+    query.drain()
+    world.audit()
 
 
 # The order of links

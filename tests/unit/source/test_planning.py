@@ -106,27 +106,15 @@ def test_of_what_is_carried_each_group_is_taken_from_its_head() -> None:
     assert taken == list(range(13))
 
 
-def test_groups_of_all_that_is_decided_are_reserved() -> None:
-    """SQS keeps them locked, so what a task receives of them shows that a hold was lost: whatever partition it is."""
-    carried = {"x": head(receipt(1, "a"), receipt(2, "b"), receipt(3, "a"))}
-    made = plans(3, carried=carried, max_messages=2)
-    assert {plan.reserved_groups for plan in made} == {frozenset("ab")}
-
-
-@pytest.mark.parametrize(("most", "reserved"), [(2, "a"), (3, "")])
-def test_where_tasks_delete_groups_of_what_is_left_are_reserved(most: int, reserved: str) -> None:
-    """What is decided is sealed and deleted, and then SQS delivers what follows it; what is left waits, and locks."""
-    carried = {"x": head(receipt(1, "a"), receipt(2, "b"), receipt(3, "a"))}
-    made = plans(3, carried=carried, max_messages=most, deletes=True)
-    assert {plan.reserved_groups for plan in made} == {frozenset(reserved)}
-
-
 @pytest.mark.parametrize("deletes", [False, True])
-def test_groups_of_what_is_carried_and_not_held_are_reserved(deletes: bool) -> None:
-    """It locks nothing any more, so SQS may deliver what follows it to another partition, before it is served."""
-    carried = {"old": head(receipt(1, "a")), "caught": head(receipt(2, "b"))}
-    made = plans(3, carried=carried, deletes=deletes, is_held=lambda each: each.message_group_id == "b")
-    assert {plan.reserved_groups for plan in made} == {frozenset("a" if deletes else "ab")}
+@pytest.mark.parametrize(("most", "decided", "reserved"), [(1, "a", "ab"), (2, "ab", "a"), (3, "ab", "")])
+def test_each_task_knows_the_groups_of_all_that_is_decided_or_left(
+    most: int, decided: str, reserved: str, deletes: bool
+) -> None:
+    """SQS keeps them locked while it has those messages; it may have lost them, whatever partition they are in."""
+    carried = {"x": head(receipt(1, "a"), receipt(2, "b"), receipt(3, "a"))}
+    made = plans(3, carried=carried, max_messages=most, deletes=deletes)
+    assert {(plan.decided_groups, plan.reserved_groups) for plan in made} == {(frozenset(decided), frozenset(reserved))}
 
 
 @pytest.mark.parametrize("deletes", [False, True])

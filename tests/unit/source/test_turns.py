@@ -806,3 +806,35 @@ def test_what_a_query_has_not_served_before_another_took_over_is_not_carried_to_
     Query(world).resume().drain()
     require_none_lost(world, world.checkpoint, other)
     assert world.bodies().count("a1") == 1
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_read", [True, False])
+def test_what_a_driver_announces_after_it_was_overtaken_does_not_go_on_from_a_released_epoch(
+    world: World, is_read: bool
+) -> None:
+    """Spark has logged it, and perhaps committed it unread. Another query has dropped the epoch before, unsettled."""
+    world.send("a1")
+    Query(world).trigger()
+    world.die()
+    other = Checkpoint()
+    world.send("b1")
+    Query(world, checkpoint=other).trigger()
+    world.die()
+    query = Query(world, tells_start=False).resume()
+    late = paused(world, lambda: query.log(query.latest_offset(query.start_of(1))), "before GetQueueAttributes")
+    back = Query(world, checkpoint=other).resume()
+    world.send("b2")
+    back.trigger()
+    late.switch()
+    assert world.offsets[0].epoch < world.journal().ledger().epoch < world.offsets[1].epoch
+    with pytest.raises(FencedError):
+        query.driver.commit(world.offsets[0])
+    world.die(down_s=LAPSE_S)
+    again = Query(world, reads=lambda batch, count: range(count) if is_read else None)
+    with pytest.raises(DataLossError, match="another query has consumed the queue since"):
+        again.resume().trigger()
+    world.die(down_s=LAPSE_S)
+    Query(world, checkpoint=other).resume().drain()
+    require_none_lost(world, world.checkpoint, other)
+    assert world.bodies() == ["a1"]
