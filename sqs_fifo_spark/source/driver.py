@@ -398,11 +398,11 @@ class Driver:
         if before is not None:
             self._settle(journal, before, followed_by=given)
             return
-        if not self._follows_what_is_settled(given):
+        if given.journal == journal.id and not self._follows_what_is_settled(given):
             report_data_loss(
-                f"the checkpoint stands at epoch {given.name}, but what came before it is gone unsettled from the "
-                f"journal at '{journal.location}', which has committed epoch {self._ledger.settled.name}: another "
-                "query has consumed the queue since",
+                f"the checkpoint stands at epoch {given.name}, and the journal at '{journal.location}', which has "
+                f"committed epoch {self._ledger.settled.name}, does not tell that what came before it was committed: "
+                "another query has consumed the queue since",
                 "Restore the matching checkpoint, or start the query with a new one.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
@@ -420,11 +420,11 @@ class Driver:
         self._release_plans(journal, others)
 
     def _follows_what_is_settled(self, given: Offset) -> bool:
-        """Return whether the epoch that `given` follows was settled, as it is no longer in the journal.
+        """Return whether the epoch that `given` follows, and that is no longer in the journal, is known to be settled.
 
-        Else a query that has overtaken this one has released it, and dropped it with an epoch of its own: a driver that
-        stands still may announce one more epoch, and Spark log it, after that. Tasks put links of `given` only once
-        what it follows is settled.
+        Else a query that has overtaken this one may have released it, and dropped it with an epoch of its own: a driver
+        that stands still may announce one more epoch, and Spark log it, after that. Tasks put links of `given` only
+        once what it follows is settled.
         """
         _, _, plan = self._ledger.followed_by.rpartition("/")
         settled = {self._ledger.plan, int(plan or 0)}  # the one that follows may have left nothing to settle

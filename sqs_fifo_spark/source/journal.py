@@ -165,7 +165,7 @@ class Journal(JournalIdentity):
     def head(self, name: str) -> Head | None:
         """Return what the segment called `name` says without its bodies, or None if it is gone.
 
-        Runs on the driver.
+        Runs on the driver, and on executors.
         """
         found = decode_head(lambda start, length: self.store.get_range(name, start, length), name)
         if found is not None:

@@ -17,6 +17,7 @@ from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan
 
 _SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-[0-9]{6,}|caught)-[0-9]{20}")
+_OFFSET_NAME = re.compile(r"[0-9]{1,20}/[0-9]{1,20}")
 _KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 
 
@@ -119,7 +120,7 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
             for message_id, entry in content["unconfirmed"].items()
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
-        plan, claim, followed_by = _whole(content["plan"]), _whole(content["claim"]), _text(content["followed"])
+        plan, claim, followed_by = _whole(content["plan"]), _whole(content["claim"]), _followed(content["followed"])
         released, returned = frozenset(_ids(content["released"])), frozenset(_ids(content.get("returned", [])))
         deletes = _flag(content.get("deletes", False))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
@@ -137,6 +138,13 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(value)
     return value
+
+
+def _followed(value: Any) -> str:
+    """Return `value` if it is empty or the name of an offset."""
+    if _text(value) and not _OFFSET_NAME.fullmatch(value):
+        raise ValueError(value)
+    return str(value)
 
 
 def _whole(value: Any) -> int:

@@ -318,6 +318,8 @@ class _Attempt:
         SQS hands out what follows that only once it is deleted, as it is once it is sealed; or if it has expired, or
         somebody else has taken it away. Then nothing may be served before it.
         """
+        if not self._plan.deletes:
+            return  # all of these are deferred anyway
         for group in {message.receipt.message_group_id for message in received}:
             if group in self._decided_elsewhere:
                 partition = partition_of(group, self._plan.partitions)

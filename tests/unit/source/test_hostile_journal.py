@@ -313,6 +313,7 @@ def assert_sound(ledger: Ledger) -> None:
             assert isinstance(entry.receipt.receipt_handle, str)
             assert max(entry.receipt.sequence_number, entry.receipt.receive_count, entry.receipt.received_at)
             assert entry.receipt.received_at - 1.0 < float("inf")
+    assert all(map(str.isdigit, ledger.followed_by.split("/"))) or not ledger.followed_by
     for name, ids in ledger.carried.items():
         assert name.startswith("epochs/")
         assert all(isinstance(each, str) for each in ids)
