@@ -34,7 +34,7 @@ def main() -> int:
     if args.suite:
         comparisons = plan.full() if args.suite == "full" else plan.quick()
         topics = args.only.split(",") if args.only else plan.TOPICS
-        comparisons = [each for each in comparisons if each.topic in topics]
+        comparisons = [plan.scaled(each, args.scale) for each in comparisons if each.topic in topics]
     else:
         comparisons = [_own(args)]
     args.out.mkdir(parents=True, exist_ok=True)
@@ -68,6 +68,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--suite", choices=["quick", "full"])
     parser.add_argument("--only", help="topics of the suite, with commas: those of plan.py")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the suite's numbers of messages")
     parser.add_argument("--out", type=Path, default=ROOT / "artifacts" / "bench")
     parser.add_argument("--ways", default="loop,journal")
     parser.add_argument("--messages", type=int, default=20_000)

@@ -33,6 +33,7 @@ def _send(pacer: Team) -> None:
 def _query(way: str) -> Way:
     def watch(bench: Bench, job: Job, window: Window) -> None:
         arrivals = Arrivals(_COLUMNS)
+        bench.queue.release(job.url)
         with query(bench, way, job, arrivals) as running:
             with team([_pacer(bench, dataclasses.replace(job, rate=100.0), "w", WARM)]) as warm:
                 _send(warm)
@@ -57,6 +58,7 @@ def _loops(bench: Bench, job: Job, window: Window) -> None:
         team([_pacer(bench, job, "m", job.messages)]) as pacer,
         team([python("boto3_worker", task)] * bench.cores) as loops,
     ):
+        bench.queue.release(job.url)
         window.open()
         loops.go()
         _send(pacer)

@@ -6,7 +6,7 @@ so that its micro-batches begin and end as soon as they can.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -33,7 +33,7 @@ class NumberedReader(DataSourceStreamReader):
 
 
 class NaiveReader(NumberedReader):
-    def __init__(self, options: dict[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
         self._partitions = int(options.get("numPartitions", "2"))
 
@@ -74,7 +74,7 @@ class NaiveSource(DataSource):
         return SCHEMA
 
     def streamReader(self, schema: object) -> DataSourceStreamReader:
-        return NaiveReader(dict(self.options))
+        return NaiveReader(self.options)
 
 
 class EmptySource(DataSource):

@@ -23,30 +23,30 @@ _numbers = itertools.count(1)
 
 def boto3_loops(bench: Bench, job: Job, window: Window) -> None:
     """Receive ten, delete ten, in as many processes as there are cores."""
-    _drain([python("boto3_worker", _task(bench, job))] * bench.cores, job, window)
+    _drain(bench, [python("boto3_worker", _task(bench, job))] * bench.cores, job, window)
 
 
 def bare_loop(bench: Bench, job: Job, window: Window) -> None:
     """The same in one process."""
-    _drain([python("boto3_worker", _task(bench, job))], job, window)
+    _drain(bench, [python("boto3_worker", _task(bench, job))], job, window)
 
 
 def durable_loop(bench: Bench, job: Job, window: Window) -> None:
     """The same in one process, that puts each ten on disk before it deletes them: what the laws force."""
     journal = str(bench.home / f"loop-{next(_numbers)}")
-    _drain([python("boto3_worker", _task(bench, job, journal=journal))], job, window)
+    _drain(bench, [python("boto3_worker", _task(bench, job, journal=journal))], job, window)
 
 
 def awscrt_loops(bench: Bench, job: Job, window: Window) -> None:
     """Receive ten, delete ten, on AWS's C runtime, several at once, in as many processes as there are cores."""
-    _drain([python("awscrt_worker", _task(bench, job))] * bench.cores, job, window)
+    _drain(bench, [python("awscrt_worker", _task(bench, job))] * bench.cores, job, window)
 
 
 def node_consumers(bench: Bench, job: Job, window: Window) -> None:
     """sqs-consumer for Node, in as many processes as there are cores."""
     assert bench.node is not None
-    command = ["node", str(bench.node / _CONSUMER.name), json.dumps(_task(bench, job))]
-    _drain([command] * bench.cores, job, window)
+    command = ["node", "--no-warnings", str(bench.node / _CONSUMER.name), json.dumps(_task(bench, job))]
+    _drain(bench, [command] * bench.cores, job, window)
 
 
 def senders(bench: Bench, job: Job, window: Window) -> None:
@@ -63,6 +63,7 @@ def senders(bench: Bench, job: Job, window: Window) -> None:
 def check_sent(bench: Bench, job: Job) -> None:
     """Empty the queue. RuntimeError unless it held each message once, and each group in order."""
     bench.queue.delay(0)
+    bench.queue.release(job.url)
     last: dict[str, int] = {}
     count = 0
     for message in bench.queue.take_all(job.url):
@@ -79,9 +80,10 @@ def _task(bench: Bench, job: Job, **more: Any) -> dict[str, Any]:
     return {"task": "drain", "endpoint": bench.queue.endpoint_url, "url": job.url, **more}
 
 
-def _drain(commands: Sequence[Sequence[str]], job: Job, window: Window) -> None:
+def _drain(bench: Bench, commands: Sequence[Sequence[str]], job: Job, window: Window) -> None:
     with team(commands) as ready:
         window.open()
+        bench.queue.release(job.url)
         ready.go()
         results = ready.results()
         window.close(max(result["finished"] for result in results))

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 _NOISE = random.Random(0).randbytes(1 << 19).hex()
 _NUMBER_DIGITS = 12
+_HIDDEN_S = 900
 _RECEIVE = {"MaxNumberOfMessages": 10, "VisibilityTimeout": 600, "MessageSystemAttributeNames": ["All"]}
 
 
@@ -46,10 +47,15 @@ class QueueProcess:
         return answer
 
     def create(self) -> str:
-        """Return the URL of a new queue."""
+        """Return the URL of a new queue, that hides what is sent until `release`."""
+        attributes = {"FifoQueue": "true", "DelaySeconds": str(_HIDDEN_S)}
         name = f"bench-{next(self._numbers)}.fifo"
-        url: str = self.call("CreateQueue", QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
+        url: str = self.call("CreateQueue", QueueName=name, Attributes=attributes)["QueueUrl"]
         return url
+
+    def release(self, url: str) -> None:
+        """Show all that was sent at once. On a FIFO queue, a changed delay holds for what is there already."""
+        self.call("SetQueueAttributes", QueueUrl=url, Attributes={"DelaySeconds": "0"})
 
     def delete(self, url: str) -> None:
         self.call("DeleteQueue", QueueUrl=url)

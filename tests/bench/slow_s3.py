@@ -17,8 +17,8 @@ BUCKET = "journals"
 
 def main() -> int:
     """Serve until the process is ended; print the endpoint once requests are served."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from moto.s3.responses import S3Response
-    from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)

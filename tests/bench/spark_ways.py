@@ -79,8 +79,8 @@ class Arrivals:
         """
         numbers: defaultdict[str, list[int]] = defaultdict(list)
         for table in self.tables:
-            rows = zip(table.column("messageGroupId").to_pylist(), table.column("sequenceNumber").to_pylist())
-            for group, number in sorted((group, int(number)) for group, number in rows):
+            named, numbered = (table.column(name).to_pylist() for name in ("messageGroupId", "sequenceNumber"))
+            for group, number in sorted(zip(named, map(int, numbered), strict=True)):
                 numbers[group].append(number)
             if size is not None and set(table.column("size").to_pylist()) - {size}:
                 raise RuntimeError(f"a body is not of {size} bytes")
@@ -113,10 +113,12 @@ def query(bench: Bench, way: str, job: Job, arrivals: Arrivals) -> Iterator[Stre
 
 def _drain(way: str) -> Way:
     def drain(bench: Bench, job: Job, window: Window) -> None:
-        """From the start of the query until all rows are in the sink and the queue is empty."""
+        """From when the backlog shows up, before a query that is running, until the sink has it, and the queue nothing."""
         arrivals = Arrivals()
-        window.open()
         with query(bench, way, job, arrivals) as running:
+            arrivals.wait(running, micro_batches=1)
+            window.open()
+            bench.queue.release(job.url)
             arrivals.wait(running, rows=job.messages)
             wait_until(lambda: bench.queue.depth(job.url) == 0, PROGRESS_S, "the queue is empty")
             window.close()

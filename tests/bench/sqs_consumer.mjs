@@ -17,6 +17,7 @@ let finished = 0;
 const consumer = Consumer.create({
   queueUrl: job.url,
   sqs,
+  suppressFifoWarning: true,
   batchSize: 10,
   waitTimeSeconds: 1,
   visibilityTimeout: 120,
