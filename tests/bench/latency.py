@@ -47,7 +47,7 @@ def _query(way: str) -> Way:
         pairs = list(zip(arrivals.times, arrivals.tables, strict=True))[begun:]
         window.run.latencies_s = [at - sent for (_, at), table in pairs for sent in table.column("sent").to_pylist()]
         window.run.micro_batches = sum(table.num_rows > 0 for _, table in pairs)
-        arrivals.check(WARM + job.messages, job.groups, None)
+        arrivals.check(WARM + job.messages, min(job.groups, max(WARM, job.messages)), None)
 
     return watch
 

@@ -113,7 +113,7 @@ def query(bench: Bench, way: str, job: Job, arrivals: Arrivals) -> Iterator[Stre
 
 def _drain(way: str) -> Way:
     def drain(bench: Bench, job: Job, window: Window) -> None:
-        """From when the backlog shows up, before a query that is running, until the sink has it, and the queue nothing."""
+        """From when the backlog shows up before a running query, until the sink has it and the queue is empty."""
         arrivals = Arrivals()
         with query(bench, way, job, arrivals) as running:
             arrivals.wait(running, micro_batches=1)
