@@ -38,6 +38,9 @@ class Arrivals:
 
     def __init__(self, columns: tuple[str, ...] = COLUMNS) -> None:
         self._columns = columns
+        # Held while a micro-batch is taken; guards _is_closed.
+        self._taking = threading.Lock()
+        self._is_closed = False
         # Guards what follows; notified at each micro-batch.
         self._changed = threading.Condition()
         self.tables: list[pa.Table] = []
@@ -47,6 +50,16 @@ class Arrivals:
 
     def take(self, batch: DataFrame, number: int) -> None:
         """The function for `foreachBatch`."""
+        with self._taking:
+            if not self._is_closed:
+                self._take(batch)
+
+    def close(self) -> None:
+        """Take nothing any more, and return when nothing is being taken: a query that is stopped then logs no error."""
+        with self._taking:
+            self._is_closed = True
+
+    def _take(self, batch: DataFrame) -> None:
         table = batch.selectExpr(*self._columns).toArrow()
         with self._changed:
             self.tables.append(table)
@@ -108,6 +121,7 @@ def query(bench: Bench, way: str, job: Job, arrivals: Arrivals) -> Iterator[Stre
     try:
         yield running
     finally:
+        arrivals.close()
         running.stop()
 
 
