@@ -40,6 +40,7 @@ def _query(way: str) -> Way:
             arrivals.wait(running, rows=WARM)
             begun = len(arrivals.tables)
             with team([_pacer(bench, job, "m", job.messages)]) as pacer:
+                window.leave_out(pacer.pids)
                 window.open()
                 _send(pacer)
                 arrivals.wait(running, rows=WARM + job.messages)
@@ -59,6 +60,7 @@ def _loops(bench: Bench, job: Job, window: Window) -> None:
         team([python("boto3_worker", task)] * bench.cores) as loops,
     ):
         bench.queue.release(job.url)
+        window.leave_out(pacer.pids)
         window.open()
         loops.go()
         _send(pacer)

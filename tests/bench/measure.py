@@ -27,6 +27,10 @@ class Window:
         self._requests: Counter[str] = Counter()
         self._cpu_s = self._begun = 0.0
 
+    def leave_out(self, pids: set[int]) -> None:
+        """Do not count these processes, which live until the window is closed: the load, not what is measured."""
+        self._excluded |= pids
+
     def open(self) -> None:
         processes.forget_peaks(self._excluded)
         self._requests = self._queue.counts()
@@ -42,6 +46,7 @@ class Window:
         self.run.seconds = (ended or time.monotonic()) - self._begun
         self.run.cpu_s = processes.cpu_s(self._excluded) - self._cpu_s
         self.run.requests = dict(self._queue.counts() - self._requests)
+        self.run.requests.pop("SendMessage", None)  # the pacer's
         self.run.peaks_mib = processes.peaks_mib(self._excluded)
 
 
@@ -50,7 +55,7 @@ def compare(bench: Bench, comparison: Comparison, ways: Mapping[str, Way], spark
     if any(entrant.way in spark_ways for entrant in comparison.entrants):
         bench.sessions.use(comparison.slots)
     for index, entrant in enumerate(comparison.entrants):
-        if entrant.way in spark_ways and not bench.sessions.is_warm(entrant.way):
+        if entrant.way in spark_ways and not bench.sessions.is_warm(entrant.name):
             _run(bench, comparison, index, -1, ways, spark_ways)
     return [
         _run(bench, comparison, index, number, ways, spark_ways)

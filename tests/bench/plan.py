@@ -67,14 +67,14 @@ def full() -> list[Comparison]:
 def quick() -> list[Comparison]:
     """A few small ones: each way once or more, in some minutes."""
     drain = Comparison("drain", "many groups", ALL, messages=4_000, groups=2_000, rounds=3)
-    hot = Comparison("hot", "one group, 10 ms", entrants("loop", "bare", "journal", "commit"), 300, 1, delay_s=0.01)
+    hot = Comparison("hot", "one group, 10 ms", entrants("loop", "bare", "journal", "commit"), 200, 1, delay_s=0.01)
     few = entrants("boto3", "naive", "commit", "journal")
     return [
-        Comparison("floor", "empty micro-batches", entrants("empty"), messages=20, rounds=2),
+        Comparison("floor", "empty micro-batches", entrants("empty"), messages=10, rounds=2),
         drain,
         replace(hot, rounds=2),
         replace(drain, topic="bodies", name="large bodies", messages=400, size=50_000, entrants=few, rounds=1),
-        replace(drain, topic="delay", name="round trip 20 ms", messages=2_000, delay_s=0.02, entrants=few, rounds=2),
+        replace(drain, topic="delay", name="round trip 20 ms", messages=1_000, delay_s=0.02, entrants=few, rounds=2),
         Comparison("s3", "journal on S3", (*entrants("commit", "journal"), S3, Entrant("journal-s3")), 2_000, rounds=1),
         Comparison("sink", "sink, many groups", SINKS, messages=4_000, rounds=3),
         Comparison("latency", "latency, 50 a second", few, messages=250, groups=50, rate=50.0, rounds=1),

@@ -57,7 +57,7 @@ def peaks_mib(excluded: Collection[int]) -> dict[str, list[float]]:
         with suppress(OSError, psutil.Error):
             status = Path(f"/proc/{pid}/status").read_text(errors="replace")
             mark = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
-            if mark is not None:
+            if mark is not None and int(mark[1]) > 1024:  # less is a process that has not begun
                 found.setdefault(_role(pid, tree), []).append(int(mark[1]) * 1024 / MIB)
     return {role: sorted(each, reverse=True) for role, each in found.items()}
 

@@ -51,10 +51,10 @@ class Sessions:
         self._session.dataSource.register(EmptySource)
         self._slots = slots
 
-    def is_warm(self, way: str) -> bool:
-        """Whether this way has been asked for before in this session; from now on it has."""
-        was = way in self._warm
-        self._warm.add(way)
+    def is_warm(self, entrant: str) -> bool:
+        """Whether this one has been asked for before in this session; from now on it has."""
+        was = entrant in self._warm
+        self._warm.add(entrant)
         return was
 
     def stop(self) -> None:

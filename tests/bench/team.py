@@ -16,6 +16,10 @@ class Team:
     def __init__(self, members: Sequence[subprocess.Popen[str]]) -> None:
         self._members = members
 
+    @property
+    def pids(self) -> set[int]:
+        return {member.pid for member in self._members}
+
     def go(self) -> None:
         for member in self._members:
             assert member.stdin is not None
