@@ -76,7 +76,7 @@ lint: $(READY)  ## style, types, layers
 	$(BIN)/lint-imports --no-cache --no-logo
 
 # BENCH_ARGS takes what `python -m tests.bench --help` lists, such as --only drain,latency or --scale 0.1.
-bench: java $(READY_BENCH)  ## speed, cost and latency beside bare loops and a naive source; tens of minutes
+bench: java $(READY_BENCH)  ## speed, cost and latency beside bare loops and a naive source; over an hour
 	$(BIN)/python -m tests.bench --suite full $(BENCH_ARGS)
 
 bench-quick: java $(READY_BENCH)  ## the same, small, in some minutes

@@ -31,8 +31,8 @@ def scaled(comparison: Comparison, scale: float) -> Comparison:
 def full() -> list[Comparison]:
     """All shapes, at least five rounds of each."""
     drain = Comparison("drain", "many groups", ALL, messages=20_000)
-    hot = Comparison("hot", "one group", entrants("loop", "bare", "naive", "journal", "commit"), 2_000, groups=1)
-    delay = replace(drain, topic="delay", messages=10_000)
+    hot = Comparison("hot", "one group", entrants("loop", "bare", "naive", "journal", "commit"), 1_000, groups=1)
+    delay = replace(drain, topic="delay", messages=4_000)
     sink = Comparison("sink", "sink, many groups", SINKS, messages=20_000)
     latency = Comparison("latency", "", entrants("boto3", "naive", "commit", "journal"), groups=50)
     return [
@@ -40,7 +40,7 @@ def full() -> list[Comparison]:
         drain,
         replace(drain, name="few groups", groups=200),
         hot,
-        replace(hot, name="one group, 10 ms", delay_s=0.01, messages=1_000),
+        replace(hot, name="one group, 10 ms", delay_s=0.01, messages=500),
         replace(drain, topic="bodies", name="large bodies", messages=2_000, size=50_000, groups=500),
         *(replace(delay, name=f"round trip {ms} ms", delay_s=ms / 1000) for ms in (0, 10, 20)),
         replace(drain, topic="backlog", name="backlog of 10,000", messages=10_000),
@@ -51,14 +51,22 @@ def full() -> list[Comparison]:
             messages=200_000,
             entrants=entrants("boto3", "awscrt", "commit", "journal"),
         ),
-        replace(drain, topic="partitions", name="partitions", entrants=_partitions(1, 2, 4, 8), delay_s=0.01, slots=8),
+        replace(
+            drain,
+            topic="partitions",
+            name="partitions",
+            messages=4_000,
+            entrants=_partitions(1, 2, 4, 8),
+            delay_s=0.01,
+            slots=8,
+        ),
         Comparison("s3", "journal on S3", (*entrants("commit", "journal"), S3, Entrant("journal-s3"))),
         replace(sink),
         replace(sink, name="sink, few groups", groups=200),
         replace(sink, name="sink, large bodies", size=50_000, messages=2_000, groups=500),
-        replace(sink, name="sink, 20 ms", delay_s=0.02, messages=10_000),
+        replace(sink, name="sink, 20 ms", delay_s=0.02, messages=4_000),
         *(
-            replace(latency, name=f"latency, {rate} a second", rate=float(rate), messages=max(rate * 20, 30))
+            replace(latency, name=f"latency, {rate} a second", rate=float(rate), messages=max(rate * 10, 20))
             for rate in (1, 50, 500)
         ),
     ]
