@@ -5,6 +5,7 @@ BIN := .venv/bin
 BIN_MIN := .venv-min/bin
 READY_DEMO := .venv/.ready-demo
 READY := .venv/.ready
+READY_BENCH := .venv/.ready-bench
 READY_MIN := .venv-min/.ready
 PYTEST_ARGS ?=
 # Of tests at once: three, for those that start Spark wait much of their time.
@@ -22,7 +23,7 @@ test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/pyth
 # long ones, which start Spark, come last, and one worker waits for the other.
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-all test-min test-min-all simulate replay mutations kill proof lint bench memory jar clean \
+.PHONY: help demo test test-all test-min test-min-all simulate replay mutations kill proof lint bench bench-quick memory jar clean \
 	java postgres need-postgres
 
 help:  ## this list
@@ -74,8 +75,12 @@ lint: $(READY)  ## style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 
-bench: $(READY)  ## how fast the local queue is on this machine
-	$(BIN)/python -m tests.bench.local_queue
+# BENCH_ARGS takes what `python -m tests.bench --help` lists, such as --only drain,latency or --scale 0.1.
+bench: java $(READY_BENCH)  ## speed, cost and latency beside bare loops and a naive source; over an hour
+	$(BIN)/python -m tests.bench --suite full $(BENCH_ARGS)
+
+bench-quick: java $(READY_BENCH)  ## the same, small, in some minutes
+	$(BIN)/python -m tests.bench --suite quick $(BENCH_ARGS)
 
 memory: java $(READY)  ## how much memory a query's Python processes take, beside their limits
 	$(BIN)/python -m tests.memory
@@ -104,6 +109,10 @@ $(READY_DEMO): setup.py
 
 $(READY): $(READY_DEMO)
 	$(BIN)/python -m pip install --quiet --editable '.[local,test,lint]'
+	@touch $@
+
+$(READY_BENCH): $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[local,test,bench]'
 	@touch $@
 
 $(READY_MIN): setup.py .ci/constraints-min.txt

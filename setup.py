@@ -48,6 +48,11 @@ setup(
             "psycopg[binary]>=3.2",
             "import-linter>=2.16,<3",
         ],
+        # What the benchmarks compare to and draw with, beside `local` and `test`.
+        "bench": [
+            "awscrt>=0.27",
+            "matplotlib>=3.8",
+        ],
         "lint": [
             "ruff>=0.17,<0.18",
             "mypy>=2.4,<3",

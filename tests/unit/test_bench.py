@@ -1,0 +1,78 @@
+"""The arithmetic of the benchmarks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.bench.figures import ProcessCpu, paired, percentile, tree_cpu_s
+from tests.bench.report import table
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.0, 1.0), (0.5, 50.0), (0.95, 95.0), (0.99, 99.0), (0.995, 100.0), (1.0, 100.0)]
+)
+def test_percentile_is_a_value_that_was_measured(share: float, expected: float) -> None:
+    """The smallest that so many do not exceed, in whatever order they come."""
+    assert percentile([float(value) for value in range(100, 0, -1)], share) == expected
+
+
+def test_percentile_of_one_and_of_none() -> None:
+    """One value is all quantiles; none has none."""
+    assert percentile([7.0], 0.5) == percentile([7.0], 0.99) == 7.0
+    assert math.isnan(percentile([], 0.5))
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    """A machine that is slow for one round slows both, so the median is of ratios, not the ratio of medians."""
+    ratios = paired([100.0, 10.0, 40.0], [200.0, 20.0, 20.0])
+    assert ratios.each == (2.0, 2.0, 0.5)
+    assert ratios.median == 2.0
+
+
+def test_rounds_without_a_partner_are_an_error() -> None:
+    """A pair is never made of two rounds."""
+    with pytest.raises(ValueError, match="zip"):
+        paired([1.0, 2.0], [1.0])
+
+
+def test_a_ratio_to_nothing_is_left_out() -> None:
+    """And with none left there is no median."""
+    assert paired([0.0, 2.0], [1.0, 3.0]).each == (1.5,)
+    assert math.isnan(paired([0.0], [1.0]).median)
+
+
+BEFORE = [
+    ProcessCpu(1, 0, 5.0, 0.0),
+    ProcessCpu(10, 1, 2.0, 1.0),
+    ProcessCpu(11, 10, 4.0, 0.5),
+    ProcessCpu(20, 1, 100.0, 0.0),
+    ProcessCpu(21, 20, 100.0, 0.0),
+    ProcessCpu(99, 0, 1000.0, 0.0),
+]
+
+
+def test_cpu_of_a_tree_leaves_out_the_excluded_and_strangers() -> None:
+    """With all that is below an excluded process."""
+    assert tree_cpu_s(BEFORE, root=1, excluded={20}) == 12.5
+
+
+def test_a_process_that_ended_is_still_counted() -> None:
+    """Its parent has what it took, and what it had reaped, from the moment that it is reaped."""
+    after = [process for process in BEFORE if process.pid not in (10, 11)]
+    after[0] = ProcessCpu(1, 0, 5.0, 2.0 + 1.0 + 4.0 + 0.5)
+    assert tree_cpu_s(after, root=1, excluded={20}) == 12.5
+
+
+def test_an_adopted_orphan_is_still_counted() -> None:
+    """Its parent ended, so it is the root's child now."""
+    after = [process for process in BEFORE if process.pid not in (10, 11)]
+    after += [ProcessCpu(11, 1, 4.0, 0.5)]
+    after[0] = ProcessCpu(1, 0, 5.0, 3.0)
+    assert tree_cpu_s(after, root=1, excluded={20}) == 12.5
+
+
+def test_table_is_markdown() -> None:
+    """A head, a rule, and a line for each way."""
+    assert table(["way", "ratio"], [["boto3", "1.00"]]) == "| way | ratio |\n| --- | --- |\n| boto3 | 1.00 |"
