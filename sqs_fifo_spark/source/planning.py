@@ -63,6 +63,7 @@ def plan_partitions(
         key=lambda pair: pair[0].sequence_number,
     )
     taken: list[dict[str, list[str]]] = [{} for _ in range(count)]
+    decided_groups, reserved_groups = _groups(left[:max_messages]), _groups(left[max_messages:])
     for receipt, name in left[:max_messages]:
         taken[partition_of(receipt.message_group_id, count)].setdefault(name, []).append(receipt.message_id)
     counts = [sum(map(len, names.values())) for names in taken]
@@ -82,8 +83,8 @@ def plan_partitions(
             deletes=deletes,
             looks=looks,
             carried=tuple((name, tuple(ids)) for name, ids in taken[index].items()),
-            decided_groups=_groups(left[:max_messages]),
-            reserved_groups=_groups(left[max_messages:]),
+            decided_groups=decided_groups,
+            reserved_groups=reserved_groups,
             expected=expected,
         )
         for index in range(count)
