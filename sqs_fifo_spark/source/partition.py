@@ -190,7 +190,7 @@ class _Attempt:
         while True:
             with _released_on_error(receiver):
                 received = self._without_known(self._receive(receiver, may_end=not decided), decided)
-                self._defer_what_overtakes(received)
+                received = self._without_overtaking(received, receiver)
                 if received and self._plan.looks:
                     # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
                     self._journal.require_current(self._plan.epoch, self._plan.claim)
@@ -312,22 +312,28 @@ class _Attempt:
         self._in_flight = tuple(map(self._newest, self._in_flight))
         return [each for each in received if each.receipt.message_id not in known]
 
-    def _defer_what_overtakes(self, received: list[Message]) -> None:
-        """Defer groups of which something is decided for another partition, and not in its chain yet.
+    def _without_overtaking(self, received: list[Message], receiver: Receiver) -> list[Message]:
+        """Release what would overtake what is decided for another partition, and not in its chain yet.
 
         SQS hands out what follows that only once it is deleted, as it is once it is sealed; or if it has expired, or
-        somebody else has taken it away. Then nothing may be served before it.
+        somebody else has taken it away. Then nothing may be served before it. What is released comes again, and is
+        deferred then, by whoever receives it.
         """
         if not self._plan.deletes:
-            return  # all of these are deferred anyway
-        for group in {message.receipt.message_group_id for message in received}:
+            return received  # all of these are deferred anyway
+        overtaking = set()
+        for group in sorted({message.receipt.message_group_id for message in received} & self._decided_elsewhere):
+            partition = partition_of(group, self._plan.partitions)
+            name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
+            first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
+            self._decided_elsewhere -= {each.message_group_id for each in (_served(first) if first else ())}
             if group in self._decided_elsewhere:
-                partition = partition_of(group, self._plan.partitions)
-                name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
-                first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
-                self._decided_elsewhere -= {each.message_group_id for each in (_served(first) if first else ())}
-                if group in self._decided_elsewhere:
-                    self._deferred_groups.add(group)
+                overtaking.add(group)
+        again = {each.receipt.message_group_id for each in received if each.receipt.receive_count > 1}
+        self._deferred_groups |= overtaking & again
+        overtaking -= again
+        receiver.release(each.receipt for each in received if each.receipt.message_group_id in overtaking)
+        return [each for each in received if each.receipt.message_group_id not in overtaking]
 
     def _newest(self, receipt: Receipt) -> Receipt:
         again = self._again.get(receipt.message_id, receipt)

@@ -344,9 +344,9 @@ def _(heads, epoch, links, known, pool):
     return heads(epoch, [each for each in links if each[1] >= last.get(each[0], 0)], known, pool)
 
 
-@planted("let messages follow what is decided and gone", "source.partition._Attempt._defer_what_overtakes")
-def _(defer, attempt, received):
-    return
+@planted("let messages follow what is decided and gone", "source.partition._Attempt._without_overtaking")
+def _(without, attempt, received, receiver):
+    return received
 
 
 @planted("put a link while the one before is being deleted", "source.partition._Attempt._receive")

@@ -153,6 +153,35 @@ def test_what_follows_decided_messages_that_sqs_has_lost_waits_for_their_link(
     world.audit()
 
 
+def test_what_expires_in_the_hands_of_one_task_is_not_overtaken_in_those_of_another(
+    make_world: Callable[..., World],
+) -> None:
+    """What the driver has caught expires; then what follows it, as soon as another partition's task has received it."""
+    world = make_world(numPartitions="2", deleteAfter="journal")
+    retention = {"Attributes": {"MessageRetentionPeriod": "60"}}
+    world.model.call("SetQueueAttributes", {"QueueUrl": world.url, **retention})
+    for numbers in (range(10), range(10, 20), range(20, 21)):
+        world.send(*(f"c{number}" for number in numbers))
+        world.pass_time(1)
+    world.pass_time(56.5)
+    world.send(*(f"a{number}" for number in range(150)))
+    query = Query(world)
+    query.log(query.driver.latest_offset(query.start_of(0), 1_000))
+    own, other = sorted(query.plans(0), key=lambda plan: len(plan.carried), reverse=True)
+    world.pass_time(1)  # c0 to c9 expire
+    rows = {}
+    do_at(world, "before put epochs/", lambda: world.pass_time(1))  # and c10 to c19, if it holds them
+    rows[other.partition] = read(world, replace(other, max_messages=20))
+    rows[own.partition] = read(world, own)
+    assert told(rows[own.partition])[:10] == [f"c{number}" for number in range(10)]
+    query.to_sink(0, rows)
+    query.checkpoint.committed.add(0)
+    query.drain()
+    served = [int(row.body[1:]) for rows in world.rows() for row in rows if row.body.startswith("c")]
+    assert served == [*range(10), 20]  # SQS has dropped the others, for nobody had sealed them
+    assert world.depth() == (0, 0)
+
+
 def test_an_empty_link_that_closes_a_chain_does_not_stand_for_what_was_decided(
     make_world: Callable[..., World],
 ) -> None:
