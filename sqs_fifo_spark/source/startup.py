@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from sqs_fifo_spark.aws.calls import QueueFacts
 from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.journal.store import Store
+from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import Queue, most_renewed
 
 _log = logging.getLogger(__name__)
 _FEWEST_RECEIVES = 3
@@ -33,14 +34,14 @@ class Opened:
     """Names of the objects of epochs that were not settled."""
 
 
-def open_journal(queue: Queue, store: Store, known: Offset | None, *, deletes: bool, fail_on_data_loss: bool) -> Opened:
+def open_journal(queue: Queue, store: Store, known: Offset | None, options: SourceOptions) -> Opened:
     """Return the journal in `store`, claimed for this driver; a new query (`known` is None) makes it if needed.
 
-    Runs on the driver. `known` is an offset that Spark has in its checkpoint; `deletes` is whether the query wants its
-    tasks to delete. Raises NotFifoQueueError,
+    Runs on the driver. `known` is an offset that Spark has in its checkpoint. Raises NotFifoQueueError,
     QueueNotFoundError, AccessDeniedError, JournalMismatchError, JournalUnavailableError, JournalCorruptError, and
     DataLossError when the journal is not the one, or not as old as, the checkpoint refers to.
     """
+    fail_on_data_loss = options.fail_on_data_loss
     facts = queue.describe()
     queue.require_permissions()
     found = Journal.find(store, facts.arn)
@@ -50,7 +51,7 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, deletes: b
     journal = found or Journal.create(store, facts.arn)
     claim = journal.claim()
     ledger = journal.ledger()
-    if deletes and claim == 1:
+    if options.delete_after == "journal" and claim == 1:
         ledger = replace(ledger, deletes=True)
     if known is not None:
         require_old_enough(known, ledger.settled, store.location, fail_on_data_loss=fail_on_data_loss)
@@ -66,7 +67,7 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, *, deletes: b
         for name in names
         if name not in ledger.carried
     )
-    _warn(facts)
+    _warn(facts, options)
     return Opened(journal, claim, ledger, {epoch: names for epoch, names in objects.items() if epoch > ledger.epoch})
 
 
@@ -108,7 +109,7 @@ def report_data_loss(what: str, remedy: str, *, fail_on_data_loss: bool) -> None
     _log.warning("%s. Going on, because failOnDataLoss is false.", what)
 
 
-def _warn(facts: QueueFacts) -> None:
+def _warn(facts: QueueFacts, options: SourceOptions) -> None:
     if facts.max_receive_count is not None and facts.max_receive_count < _FEWEST_RECEIVES:
         _log.warning(
             "the queue's redrive policy moves a message to the dead-letter queue after %d receives; a crash of a task "
@@ -120,4 +121,13 @@ def _warn(facts: QueueFacts) -> None:
         _log.warning(
             "the queue keeps messages for only %d s: SQS drops what waits longer, also while this query is down.",
             facts.retention_s,
+        )
+    most = most_renewed(options.heartbeat_s)
+    if options.max_messages_per_trigger > most:
+        _log.warning(
+            "maxMessagesPerTrigger is %d, but about %d messages can be renewed within heartbeatSeconds (%g), so a full "
+            "micro-batch that takes longer may lose its hold on some. Lower it, or raise visibilityTimeoutSeconds.",
+            options.max_messages_per_trigger,
+            most,
+            options.heartbeat_s,
         )

@@ -13,9 +13,11 @@ from dataclasses import replace
 from unittest import mock
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError
+from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.partition import _Attempt
+from sqs_fifo_spark.source.pool import CallingThread
 from sqs_fifo_spark.source.queue import Outcome
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from tests.simulation.planting import Mutations, rewrite
@@ -124,22 +126,22 @@ def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
 
 
-@planted("let a new query forget the ledger", "source.driver.Driver._number_after")
-def _(number_after, driver, start):
+@planted("let a new query forget the ledger", "source.claimed.Claimed.number_after")
+def _(number_after, claimed, start):
     if start is None or not start.plan:
-        driver._ledger = Ledger(driver._ledger.epoch)
-    return number_after(driver, start)
+        claimed.ledger = Ledger(claimed.ledger.epoch)
+    return number_after(claimed, start)
 
 
 # A commit
 
 
-@planted("forget the ledger", "source.driver.Ledger")
+@planted("forget the ledger", "source.claimed.Ledger")
 def _(make_ledger, epoch, unconfirmed=None, *given):
     return make_ledger(epoch, {}, *given)
 
 
-@planted("forget what is carried", "source.driver.Ledger")
+@planted("forget what is carried", "source.claimed.Ledger")
 def _(make_ledger, epoch, unconfirmed=None, carried=None, *given):
     return make_ledger(epoch, unconfirmed or {}, {}, *given)
 
@@ -150,17 +152,17 @@ def _(put_ledger, journal, ledger):
     put_ledger(journal, ledger)
 
 
-@planted("write the ledger before the deletes", "source.driver.Driver._settle")
-def _(settle, driver, journal, end, **given):
-    with mock.patch.object(driver, "_delete", return_value={}) as delete:
-        settle(driver, journal, end, **given)
+@planted("write the ledger before the deletes", "source.claimed.Claimed.settle")
+def _(settle, claimed, epoch, **given):
+    with mock.patch.object(claimed, "_delete", return_value={}) as delete:
+        settle(claimed, epoch, **given)
     for call in delete.mock_calls:
-        driver._delete(*call.args)
+        claimed._delete(*call.args)
 
 
-@planted("advance without commit", "source.driver.Driver._settle")
-def _(settle, driver, journal, end, **given):
-    driver._ledger = replace(driver._ledger, epoch=end.epoch)
+@planted("advance without commit", "source.claimed.Claimed.settle")
+def _(settle, claimed, epoch, **given):
+    claimed.ledger = replace(claimed.ledger, epoch=epoch.offset.epoch)
 
 
 @planted("settle with the old handle", "source.message.Receipt.recency")
@@ -181,13 +183,25 @@ def _(batch, *given):
     return [Outcome.DONE if outcome is Outcome.LOST else outcome for outcome in batch(*given)]
 
 
-@planted("settle as served what Spark was never given", "source.driver.Driver._release_plans")
-def _(release_plans, driver, journal, plans):
-    leftovers = driver._leftovers
+@planted("settle as served what Spark was never given", "source.claimed.Claimed.release_plans")
+def _(release_plans, claimed, plans):
+    pool = CallingThread()
     for each in plans:
-        end = journal.offset_of(leftovers._names.pop(each, ()), lambda origin: True)
+        end = claimed.journal.offset_of(claimed.leftovers._names.pop(each, ()), lambda origin: True)
         if end is not None:
-            driver._settle(journal, end, followed_by=None)
+            epoch = Epoch(
+                end,
+                journal=claimed.journal,
+                lease=claimed._lease,
+                clock=claimed._clock,
+                heartbeat_s=claimed._lease._heartbeat_s,
+                read_pool=pool,
+                discovery_pool=pool,
+                max_messages=0,
+                expected=0,
+                deletes=claimed.deletes,
+            )
+            claimed.settle(epoch, followed_by=None)
 
 
 # The verdict on an epoch
@@ -235,8 +249,8 @@ def _(plan, driver, start, end):
     return plan(driver, start, end)
 
 
-@planted("probe without the ledger", "source.driver.Driver._without_copies")
-def _(without_copies, driver, journal, received):
+@planted("probe without the ledger", "source.work.Work._without_copies")
+def _(without_copies, work, claimed, received):
     return tuple(received), False
 
 
@@ -256,15 +270,15 @@ def _(partition_of, message_group_id, count, _numbers=itertools.count()):  # noq
 
 
 @planted("let all plans of an epoch share number and name", "source.driver.Driver._new_offset")
-def _(make, driver, journal, number, partitions, start):
-    number = max(start.epoch, driver._ledger.epoch) + 1
-    return replace(make(driver, journal, number, partitions, start), plan=1)
+def _(make, driver, claimed, partitions, start):
+    number = max(start.epoch, claimed.ledger.epoch) + 1
+    return replace(make(driver, claimed, partitions, start), epoch=number, plan=1)
 
 
 @planted("take the journal's word for where Spark is", "source.driver.Driver._announce_blindly")
-def _(announce_blindly, driver, journal):
-    driver._number_after = lambda start: driver._ledger.epoch + 1
-    return announce_blindly(driver, journal)
+def _(announce_blindly, driver, claimed):
+    claimed.number_after = lambda start: claimed.ledger.epoch + 1
+    return announce_blindly(driver, claimed)
 
 
 @planted("go on past an epoch that the offset log has lost", "source.leftovers.Leftovers.following")
@@ -434,11 +448,10 @@ def _(may_end_with, available_now, epoch, verdict):
     return may_end_with(available_now, epoch, verdict)
 
 
-@planted("end AvailableNow without a long poll", "source.driver.Driver._poll")
-def _(poll, driver, journal, most):
-    closed = driver._open.verdict if driver._open is not None else None
-    has_served = closed is not None and closed.served  # else it is the probe
-    return ((), True) if has_served else poll(driver, journal, most)
+@planted("end AvailableNow without a long poll", "source.work.Work._look_further")
+def _(look_further, work, claimed, verdict, most):
+    with mock.patch.object(work, "_poll", return_value=((), True)) if verdict.served else nullcontext():
+        return look_further(work, claimed, verdict, most)
 
 
 # In the text of one function: no name stands for what these change

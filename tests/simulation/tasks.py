@@ -128,7 +128,7 @@ class SimulatedQuery(Query):
             self._schedule.laws.over(self.offsets[-1].epoch)
         newest = max(self.world.store.under("drivers/"), default="")
         end = super().latest_offset(start)
-        if self._tells_start and end != start and newest > f"drivers/{self.driver._claim:020d}.json":
+        if self._tells_start and end != start and newest > f"drivers/{self.driver._claimed(start).claim:020d}.json":
             self._schedule.laws.violate("one owner: a driver went on though another had claimed the journal")
         return end
 

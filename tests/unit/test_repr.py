@@ -14,9 +14,8 @@ from tests.unit.sending import make, patched, rows
 
 
 def told_by(name: str, driver: Driver) -> str:
-    return repr(
-        {"driver": driver, "epoch": driver._open, "lease": driver._lease, "journal": driver._journal(None)}[name]
-    )
+    claimed = driver._claimed(None)
+    return repr({"driver": driver, "epoch": driver._open, "lease": driver._lease, "journal": claimed.journal}[name])
 
 
 @pytest.mark.parametrize(
@@ -24,9 +23,10 @@ def told_by(name: str, driver: Driver) -> str:
     [
         (
             "driver",
-            "<Driver epoch=0 claim=1 open=None next=None unsettled=0 unconfirmed=0 carried=0 lease=<Lease held=0 .*>>",
-            "<Driver epoch=1 claim=1 open=<Epoch 1/1 .*> next=None unsettled=0 unconfirmed=0 carried=0 "
-            "lease=<Lease held=3 .*>>",
+            "<Driver epoch=0 open=None next=None claimed=<Claimed claim=1 settled=0/0 unsettled=0 unconfirmed=0 "
+            "carried=0> lease=<Lease held=0 .*>>",
+            "<Driver epoch=1 open=<Epoch 1/1 .*> next=None claimed=<Claimed claim=1 settled=0/0 unsettled=0 "
+            "unconfirmed=0 carried=0> lease=<Lease held=3 .*>>",
         ),
         ("epoch", "None", "<Epoch 1/1 planned partitions=1 caught=3 objects=0 is_blind=False is_replay=False>"),
         (

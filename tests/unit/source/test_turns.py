@@ -365,7 +365,7 @@ def test_what_a_fenced_task_seals_is_in_the_queue_still(make_world: Callable[...
     fenced.log(fenced.latest_offset(fenced.start_of(0)))
     plan = fenced.plans(0)[0]
     query = Query(world)
-    do_at(world, "before put epochs/", lambda: query.driver._journal(world.offsets[-1]))
+    do_at(world, "before put epochs/", lambda: query.driver._claimed(world.offsets[-1]))
     with suppress(FencedError):
         read(world, plan)
     assert any(plan.epoch == epoch for epoch in world.journal().objects())
@@ -448,7 +448,7 @@ def deferring(world: World, group: str) -> Query:
     query.run(0)
     query.log(query.latest_offset(query.start_of(1)))
     query.driver.commit(query.checkpoint.offsets[0])
-    assert query.driver._ledger.carried
+    assert query.driver._claimed(None).ledger.carried
     return query
 
 

@@ -1,0 +1,223 @@
+"""A journal that this driver has claimed: what in it is settled, and how another epoch is.
+
+Everything here is done under the claim: a driver that has lost it to a newer one may judge, and no more.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import EpochSettledError, JournalUnavailableError, SqsFifoError
+from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.leftovers import Leftovers
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.pool import Answer, Pool
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.settling import delete_committed, release
+from sqs_fifo_spark.source.startup import Opened
+from sqs_fifo_spark.source.verdict import Verdict
+
+_GAP = 4
+"""How many numbers each claim skips for an epoch that does not follow another. An offset log may have an epoch of an
+earlier claim and the two after it; so no new query takes a number that another has, and no log goes back. An older
+query that comes back may: plans tell them apart."""
+
+
+class Claimed:
+    """The journal, its newest ledger and what stood in it besides.
+
+    Used on the driver's own thread, but for `require_claim`, which the heartbeat calls, too. What is settled is dropped
+    in `drop_pool`, while the query goes on.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        *,
+        queue: Queue,
+        lease: Lease,
+        clock: Clock,
+        read_pool: Pool,
+        drop_pool: Pool,
+        wants_deletes: bool,
+    ) -> None:
+        """`wants_deletes` is whether the query wants its tasks to delete what they have sealed."""
+        self.journal = opened.journal
+        self.claim = opened.claim
+        self.ledger = opened.ledger
+        self.settled_at_start = opened.ledger.settled
+        """The last epoch that was settled when the journal was opened."""
+        self.leftovers = Leftovers(opened.journal, read_pool, opened.unsettled, opened.ledger, release=self.release)
+        self._queue = queue
+        self._lease = lease
+        self._clock = clock
+        self._drop_pool = drop_pool
+        self._wants_deletes = wants_deletes
+        self._highest_ever = max(opened.ledger.epoch, self.leftovers.highest) + _GAP * (opened.claim - 1)
+        """No offset log had a higher number when the journal was opened."""
+        self._dropping: Answer[None] | None = None
+        """The drop of what the last epoch has left behind."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Claimed claim={self.claim} settled={self.ledger.settled.name} unsettled={len(self.leftovers)} "
+            f"unconfirmed={len(self.ledger.unconfirmed)} carried={self.carried_count()}>"
+        )
+
+    @property
+    def deletes(self) -> bool:
+        """Whether tasks delete what they have sealed."""
+        return self._wants_deletes and self.ledger.deletes
+
+    def carried_count(self) -> int:
+        """Return how many messages the ledger carries."""
+        return sum(map(len, self.ledger.carried.values()))
+
+    def number_after(self, start: Offset | None) -> int:
+        """Return the number of the epoch after `start`, above all those that stand in the journal.
+
+        It is above all that any older query's offset log may have, too, for a query that begins; and for one whose
+        tasks are going to delete: the older one's, which do not look for others, are refused once this one is settled.
+        """
+        last = max(start.epoch if start else 0, self.ledger.epoch, self.leftovers.highest)
+        begins = start is None or not start.plan
+        if begins or (self._wants_deletes and not self.ledger.deletes):
+            last = max(last, self._highest_ever)
+        return last + 1
+
+    # The claim
+
+    def require_claim(self) -> None:
+        """Raise FencedError if another driver owns the journal."""
+        self.journal.require_claim(self.claim)
+
+    def require_claim_of(self, receipts: Sequence[Receipt]) -> None:
+        """Release what was received and raise FencedError if another driver owns the journal."""
+        try:
+            self.require_claim()
+        except SqsFifoError:
+            self.release(receipts)
+            raise
+
+    @contextmanager
+    def told_as_fenced(self) -> Iterator[None]:
+        """Raise FencedError where an epoch that this driver closes is settled, or gone: another one has done that."""
+        try:
+            yield
+        except (EpochSettledError, JournalUnavailableError):
+            with suppress(JournalUnavailableError):
+                self.require_claim()
+            raise
+
+    # What is left of earlier epochs
+
+    def take(self, offset: Offset) -> None:
+        """Take what `offset` names for the query's own: Spark goes on with it."""
+        self.ledger = self.leftovers.take(offset, self.ledger)
+
+    def release_plans(self, plans: Sequence[EpochPlan]) -> None:
+        """Release what other queries have left of `plans`; what may be deleted already is carried."""
+        if plans:
+            self.require_claim()  # else they are a newer driver's, to hold or to release
+            self.ledger = self.leftovers.release(plans, self.ledger)
+
+    def follows_what_is_settled(self, given: Offset) -> bool:
+        """Return whether the epoch that `given` follows, and that is no longer in the journal, is known to be settled.
+
+        Else a query that has overtaken this one may have released it, and dropped it with an epoch of its own: a driver
+        that stands still may announce one more epoch, and Spark log it, after that. Tasks put links of `given` only
+        once what it follows is settled.
+        """
+        _, _, plan = self.ledger.followed_by.rpartition("/")
+        settled = {self.ledger.plan, int(plan or 0)}  # the one that follows may have left nothing to settle
+        is_settled = not given.after or given.after in settled or self.leftovers.has_links(given.of)
+        return is_settled or given.epoch <= self.ledger.epoch
+
+    # Ending epochs
+
+    def close(self, epoch: Epoch) -> Verdict:
+        """Return the verdict on an epoch whose tasks are over."""
+        with self.told_as_fenced():
+            verdict = epoch.close(self.ledger)
+        self._forget(verdict.gone)
+        return verdict
+
+    def settle(self, epoch: Epoch, *, followed_by: Offset | None) -> None:
+        """Settle `epoch`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe.
+
+        `followed_by` is the one that Spark has logged after it, if that is known.
+        """
+        end = epoch.offset
+        # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.
+        verdict = self.close(epoch)
+        # 2. Check the claim: a newer driver may have settled the epoch, and leftovers may since have put segments with
+        #    messages that it never served. A crash after it leaves all as it was.
+        self.require_claim()
+        # 3. Delete what it served, and copies. A crash within or after it leaves the epoch whole in the journal, not
+        #    settled: the next driver settles it, and SQS confirms the delete of what it no longer has.
+        #    Deletes that got no answer last time are tried again with the handle that may still work.
+        again = [entry.receipt for entry in self.ledger.unconfirmed.values() if entry.receipt is not None]
+        again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
+        unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
+        ledger = Ledger(
+            end.epoch,
+            unconfirmed,
+            {name: tuple(receipts) for name, receipts in verdict.carried.items()},
+            end.plan,
+            self.claim,
+            followed_by.name if followed_by else "",
+            self.leftovers.released_above(end.epoch),
+            self.leftovers.returned_above(end.epoch),
+            self.ledger.deletes or (self._wants_deletes and end.plan == self.claim),
+        )
+        # 4. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
+        #    it opens the journal.
+        self.journal.put_ledger(ledger)
+        # 5. Check the claim: a newer driver may have put, and dropped, a ledger of this name before; then the rest is
+        #    that driver's to do. A crash after it leaves the same as one after 4.
+        self.require_claim()
+        self.ledger = ledger
+        # 6. Drop all objects up to the epoch, but for those that the ledger carries, while the query goes on. A crash
+        #    within it leaves some of them, as one after 4; a crash after it leaves nothing to do.
+        self._wait_for_drop()
+        doomed: list[str] = []
+        for number, names in self.journal.objects().items():
+            names = [name for name in names if name not in ledger.carried]
+            if number <= end.epoch:
+                doomed += names
+            if number == end.epoch:
+                for name in names:
+                    if self.journal.plan_of(name) != end.plan:
+                        self.release(self.journal.receipts(name))  # another plan's: it is no content
+        self._dropping = self._drop_pool.submit(functools.partial(self.journal.drop, doomed))
+        epoch.stop_renewing()
+
+    def delete_copies(self, receipts: Iterable[Receipt]) -> None:
+        """Delete what an earlier epoch has served; the ledger in memory tells what of it is not confirmed."""
+        self.ledger = replace(self.ledger, unconfirmed=self._delete(receipts))
+
+    def release(self, receipts: Iterable[Receipt]) -> None:
+        """Release these messages: SQS can deliver them at once."""
+        release(receipts, queue=self._queue, lease=self._lease)
+
+    def _delete(self, receipts: Iterable[Receipt]) -> dict[str, Unconfirmed]:
+        return delete_committed(
+            receipts, self.ledger.unconfirmed, queue=self._queue, lease=self._lease, clock=self._clock
+        )
+
+    def _forget(self, gone: Container[str]) -> None:
+        """Remove from the ledger in memory what SQS no longer has; the next commit puts a ledger without it."""
+        left = {key: entry for key, entry in self.ledger.unconfirmed.items() if key not in gone}
+        self.ledger = replace(self.ledger, unconfirmed=left)
+
+    def _wait_for_drop(self) -> None:
+        dropping, self._dropping = self._dropping, None
+        if dropping is not None:
+            dropping.result()

@@ -1,0 +1,166 @@
+"""Whether the queue has anything for a next epoch: the driver's own receives.
+
+A driver that holds nothing asks with one long poll, which is all that an idle query costs. What it brings is held, and
+becomes the first content of the epoch that is announced for it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
+from sqs_fifo_spark.source.claimed import Claimed
+from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.message import Message
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.verdict import Verdict
+
+_log = logging.getLogger(__name__)
+
+
+class Work:
+    """Looks for work, and says when an AvailableNow query is finished. Lives on the driver."""
+
+    def __init__(self, options: SourceOptions, queue: Queue, lease: Lease, clock: Clock) -> None:
+        self._options = options
+        self._queue = queue
+        self._lease = lease
+        self._clock = clock
+        self._available_now: AvailableNow | None = None
+        self.waiting = 0
+        """About how many messages wait in the queue, by its last answer."""
+        self.is_finished = False
+        """Whether an AvailableNow query has served what it was to serve."""
+
+    def prepare_available_now(self) -> None:
+        """Take note of what waits now: the query ends when that is served."""
+        self._available_now = AvailableNow(
+            self._queue, self._clock, visibility_timeout_s=self._options.visibility_timeout_s
+        )
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the query ends where nothing is found."""
+        return self._available_now is not None
+
+    def find(
+        self, claimed: Claimed, epoch: Epoch | None, verdict: Verdict, max_messages: int, *, carries: bool
+    ) -> tuple[Message, ...] | None:
+        """Return what was received for a next epoch, perhaps nothing; or None if there is nothing for one to do.
+
+        `epoch` is the one that this driver has closed with `verdict`, if any; `carries` is whether it, or the ledger,
+        carries anything. An AvailableNow query may be finished with that: then it only wants its last epoch committed.
+        """
+        caught: tuple[Message, ...] = ()
+        if self._available_now and epoch:
+            if self._available_now.may_end_with(epoch, verdict):
+                caught = self._look_further(claimed, verdict, max_messages)
+                if self.is_finished:
+                    return None
+            if epoch.is_unread() and (caught or carries):
+                _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
+                claimed.release([*(message.receipt for message in caught), *epoch.taken_over()])
+                return None
+        if verdict.is_empty and not carries:
+            return caught or self._probe(claimed, max_messages) or None
+        return caught
+
+    def count_waiting(self, ours: int) -> None:
+        """Ask roughly how many messages wait, which guides the number of partitions: an old answer will do.
+
+        `ours` is how many of those in flight this query knows of.
+        """
+        try:
+            self.waiting, in_flight = self._queue.approximate_counts()
+            if self._available_now is not None:
+                self._available_now.note_announced(in_flight, ours)
+        except TransientQueueError as error:
+            _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
+
+    def _look_further(self, claimed: Claimed, verdict: Verdict, max_messages: int) -> tuple[Message, ...]:
+        """Return what a poll brings after what may be an AvailableNow query's last epoch; it may be finished then."""
+        assert self._available_now is not None
+        found, is_all = self._poll(claimed, max_messages)
+        caught = self._without_held(claimed, found, verdict)
+        if is_all and len(caught) == len(found) and self._available_now.ends_with(found):
+            receipts = [message.receipt for message in found]
+            claimed.require_claim_of(receipts)
+            claimed.release(receipts)
+            self.is_finished = True
+            return ()
+        return caught
+
+    def _probe(self, claimed: Claimed, max_messages: int) -> tuple[Message, ...]:
+        """Return what a long poll brings and no epoch has served; nothing when the queue gives no answer."""
+        while True:
+            asked_at = self._clock.monotonic()
+            try:
+                found, _ = self._poll(claimed, max_messages)
+            except TransientQueueError as error:
+                if self._available_now:
+                    raise  # it would end as if nothing were left
+                _log.warning("the queue gives no answer, so the query waits for it: %s", error)
+                return ()
+            if found or not self._available_now or self._available_now.may_end_empty(asked_at):
+                return found
+
+    def _poll(self, claimed: Claimed, max_messages: int) -> tuple[tuple[Message, ...], bool]:
+        """Return the messages of a long poll that no epoch has served, and whether none of those was released.
+
+        Copies are deleted. If nothing is left to return, poll again. No task can seal anything meanwhile, so what is
+        returned need not be deferred, however often it was received before.
+        """
+        wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
+        is_all = True
+        while True:
+            received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
+            if not received:
+                return (), is_all
+            self._lease.hold([message.receipt for message in received], since=self._clock.monotonic())
+            found, has_released = self._without_copies(claimed, received)
+            is_all = is_all and not has_released
+            if found:
+                return found, is_all
+
+    def _without_copies(self, claimed: Claimed, received: list[Message]) -> tuple[tuple[Message, ...], bool]:
+        """Delete the copies in `received`. Return the other messages, and whether some of those were released.
+
+        They are released if a copy of their group could not be deleted: a later message of the group, once sealed,
+        would be taken as proof that the copy is gone.
+        """
+        known = claimed.ledger.unconfirmed
+        copies = {each.receipt.message_id for each in received if each.receipt.message_id in known}
+        if not copies:
+            return tuple(received), False
+        claimed.require_claim_of([each.receipt for each in received])
+        doomed = [each.receipt for each in received if each.receipt.message_id in copies]
+        claimed.delete_copies(doomed)
+        unconfirmed = claimed.ledger.unconfirmed
+        left = {receipt.message_group_id for receipt in doomed if receipt.message_id in unconfirmed}
+        others = [each for each in received if each.receipt.message_id not in copies]
+        if self._available_now and any(unconfirmed[key].receipt for key in copies & unconfirmed.keys()):
+            # They hide what is behind them in their groups: the next poll would find nothing, and the query would end.
+            claimed.release([each.receipt for each in others])
+            raise TransientQueueError(
+                f"{len(copies)} copies of committed messages could not be deleted, and they hide what follows them. "
+                "Start the query again."
+            )
+        released = [each.receipt for each in others if each.receipt.message_group_id in left]
+        claimed.release(released)
+        return tuple(each for each in others if each.receipt.message_group_id not in left), bool(released)
+
+    def _without_held(self, claimed: Claimed, found: tuple[Message, ...], verdict: Verdict) -> tuple[Message, ...]:
+        """Release the groups of `found` in which a message of the last epoch came again; return the other messages.
+
+        The hold on such a message is lost, but the last epoch is not settled yet: the message is left to the
+        commit, and to the tasks after it.
+        """
+        held = {*verdict.served, *verdict.copies, *(each.message_id for each in verdict.carried_receipts())}
+        again = {each.receipt.message_group_id for each in found if each.receipt.message_id in held}
+        claimed.release([each.receipt for each in found if each.receipt.message_group_id in again])
+        return tuple(each for each in found if each.receipt.message_group_id not in again)
