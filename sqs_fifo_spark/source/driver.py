@@ -33,7 +33,7 @@ from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue

@@ -37,7 +37,7 @@ class Receipt:
 
     `receive` tells the receives of one reader apart: delete and renew calls are built from receipts of the
     same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that
-    is held but not served in its epoch: see `source.partition`.
+    is held but not served in its epoch: see `source.attempt`.
     """
 
     message_id: str

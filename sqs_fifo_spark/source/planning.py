@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import PartitionPlan, partition_of
+from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
 from sqs_fifo_spark.source.segment import Head
 
 MESSAGES_PER_PARTITION = 100

@@ -19,7 +19,8 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.schema import arrow_schema
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import PartitionPlan, read_partition
+from sqs_fifo_spark.source.partition import read_partition
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import Queue
 

@@ -13,7 +13,7 @@ from sqs_fifo_spark.local.events import Event
 from sqs_fifo_spark.source.ledger import decode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 

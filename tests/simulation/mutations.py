@@ -13,10 +13,10 @@ from dataclasses import replace
 from unittest import mock
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError
+from sqs_fifo_spark.source.attempt import Attempt
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.partition import _Attempt
 from sqs_fifo_spark.source.pool import CallingThread
 from sqs_fifo_spark.source.queue import Outcome
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
@@ -49,37 +49,37 @@ def _(release, receiver, receipts=None):
     receiver._queue.delete(receiver.unsealed if receipts is None else list(receipts))
 
 
-@planted("delete before commit", "source.partition._Attempt.append")
-def _(append, attempt):
-    for segment in append(attempt):
+@planted("delete before commit", "source.attempt.Attempt.append")
+def _(append, attempt, decided):
+    for segment in append(attempt, decided):
         attempt._queue.delete(segment.head.receipts[:10])
         yield segment
 
 
-@planted("serve redelivered messages at once", "source.partition._Attempt._segment")
+@planted("serve redelivered messages at once", "source.attempt.Attempt._segment")
 def _(make_segment, attempt, *given, **named):
     segment = make_segment(attempt, *given, **named)
     return _deferring(attempt, segment, lambda each: each.message_group_id in _locked_groups(attempt))
 
 
-@planted("serve what follows a deferred message", "source.partition._Attempt._segment")
+@planted("serve what follows a deferred message", "source.attempt.Attempt._segment")
 def _(make_segment, attempt, *given, **named):
     segment = make_segment(attempt, *given, **named)
     locked = _locked_groups(attempt)
     return _deferring(attempt, segment, lambda each: each.receive_count > 1 or each.message_group_id in locked)
 
 
-@planted("serve what follows carried messages", "source.partition._Attempt.__init__")
+@planted("serve what follows carried messages", "source.attempt.Attempt.__init__")
 def _(make, attempt, plan, end, deferred_groups, *given):
     make(attempt, plan, end, deferred_groups - plan.reserved_groups - plan.decided_groups, *given)
 
 
-def _locked_groups(attempt: _Attempt) -> frozenset[str]:
+def _locked_groups(attempt: Attempt) -> frozenset[str]:
     """Return the groups of what the plan has decided, or leaves."""
     return attempt._plan.reserved_groups | attempt._plan.decided_groups
 
 
-def _deferring(attempt: _Attempt, segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
+def _deferring(attempt: Attempt, segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
     """Return `segment` with none deferred but those of which `is_it` holds, too."""
     head, end = segment.head, attempt._end
     receipts = tuple(replace(receipt, deferred=receipt.deferred and is_it(receipt)) for receipt in head.receipts)
@@ -358,12 +358,12 @@ def _(heads, epoch, links, known, pool):
     return heads(epoch, [each for each in links if each[1] >= last.get(each[0], 0)], known, pool)
 
 
-@planted("let messages follow what is decided and gone", "source.partition._Attempt._without_overtaking")
+@planted("let messages follow what is decided and gone", "source.attempt.Attempt._without_overtaking")
 def _(without, attempt, received, receiver):
     return received
 
 
-@planted("put a link while the one before is being deleted", "source.partition._Attempt._receive")
+@planted("put a link while the one before is being deleted", "source.attempt.Attempt._receive")
 def _(receive, attempt, receiver, *, may_end):
     with mock.patch.object(attempt, "_wait_for_deletes"):
         return receive(attempt, receiver, may_end=may_end)
@@ -374,12 +374,12 @@ def _(has_planned, epoch, carried):
     return True
 
 
-@planted("leave hidden what is not going to be put", "source.partition._released_on_error")
+@planted("leave hidden what is not going to be put", "source.attempt._released_on_error")
 def _(released, receiver):
     return nullcontext()
 
 
-@planted("take over a chain without its unconfirmed messages", "source.partition._Attempt.__init__")
+@planted("take over a chain without its unconfirmed messages", "source.attempt.Attempt.__init__")
 def _(make, attempt, plan, end, *given):
     make(attempt, plan, end, *given)
     attempt._in_flight = ()

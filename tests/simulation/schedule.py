@@ -17,7 +17,7 @@ from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError,
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.simulation.climate import PAUSES_S
 from tests.simulation.hub import Thread
 from tests.simulation.laws import AvailableNowRun, Offered

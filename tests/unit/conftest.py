@@ -15,7 +15,7 @@ from tests.unit.by_hand import HandHeartbeat, World
 def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     """Make worlds without threads; the one made last is the one whose queue is called."""
     monkeypatch.setattr("sqs_fifo_spark.source.driver.Heartbeat", HandHeartbeat)
-    monkeypatch.setattr("sqs_fifo_spark.source.partition.Heartbeat", HandHeartbeat)
+    monkeypatch.setattr("sqs_fifo_spark.source.attempt.Heartbeat", HandHeartbeat)
     # So that a handful of messages is worth several partitions.
     monkeypatch.setattr("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4)
 

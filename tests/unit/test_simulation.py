@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.simulation.hub import DeadlockError, Hub, Process, StuckError, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.planting import Mutation, Mutations, planted

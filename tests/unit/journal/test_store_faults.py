@@ -31,7 +31,8 @@ from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
-from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.partition import serve
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from tests.helpers import small_disk, wait_until

@@ -14,7 +14,8 @@ from greenlet import greenlet
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.partition import PartitionPlan, partition_of, serve
+from sqs_fifo_spark.source.partition import serve
+from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.hub import Crash

@@ -10,7 +10,8 @@ import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.partition import serve
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.spark import Query, read

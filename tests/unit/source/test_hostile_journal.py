@@ -28,7 +28,8 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.source.message import Message, from_sqs, to_arrow
 from sqs_fifo_spark.source.offset import MOST_PARTITIONS, Offset
-from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.partition import serve
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import HEADER_LENGTH, Chain, Head, Origin, Segment, decode, decode_head, encode
 

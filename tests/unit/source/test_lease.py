@@ -24,7 +24,8 @@ from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.partition import PartitionPlan, serve
+from sqs_fifo_spark.source.partition import serve
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Outcome, Queue, renewal_threads
 from sqs_fifo_spark.source.settling import release

@@ -22,7 +22,7 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row

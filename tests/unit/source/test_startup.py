@@ -27,7 +27,8 @@ from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.partition import PartitionPlan, read_partition
+from sqs_fifo_spark.source.partition import read_partition
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
 
 

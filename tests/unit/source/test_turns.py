@@ -18,7 +18,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.leftovers import Leftovers
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
-from sqs_fifo_spark.source.partition import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import CallingThread
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read

@@ -1,0 +1,303 @@
+"""One attempt of a task that goes on with its partition's chain: receive, seal a link, serve it, delete it.
+
+All attempts append to one chain: who finds a link taken serves that, and puts what it has received into the next. Once
+a link says that it is the last, nothing is appended any more, and what was received is released.
+
+Where tasks delete, they delete what is sealed, and say in the next link what of that is not confirmed: so of a chain
+only the last link is in flight, and what that names. Elsewhere the chain has one link.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, SqsFifoError
+from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Heartbeat, Lease
+from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
+from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
+from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.receiving import LINK_BYTES, Receiver
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
+
+_log = logging.getLogger(__name__)
+DELETE_BUDGET_S = 30.0
+"""How long a task tries to delete a link. What is left is named in the next one, and tried again with it."""
+
+
+class Attempt:
+    """One attempt that appends to a chain, from the link after `end` on."""
+
+    def __init__(
+        self,
+        plan: PartitionPlan,
+        end: Head | None,
+        deferred_groups: set[str],
+        queue: Queue,
+        journal: Journal,
+        options: SourceOptions,
+        clock: Clock,
+    ) -> None:
+        self._plan = plan
+        self._queue = queue
+        self._journal = journal
+        self._options = options
+        self._clock = clock
+        self._deleting: Callable[[], None] | None = None
+        """Waits for the delete that is under way, beside which the next link is received."""
+        self._writer = uuid.uuid4().hex
+        self._lease = Lease(
+            queue, clock, visibility_timeout_s=options.visibility_timeout_s, heartbeat_s=options.heartbeat_s
+        )
+        self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s)
+        self._end = end
+        self._in_flight: tuple[Receipt, ...] = () if end is None else end.in_flight()
+        """What the chain serves up to its end, and SQS has not confirmed to have deleted."""
+        self._refused: set[str] = set()
+        """The handles among those that SQS has refused."""
+        self._deferred_groups = deferred_groups
+        self._decided_elsewhere = {
+            group for group in plan.decided_groups if partition_of(group, plan.partitions) != plan.partition
+        }
+        """Groups of what is decided for other partitions, and was not in their chains when this attempt looked."""
+        self._again: dict[str, Receipt] = {}
+        """What of the chain SQS has delivered again to this attempt, by message id: the handles that work."""
+
+    def __enter__(self) -> Attempt:
+        self._heartbeat.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._wait_for_deletes()
+        except SqsFifoError as error:
+            _log.warning("a task ended before what it had sealed was deleted: %s", error)
+        finally:
+            self._heartbeat.stop()
+
+    def append(self, decided: list[Message]) -> Iterator[Segment]:
+        """Yield the links that this attempt appends, and those that others do meanwhile, up to the last.
+
+        `decided` is what a chain that has no link yet is to serve before anything else.
+        """
+        receiver = self._receiver(decided)
+        if self._plan.deletes:
+            self._delete()  # who takes over a chain does not know what of it is deleted
+        while True:
+            with _released_on_error(receiver):
+                received = self._without_known(self._receive(receiver, may_end=not decided), decided)
+                received = self._without_overtaking(received, receiver)
+                if received and self._plan.looks:
+                    # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
+                    self._journal.require_current(self._plan.epoch, self._plan.claim)
+                self._heartbeat.check()
+            decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
+            is_last = receiver.is_over or not self._plan.deletes
+            others: list[Segment] = []
+            waiting = 0
+            while True:
+                segment = self._segment(decided, received, receiver.deleted, is_last=is_last)
+                try:
+                    sealed = self._journal.seal(segment, self._plan.claim)
+                except (EpochSettledError, FencedError):
+                    if not self._journal.may_be_served(segment.head.origin):
+                        receiver.release()
+                    raise
+                before, counted, decided = self._end, decided, []  # the chain has what is decided
+                self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
+                if sealed.head.origin.writer == self._writer:
+                    receiver.unsealed = []
+                    break
+                # Another attempt appends, too: what it tells is as new as what it has put.
+                self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
+                chain = Chain() if before is None else before.chain
+                receiver.spend(
+                    sealed.head.chain.served - chain.served - len(counted),
+                    sealed.head.chain.size - chain.size - sum(message.size for message in counted),
+                )
+                self._deferred_groups |= deferred_groups(sealed.head)
+                others.append(sealed)
+                waiting += sealed.rows.nbytes
+                if waiting > LINK_BYTES:
+                    try:
+                        yield from others
+                    except GeneratorExit:
+                        receiver.release()
+                        raise
+                    others, waiting = [], 0
+                if sealed.head.chain.is_last:
+                    receiver.release()
+                    yield from others
+                    return
+            yield from others
+            del others, received, segment  # what is sealed has the bodies, too
+            if self._plan.deletes:
+                self._delete(beside=receiver.may_wait)
+            if is_last:
+                self._heartbeat.stop()  # from now on the driver holds what is left
+            yield sealed
+            if is_last:
+                return
+
+    def _receive(self, receiver: Receiver, *, may_end: bool) -> list[Message]:
+        """Return what is received for the next link, beside the deletes of the last one if they are under way."""
+        received: list[Message] = []
+        if self._deleting is not None:
+            received = receiver.beside_delete()
+            self._wait_for_deletes()
+        if not received and not receiver.is_over:
+            received = receiver.next_link(may_end=may_end)
+        return received
+
+    def _wait_for_deletes(self) -> None:
+        wait, self._deleting = self._deleting, None
+        if wait is not None:
+            wait()
+
+    def _receiver(self, decided: list[Message]) -> Receiver:
+        plan, chain = self._plan, Chain() if self._end is None else self._end.chain
+        known = len(decided) + chain.served
+        return Receiver(
+            self._queue,
+            self._journal,
+            self._lease,
+            self._options,
+            self._clock,
+            max_messages=plan.max_messages - known,
+            max_bytes=plan.max_bytes - sum(message.size for message in decided) - chain.size,
+            first_receive=1 + max((message.receipt.receive for message in decided), default=-1),
+            in_links=plan.deletes,
+            expected=plan.expected - known,
+        )
+
+    def _delete(self, *, beside: bool = False) -> None:
+        """Delete what is durable in the chain, so that SQS hands out what follows it.
+
+        After a look at the journal that no other driver had opened: the chain may be no content of that one's, and it
+        knows only of what was put before. `beside` what comes next, until it is waited for, if it is one call.
+        """
+        doomed = [receipt for receipt in self._in_flight if receipt.receipt_handle not in self._refused]
+        asked_at, budget_s = self._clock.monotonic(), min(self._options.heartbeat_s, DELETE_BUDGET_S)
+        if beside and 0 < len(doomed) <= MAX_ENTRIES:
+            wait = self._queue.begin_delete(doomed, budget_s=budget_s, before_call=self._lease.stop_renewing)
+            self._deleting = lambda: self._note(wait(), asked_at)
+        else:
+            outcomes = self._queue.delete(doomed, budget_s=budget_s, before_call=self._lease.stop_renewing)
+            self._note(outcomes, asked_at)
+
+    def _note(self, outcomes: list[tuple[Receipt, Outcome]], asked_at: float) -> None:
+        """Keep in flight what of this is not deleted; hold what SQS has not refused."""
+        done: set[str] = set()
+        again: list[Receipt] = []
+        for receipt, outcome in outcomes:
+            if outcome is Outcome.DONE:
+                done.add(receipt.receipt_handle)
+            elif outcome is Outcome.LOST:
+                self._refused.add(receipt.receipt_handle)
+            else:
+                again.append(receipt)
+        self._lease.hold(again, since=asked_at - self._options.heartbeat_s, may_be_deleted=True)
+        self._in_flight = tuple(each for each in self._in_flight if each.receipt_handle not in done)
+
+    def _without_known(self, received: list[Message], decided: list[Message]) -> list[Message]:
+        """Return the messages that the chain does not have; of the others, keep the newer handles."""
+        known = {message.receipt.message_id for message in decided}
+        known.update(receipt.message_id for receipt in self._in_flight)
+        again = [each.receipt for each in received if each.receipt.message_id in known]
+        self._again.update((receipt.message_id, receipt) for receipt in again)
+        self._in_flight = tuple(map(self._newest, self._in_flight))
+        return [each for each in received if each.receipt.message_id not in known]
+
+    def _without_overtaking(self, received: list[Message], receiver: Receiver) -> list[Message]:
+        """Release what would overtake what is decided for another partition, and not in its chain yet.
+
+        SQS hands out what follows that only once it is deleted, as it is once it is sealed; or if it has expired, or
+        somebody else has taken it away. Then nothing may be served before it. What is released comes again, and is
+        deferred then, by whoever receives it.
+        """
+        if not self._plan.deletes:
+            return received  # all of these are deferred anyway
+        overtaking = set()
+        for group in sorted({message.receipt.message_group_id for message in received} & self._decided_elsewhere):
+            partition = partition_of(group, self._plan.partitions)
+            name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
+            first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
+            self._decided_elsewhere -= {each.message_group_id for each in (_served(first) if first else ())}
+            if group in self._decided_elsewhere:
+                overtaking.add(group)
+        again = {each.receipt.message_group_id for each in received if each.receipt.receive_count > 1}
+        self._deferred_groups |= overtaking & again
+        overtaking -= again
+        receiver.release(each.receipt for each in received if each.receipt.message_group_id in overtaking)
+        return [each for each in received if each.receipt.message_group_id not in overtaking]
+
+    def _newest(self, receipt: Receipt) -> Receipt:
+        again = self._again.get(receipt.message_id, receipt)
+        return replace(again, deferred=False) if again.recency > receipt.recency else receipt
+
+    def _segment(
+        self, decided: list[Message], received: list[Message], deleted: frozenset[str], *, is_last: bool
+    ) -> Segment:
+        """Return the chain's next link: first what is decided, then what was received, each by sequence number.
+
+        A received message is deferred if anybody received it before, or if its group is: because something of it is
+        left for a later epoch, or decided for another partition, or deferred.
+        """
+        plan, end = self._plan, self._end
+        messages = sorted(decided, key=_sequence_number)
+        for message in sorted(received, key=_sequence_number):
+            receipt = message.receipt
+            if receipt.receive_count > 1 or receipt.message_group_id in self._deferred_groups:
+                self._deferred_groups.add(receipt.message_group_id)
+                message = replace(message, receipt=replace(receipt, deferred=True))
+            messages.append(message)
+        receipts = tuple(message.receipt for message in messages)
+        link = 0 if end is None else end.origin.link + 1
+        origin = Origin(
+            plan.journal,
+            plan.epoch,
+            plan.partitions,
+            plan.partition,
+            self._writer,
+            plan.plan,
+            plan.after,
+            link,
+            plan.deletes,
+        )
+        before = Chain() if end is None else end.chain
+        deleted = deleted if end is None else deleted | end.deleted
+        size = sum(message.size for message in messages)
+        chain = before.with_link(link, self._in_flight, receipts, size=size, is_last=is_last)
+        return Segment(Head(origin, receipts, deleted, chain), to_arrow(messages))
+
+
+@contextmanager
+def _released_on_error(receiver: Receiver) -> Iterator[None]:
+    """Release what was received, and is not going to be put, if what is done inside fails."""
+    try:
+        yield
+    except Exception:
+        try:
+            receiver.release()
+        except SqsFifoError as error:
+            _log.warning("a task that stops could not release what it had received: %s", error)
+        raise
+
+
+def deferred_groups(head: Head) -> set[str]:
+    return {receipt.message_group_id for receipt in head.receipts if receipt.deferred}
+
+
+def _served(head: Head) -> tuple[Receipt, ...]:
+    return tuple(receipt for receipt in head.receipts if not receipt.deferred)
+
+
+def _sequence_number(message: Message) -> int:
+    return message.receipt.sequence_number
