@@ -137,7 +137,7 @@ class Attempt:
                     yield from others
                     return
             yield from others
-            del others, received, segment  # what is sealed has the bodies, too
+            del others, received, segment, counted  # what is sealed has the bodies, too
             if self._plan.deletes:
                 self._delete(beside=receiver.may_wait)
             if is_last:
@@ -219,19 +219,17 @@ class Attempt:
         """Release what would overtake what is decided for another partition, and not in its chain yet.
 
         SQS hands out what follows that only once it is deleted, as it is once it is sealed; or if it has expired, or
-        somebody else has taken it away. Then nothing may be served before it. What is released comes again, and is
-        deferred then, by whoever receives it.
+        somebody else has taken it away. Then nothing may be served before it. What is released comes again, and any
+        task of this epoch that receives it then defers it, for it was received before.
         """
         if not self._plan.deletes:
             return received  # all of these are deferred anyway
-        overtaking = set()
-        for group in sorted({message.receipt.message_group_id for message in received} & self._decided_elsewhere):
-            partition = partition_of(group, self._plan.partitions)
+        groups = {message.receipt.message_group_id for message in received} & self._decided_elsewhere
+        for partition in sorted({partition_of(group, self._plan.partitions) for group in groups}):
             name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
             first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
             self._decided_elsewhere -= {each.message_group_id for each in (_served(first) if first else ())}
-            if group in self._decided_elsewhere:
-                overtaking.add(group)
+        overtaking = groups & self._decided_elsewhere
         again = {each.receipt.message_group_id for each in received if each.receipt.receive_count > 1}
         self._deferred_groups |= overtaking & again
         overtaking -= again
@@ -248,7 +246,7 @@ class Attempt:
         """Return the chain's next link: first what is decided, then what was received, each by sequence number.
 
         A received message is deferred if anybody received it before, or if its group is: because something of it is
-        left for a later epoch, or decided for another partition, or deferred.
+        left for a later epoch, or deferred; or decided, where the commit deletes.
         """
         plan, end = self._plan, self._end
         messages = sorted(decided, key=_sequence_number)

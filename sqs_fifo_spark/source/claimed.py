@@ -1,6 +1,6 @@
 """A journal that this driver has claimed: what in it is settled, and how another epoch is.
 
-Everything here is done under the claim: a driver that has lost it to a newer one may judge, and no more.
+What other queries have left is released, and an epoch is settled, only while no newer driver has claimed the journal.
 """
 
 from __future__ import annotations
@@ -149,10 +149,20 @@ class Claimed:
         self._forget(verdict.gone)
         return verdict
 
-    def settle(self, epoch: Epoch, *, followed_by: Offset | None) -> None:
-        """Settle `epoch`, in the six steps of `docs/protocol.md`. Doing it again after a crash is safe.
+    def begin_settling(self, end: Offset) -> None:
+        """Make certain whose everything is, before the epoch `end` is judged and settled.
 
-        `followed_by` is the one that Spark has logged after it, if that is known.
+        All others, wherever their numbers lie, are other queries'. They are released before this one is judged, for
+        what this one has served is not carried from them; and for good, as the ledger says, for only this one could
+        tell.
+        """
+        self.take(end)
+        self.release_plans(self.leftovers.others())
+
+    def settle(self, epoch: Epoch, *, followed_by: Offset | None) -> None:
+        """Settle `epoch`, in the six steps of `docs/protocol.md`, after `begin_settling`.
+
+        Doing it again after a crash is safe. `followed_by` is the one that Spark has logged after it, if that is known.
         """
         end = epoch.offset
         # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.

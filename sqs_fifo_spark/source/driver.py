@@ -7,14 +7,15 @@
 Spark commits an epoch only when it has logged the next one, so after an epoch that leaves something to settle or to
 serve another is announced at once; after one that leaves nothing, the driver probes first. So at most two epochs live:
 
-    open    next    what has happened last                      what Spark does next
-    -       -       a start, or an epoch that left nothing      latest_offset
-    -       next    announced                                   plan
-    open    -       planned: tasks read, until Spark asks on    latest_offset, which closes it
-    open    next    closed, and the next one announced          commit, which settles it
+    open       next         what it means                        what Spark does then
+    none       none         a start, or all is settled           latest_offset; at a restart also plan, which repeats
+    none       announced    nothing is left to settle            plan
+    planned    none         its tasks may be running             latest_offset, which closes it
+    closed     none         it left nothing                      latest_offset, which probes
+    closed     announced    the next one is in Spark's log       commit, which settles the closed one
 
-Spark calls these methods one at a time; only the heartbeat's threads run beside them, and see nothing but the lease and
-the open epoch.
+Spark calls these methods one at a time. Only the heartbeat's threads run beside them: they see the lease, these two
+epochs and whether the claim holds.
 """
 
 from __future__ import annotations
@@ -373,10 +374,7 @@ class Driver:
         claimed.release_plans(others)
 
     def _settle(self, claimed: Claimed, end: Offset, *, followed_by: Offset | None) -> None:
-        # All others, wherever their numbers lie, are other queries'. Released before this one is judged, for what this
-        # one has served is not carried from them; and for good, as the ledger says, for only this one could tell.
-        claimed.take(end)
-        claimed.release_plans(claimed.leftovers.others())
+        claimed.begin_settling(end)
         claimed.settle(self._opened(claimed, end), followed_by=followed_by)
         self._open = None
 

@@ -24,6 +24,7 @@ from sqs_fifo_spark.source.attempt import Attempt, deferred_groups
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Message, from_arrow
 from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Head
 
@@ -39,8 +40,9 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     for an epoch that is settled, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
     journal = _journal(options.journal_location, options.region, plan.journal)
-    queue = Queue(options, SYSTEM_CLOCK)
-    with closing(serve(plan, queue, journal, options, SYSTEM_CLOCK)) as links:
+    pools = Pools()
+    queue = Queue(options, SYSTEM_CLOCK, pools.make)
+    with closing(pools), closing(serve(plan, queue, journal, options, SYSTEM_CLOCK)) as links:
         for rows in _gathered(links):
             for start in range(0, rows.num_rows, ROWS_PER_BATCH):
                 yield rows.slice(start, ROWS_PER_BATCH)

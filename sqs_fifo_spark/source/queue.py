@@ -12,7 +12,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, QueueCalls
 from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
@@ -21,7 +21,9 @@ from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, Transien
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import retry_transient
 from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
-from sqs_fifo_spark.source.pool import MakePool, Pool, in_calling_thread
+from sqs_fifo_spark.source.pool import Answer, MakePool, Pool, in_calling_thread
+
+T = TypeVar("T")
 
 RECEIVE_TRIES = 3
 """At least how often a receive is tried: if its answer is lost, its messages stay hidden unless it is repeated."""
@@ -29,7 +31,7 @@ RELEASE_BUDGET_S = 10.0
 """How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
 
 CONCURRENT_CALLS = 8
-"""Deletes and releases that the driver has under way at once."""
+"""Receives, or deletes and releases, that driver or task has under way at once."""
 RENEWAL_S = 0.1
 """What a renewal of ten messages takes, on a slow day."""
 MOST_RENEWAL_THREADS = 32
@@ -60,7 +62,7 @@ def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
 
 
 class Queue(QueueCalls):
-    """The queue as the source sees it, on the driver with pools of threads, in a task without any.
+    """The queue as the source sees it, on driver and executors, with pools of threads.
 
     Renewals have a pool that makes no other calls: neither a long commit nor a journal that stalls keeps them waiting.
     """
@@ -137,6 +139,10 @@ class Queue(QueueCalls):
             return [from_sqs(each, receive=receive, received_at=asked_at) for each in answer.get("Messages", ())]
 
         return retry_transient(call, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
+
+    def begin_receive(self, receive: Callable[[], T]) -> Answer[T]:
+        """Begin a `receive` beside others. What it brings is its own to keep: nobody may wait for the answer."""
+        return self._call_pool.submit(receive)
 
     def delete(
         self,

@@ -7,8 +7,9 @@ once the epoch is closed and nothing can be sealed any more.
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
@@ -17,7 +18,7 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
@@ -57,14 +58,16 @@ class Receiver:
         self._copies = _Copies(queue, journal, lease, budget_s=options.heartbeat_s)
         self._messages_left = max_messages
         self._bytes_left = max_bytes
-        self._receive = first_receive
+        self._next_receive = first_receive
         self._in_links = in_links
         self._expected = expected
         self._deadline = clock.monotonic() + options.max_fetch_s
         self._began_ms = clock.now() * 1_000
         self._has_message = False
-        self._worth = LINK_MESSAGES
+        self._worth = 0
         """How many receives for the last link brought something."""
+        self._largest = 0
+        """How many bytes the largest answer had."""
         self._gap = _FIRST_GAP
         self._until_more = 0
         """How many links it is until more is asked for."""
@@ -120,15 +123,18 @@ class Receiver:
                 break
             if self._in_links and (receives == most or room <= 0 or size <= 0):
                 break
-            answer = self._ask(asked_at, 0 if receives else wait_time_s)
-            if not answer:
+            at_once = self._at_once(receives, most, room, size) if receives or not wait_time_s else 1
+            answers = [answer for answer in self._receive(at_once, 0 if receives else wait_time_s) if answer[1]]
+            receives += len(answers)
+            for received_at, answer in answers:
+                self._largest = max(self._largest, sum(message.size for message in answer))
+                kept = self._keep(answer, received_at)
+                messages += kept
+                room -= len(kept)
+                size -= sum(message.size for message in kept)
+            if len(answers) < at_once:
                 self.is_over = not self._in_links or (may_end and not messages)
                 break
-            receives += 1
-            kept = self._keep(answer, asked_at)
-            messages += kept
-            room -= len(kept)
-            size -= sum(message.size for message in kept)
         self._note(receives, messages)
         if self._in_links and may_end and self._has_only_new(messages):
             self.is_over = True
@@ -174,24 +180,60 @@ class Receiver:
         groups = {message.receipt.message_group_id for message in messages}
         self._was_full = receives == 1 and len(messages) == MAX_ENTRIES and len(groups) == 1
 
-    def _ask(self, asked_at: float, wait_time_s: int) -> list[Message]:
-        most = min(MAX_ENTRIES, self._messages_left)
+    def _at_once(self, receives: int, most: int, room: int, size: int) -> int:
+        """Return how many receives to make at once, when so many have brought something for this link.
+
+        As many as for the last link; beyond that, as many as have brought something, so that few are made in vain.
+        """
+        hoped = self._worth - receives if receives < self._worth else receives - self._worth
+        wanted, space = min(self._messages_left, max(self._expected, 1)), self._bytes_left
+        if self._in_links:
+            hoped, wanted, space = min(hoped, most - receives), min(wanted, room), min(space, size)
+        return max(1, min(CONCURRENT_CALLS, hoped, -(-wanted // MAX_ENTRIES), space // max(1, self._largest)))
+
+    def _receive(self, count: int, wait_time_s: int) -> list[tuple[float, list[Message]]]:
+        """Return the answers of so many receives, each with when it was asked for; all are held.
+
+        Where one fails for good, that is raised when all are over: what the others bring is in `unsealed`.
+        """
+        left, sizes = self._messages_left, []
+        for _ in range(count):
+            sizes.append(min(MAX_ENTRIES, left))
+            left -= sizes[-1]
+        first = self._next_receive
+        self._next_receive += count
+        calls = [functools.partial(self._ask, most, first + place, wait_time_s) for place, most in enumerate(sizes)]
+        begun = [self._queue.begin_receive(call) for call in calls[1:]]
+        waits: list[Callable[[], tuple[float, list[Message]]]] = [calls[0], *(each.result for each in begun)]
+        answers, errors = [], []
+        for wait in waits:
+            try:
+                answers.append(wait())
+            except Exception as error:
+                errors.append(error)
+        for _, messages in answers:
+            self.unsealed += (message.receipt for message in messages)
+        if errors:
+            raise errors[0]
+        return answers
+
+    def _ask(self, most: int, receive: int, wait_time_s: int) -> tuple[float, list[Message]]:
+        """Return one answer, with when it was asked for. May run beside others."""
+        asked_at = self._clock.monotonic()
         try:
             answer = self._queue.receive(
-                most, receive=self._receive, wait_time_s=wait_time_s, budget_s=self._deadline - asked_at
+                most, receive=receive, wait_time_s=wait_time_s, budget_s=self._deadline - asked_at
             )
         except TransientQueueError as error:
             _log.warning("a partition stops receiving early: %s", error)
-            return []
-        self._receive += 1
-        return answer
+            return asked_at, []
+        # At once: others may take long, and finding the copies among them reads the ledger.
+        self._lease.hold((message.receipt for message in answer), since=asked_at)
+        return asked_at, answer
 
     def _keep(self, answer: list[Message], asked_at: float) -> list[Message]:
-        """Hold the messages of an answer, and delete the copies among them; return the others."""
-        # Hold them first: finding the copies among them reads the ledger, which may take long.
+        """Delete the copies in an answer, which is held; return the other messages."""
         receipts = [message.receipt for message in answer]
-        self._lease.hold(receipts, since=asked_at)
-        self.unsealed += receipts
         kept = self._copies.delete_from(answer)
         self._lease.hold((message.receipt for message in kept), since=asked_at)
         if len(kept) < len(answer):

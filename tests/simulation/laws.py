@@ -364,7 +364,9 @@ class Laws:
 
     def has_received(self, messages: Iterable[str]) -> bool:
         """Whether the task that runs holds any of the messages."""
-        return any(each in self._receives and self._received[each][0] == self._world.actor() for each in messages)
+        task = _TASK.match(self._world.actor())
+        held = (self._received[each][0] for each in messages if each in self._receives)
+        return task is not None and task[0] in held
 
     def _query(self) -> str:
         """Return the name of the query that runs."""
@@ -391,10 +393,11 @@ class Laws:
             if not ours:
                 self._taken.append(event.message_id)
                 self._times_elsewhere[self._group(event.message_id)] += 1
-            self._received[event.message_id] = (self._world.actor() if ours else "", event.at)
+            task = _TASK.match(self._world.actor())
+            who = task[0] if task else self._world.actor()
+            self._received[event.message_id] = (who if ours else "", event.at)
             if ours:
                 self._first_at.setdefault(event.message_id, event.at)
-            task = _TASK.match(self._world.actor())
             if ours and task:
                 plan = self._plans[task[0]]
                 self._epoch[event.message_id] = plan.epoch

@@ -14,13 +14,11 @@ from unittest import mock
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError
 from sqs_fifo_spark.source.attempt import Attempt
-from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.pool import CallingThread
 from sqs_fifo_spark.source.queue import Outcome
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
-from tests.simulation.planting import Mutations, rewrite
+from tests.simulation.planting import Mutations, instead_of, rewrite
 
 MUTATIONS = Mutations()
 planted = MUTATIONS.planted
@@ -126,11 +124,15 @@ def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
 
 
-@planted("let a new query forget the ledger", "source.claimed.Claimed.number_after")
-def _(number_after, claimed, start):
-    if start is None or not start.plan:
-        claimed.ledger = Ledger(claimed.ledger.epoch)
-    return number_after(claimed, start)
+@planted("let a new query forget the ledger")
+def _():
+    def forgetting(announce, driver, claimed, start=None, *given):
+        if start is None or not start.plan:
+            claimed.ledger = Ledger(claimed.ledger.epoch)
+        return announce(driver, claimed, *(() if start is None else (start, *given)))
+
+    instead_of("source.driver.Driver._announce_lost", forgetting)
+    instead_of("source.driver.Driver._announce_blindly", forgetting)
 
 
 # A commit
@@ -183,25 +185,21 @@ def _(batch, *given):
     return [Outcome.DONE if outcome is Outcome.LOST else outcome for outcome in batch(*given)]
 
 
-@planted("settle as served what Spark was never given", "source.claimed.Claimed.release_plans")
-def _(release_plans, claimed, plans):
-    pool = CallingThread()
-    for each in plans:
-        end = claimed.journal.offset_of(claimed.leftovers._names.pop(each, ()), lambda origin: True)
-        if end is not None:
-            epoch = Epoch(
-                end,
-                journal=claimed.journal,
-                lease=claimed._lease,
-                clock=claimed._clock,
-                heartbeat_s=claimed._lease._heartbeat_s,
-                read_pool=pool,
-                discovery_pool=pool,
-                max_messages=0,
-                expected=0,
-                deletes=claimed.deletes,
-            )
-            claimed.settle(epoch, followed_by=None)
+@planted("settle as served what Spark was never given")
+def _():
+    def known(claimed_of, driver, offset):
+        claimed = claimed_of(driver, offset)
+        claimed.driver = driver
+        return claimed
+
+    def settling(release_plans, claimed, plans):
+        for each in plans:
+            end = claimed.journal.offset_of(claimed.leftovers._names.pop(each, ()), lambda origin: True)
+            if end is not None:
+                claimed.driver._settle(claimed, end, followed_by=None)
+
+    instead_of("source.driver.Driver._claimed", known)
+    instead_of("source.claimed.Claimed.release_plans", settling)
 
 
 # The verdict on an epoch

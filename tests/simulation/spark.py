@@ -152,7 +152,7 @@ class Query:
 def read(world: World, plan: PartitionPlan) -> list[Row]:
     """One attempt of a task, in a process of its own."""
     plan = pickle.loads(pickle.dumps(plan))
-    queue = Queue(world.options, world.clock)
+    queue = Queue(world.options, world.clock, world.pool)
     rows: list[Row] = []
     journal = Journal(world.store, plan.journal)
     for batch in serve(plan, queue, journal, world.options, world.clock):

@@ -1,0 +1,189 @@
+"""A task has several receives under way: as many as bring something, and within all of its limits."""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+
+from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS
+from tests.simulation.spark import Query, read
+from tests.unit.by_hand import World, in_both_modes
+
+T = TypeVar("T")
+ROUNDS = 9
+"""Receives one after the other that bring 45 answers: 1, 1, 2, 4, then 8 at once."""
+
+
+class Begun(CallingThread):
+    """Makes a call when somebody waits for it, and counts those that wait."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.most = 0
+        self.rounds = 0
+
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        self.rounds += not self.waiting
+        self.waiting += 1
+        self.most = max(self.most, self.waiting)
+        return BegunAnswer(self, call)
+
+
+class BegunAnswer(Answer[T]):
+    def __init__(self, pool: Begun, call: Callable[[], T]) -> None:
+        self._pool = pool
+        self._call = call
+
+    def result(self) -> T:
+        self._pool.waiting -= 1
+        return self._call()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
+    return make_world(numPartitions="1", maxMessagesPerTrigger="1000", **getattr(request, "param", {}))
+
+
+@pytest.fixture
+def begun(world: World) -> Begun:
+    pool = Begun()
+
+    def make(name: str, threads: int) -> Pool:
+        return pool if name == "call" else CallingThread()
+
+    world.pool = make
+    return pool
+
+
+def begin(world: World, messages: int, *, size: int = 3) -> tuple[Query, PartitionPlan]:
+    """Return a query and the plan of its first micro-batch, when so many messages wait, each in a group of its own."""
+    groups = ("".join(letters) for letters in itertools.product(string.ascii_letters, repeat=2))
+    world.send(*(f"{group}{1:0{size - 2}}" for group in itertools.islice(groups, messages)))
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    return query, replace(query.plans(0)[0], expected=messages)
+
+
+def receives(world: World) -> int:
+    return sum(event == "before ReceiveMessage" for _, _, event in world.trace)
+
+
+@in_both_modes
+def test_as_many_receives_are_made_at_once_as_have_brought_something(world: World, begun: Begun) -> None:
+    """Each row once, and hardly a receive more than one after the other makes."""
+    query, plan = begin(world, 450)
+    before = receives(world)
+    rows = read(world, plan)
+    assert len(rows) == len({row.body for row in rows}) == 450
+    assert begun.most == CONCURRENT_CALLS - 1  # and the one that the task makes itself
+    assert begun.rounds <= ROUNDS
+    assert receives(world) - before <= 44 + CONCURRENT_CALLS
+    query.to_sink(0, {0: rows})
+    query.checkpoint.committed.add(0)
+    query.drain()
+    world.audit()
+
+
+@in_both_modes
+@pytest.mark.parametrize("limit", [11, 25, 77, 203])
+def test_receives_at_once_keep_the_limit_of_messages(world: World, begun: Begun, limit: int) -> None:
+    """All together."""
+    _, plan = begin(world, 450)
+    assert len(read(world, replace(plan, max_messages=limit))) == limit
+
+
+@in_both_modes
+def test_receives_at_once_keep_the_limit_of_bytes(world: World, begun: Begun) -> None:
+    """As far as answers are not larger than those before: one more answer, as without others beside it."""
+    _, plan = begin(world, 450, size=100)
+    rows = read(world, replace(plan, max_bytes=100 * 100))
+    assert 100 <= len(rows) <= 110
+    assert begun.most > 1
+
+
+@in_both_modes
+def test_no_receive_is_made_for_what_is_not_expected(world: World, begun: Begun) -> None:
+    """Each would be in vain."""
+    _, plan = begin(world, 100)
+    before = receives(world)
+    read(world, replace(plan, expected=100))
+    assert receives(world) - before <= 12
+
+
+@in_both_modes
+def test_what_others_bring_is_released_if_a_receive_is_refused(world: World, begun: Begun) -> None:
+    """Nobody is going to seal it: else it would be hidden for a visibility timeout."""
+    _, plan = begin(world, 450)
+    made = 0
+
+    def refused(action: str) -> str:
+        nonlocal made
+        made += action == "ReceiveMessage"
+        return "denied" if action == "ReceiveMessage" and made == 6 else ""
+
+    world.fault = refused
+    with pytest.raises(AccessDeniedError):
+        read(world, plan)
+    assert made > 6  # others were under way
+    world.fault = lambda action: ""
+    sealed = len(world.deleted())
+    assert world.depth() == (450 - 10 - sealed, 10)  # the driver holds what it has caught
+
+
+@in_both_modes
+def test_a_receive_without_an_answer_ends_the_chain_with_what_others_bring(world: World, begun: Begun) -> None:
+    """The queue goes on to fail for longer than it is tried."""
+    query, plan = begin(world, 450)
+    made = 0
+
+    def failing(action: str) -> str:
+        nonlocal made
+        made += action == "ReceiveMessage"
+        return "throttled" if action == "ReceiveMessage" and made >= 6 else ""
+
+    world.fault = failing
+    rows = read(world, plan)
+    assert rows
+    world.fault = lambda action: ""
+    query.to_sink(0, {0: rows})
+    query.checkpoint.committed.add(0)
+    query.drain()
+    world.audit()
+
+
+@in_both_modes
+def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World, begun: Begun) -> None:
+    """For longer than a visibility timeout: no other consumer gets any of it."""
+    query, plan = begin(world, 450)
+    seen: list[str] = []
+
+    def wait() -> None:
+        world.pass_time(3 * world.options.visibility_timeout_s)
+        seen.extend(event.message_id for event in world.events if event.kind == "lapsed")
+
+    made = 0
+    step = world.on_step
+
+    def on_step(event: str) -> None:
+        nonlocal made
+        step(event)
+        made += event == "before ReceiveMessage"
+        if made == 7 and event == "before ReceiveMessage":
+            wait()
+
+    world.on_step = on_step
+    rows = read(world, plan)
+    assert made > 7
+    assert not seen
+    query.to_sink(0, {0: rows})
+    query.checkpoint.committed.add(0)
+    query.drain()
+    world.audit()
