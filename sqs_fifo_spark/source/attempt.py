@@ -123,6 +123,8 @@ class Attempt:
                     sealed.head.chain.size - chain.size - sum(message.size for message in counted),
                 )
                 self._deferred_groups |= deferred_groups(sealed.head)
+                with _released_on_error(receiver):
+                    received = self._not_overtaken(received, sealed.head, receiver)
                 others.append(sealed)
                 waiting += sealed.rows.nbytes
                 if waiting > LINK_BYTES:
@@ -235,6 +237,25 @@ class Attempt:
         overtaking -= again
         receiver.release(each.receipt for each in received if each.receipt.message_group_id in overtaking)
         return [each for each in received if each.receipt.message_group_id not in overtaking]
+
+    def _not_overtaken(self, received: list[Message], head: Head, receiver: Receiver) -> list[Message]:
+        """Release what `head`, another attempt's link, has later messages of the group of; return the rest.
+
+        SQS hands those out only once it has let go of what this attempt has received: that has expired, or somebody has
+        taken it away. Or it came to that attempt, too, which then has put it. It would now stand behind them.
+        """
+        last: dict[str, int] = {}
+        for receipt in head.receipts:
+            last[receipt.message_group_id] = max(receipt.sequence_number, last.get(receipt.message_group_id, 0))
+        there = {receipt.message_id for receipt in head.receipts}
+        overtaken = {
+            each.receipt.message_id
+            for each in received
+            if each.receipt.message_id not in there
+            and each.receipt.sequence_number < last.get(each.receipt.message_group_id, 0)
+        }
+        receiver.release(each.receipt for each in received if each.receipt.message_id in overtaken)
+        return [each for each in received if each.receipt.message_id not in overtaken]
 
     def _newest(self, receipt: Receipt) -> Receipt:
         again = self._again.get(receipt.message_id, receipt)

@@ -75,6 +75,8 @@ class Laws:
         """That of each query, by the query's name."""
         self.has_turns = False
         """Whether a query came back after another one had run on the journal."""
+        self.may_split_groups = world.options.delete_after == "journal"
+        """Whether a group may stand in several partitions of a micro-batch."""
         self._world = world
         self._name: dict[str, str] = {}
         """What was sent, by message id."""
@@ -136,6 +138,7 @@ class Laws:
         """The epochs that Spark was given, with the names of their plans, also those that a log has lost."""
         self._heads: dict[str, tuple[bytes, Head]] = {}
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
+        self._shown_partly: defaultdict[tuple[int, int, int], list[list[Row]]] = defaultdict(list)
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
         world.on_release = self._releases
@@ -168,10 +171,19 @@ class Laws:
 
     def served(self, plan: PartitionPlan, rows: list[Row]) -> None:
         """One content: all reads of a partition of a plan give the same rows in the same order."""
-        first = self._shown.setdefault((plan.epoch, plan.plan, plan.partition), rows)
+        key = plan.epoch, plan.plan, plan.partition
+        first = self._shown.setdefault(key, rows)
+        parts = self._shown_partly.pop(key, [])
+        if any(part != rows[: len(part)] for part in parts):
+            names = [[row.body for row in each] for each in (*parts, rows)]
+            self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was partly {names}")
         if rows != first:
             names = [[row.body for row in each] for each in (first, rows)]
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was {names[0]}, now {names[1]}")
+
+    def served_partly(self, plan: PartitionPlan, rows: list[Row]) -> None:
+        """One content: a read that stops early gives the first of those rows."""
+        self._shown_partly[plan.epoch, plan.plan, plan.partition].append(rows)
 
     def has_put_link(self, name: str) -> None:
         """Chains: a link says what of those before it is not confirmed, so who puts it deletes nothing meanwhile."""
@@ -497,7 +509,7 @@ class Laws:
             for found in places.values():
                 rows = sorted(found, key=lambda row: row.sequence)
                 for earlier, later in itertools.pairwise(rows):
-                    if found[earlier] != found[later] and self._world.options.delete_after == "commit":
+                    if found[earlier] != found[later] and not self.may_split_groups:
                         what = f"{earlier.body} and {later.body} in two partitions, {batch=}"
                         self._disorder(earlier, later, checkpoint.offsets[batch].epoch, what, checkpoint)
 

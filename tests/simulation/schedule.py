@@ -68,6 +68,12 @@ class Schedule:
         self._replays = random.Random(f"{seed}/replays")
         self._turns = random.Random(f"{seed}/turns")
         self._turns_left = self._turns.randint(1, 8)
+        self._modes_of_runs = random.Random(f"{seed}/modes of runs")
+        self._changes_mode = self._modes_of_runs.random() < 0.2
+        """Whether each run of a query has a `deleteAfter` of its own."""
+        self._stops = random.Random(f"{seed}/stops")
+        self._stop_share = self._stops.choice((0.0, 0.0, 0.3))
+        """How many of the reads come after one that stops early, as those with a limit do."""
         self._lost_batches: list[tuple[Checkpoint, int]] = []
         """What offset logs have lost, and has no rows for a sink but those that it has."""
         self._to_lose: frozenset[str] = frozenset()
@@ -459,6 +465,11 @@ class Schedule:
         """Start the query, for so many triggers, until all is drained, or for as long as the dice say."""
         self._queries += 1
         process = Process(f"query {self._queries}")
+        if self._changes_mode:
+            mode = self._modes_of_runs.choice(MODES)
+            self.world.note(f"from now on deleteAfter is {mode}")
+            self.world.options = replace(self.world.options, delete_after=mode)
+            self.laws.may_split_groups = True
         rivals = self._processes("query")
         if rivals:
             self._with_rivals.update([process, *rivals])
@@ -558,9 +569,12 @@ class Schedule:
         self._launched[key] += 1
         attempt = Attempt(plan)
         process = Process(f"task {plan.epoch}/{plan.partition} #{self._launched[key]}")
+        most_links = self._stops.randint(0, 3) if self._stops.random() < self._stop_share else None
 
         def run() -> None:
             try:
+                if most_links is not None:
+                    self.laws.served_partly(plan, read(self.world, plan, most_links))
                 rows = read(self.world, plan)
             except Exception as error:
                 attempt.error = error

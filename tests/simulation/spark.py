@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
@@ -149,13 +151,17 @@ class Query:
         raise AssertionError(f"not drained: {self.world.depth()} after {limit} triggers")
 
 
-def read(world: World, plan: PartitionPlan) -> list[Row]:
-    """One attempt of a task, in a process of its own."""
+_COLUMNS = ("messageId", "messageGroupId", "sequenceNumber", "body")
+
+
+def read(world: World, plan: PartitionPlan, most_links: int | None = None) -> list[Row]:
+    """One attempt of a task, in a process of its own; it may stop early, as one does whose rows have a limit."""
     plan = pickle.loads(pickle.dumps(plan))
     queue = Queue(world.options, world.clock, world.pool)
     rows: list[Row] = []
     journal = Journal(world.store, plan.journal)
-    for batch in serve(plan, queue, journal, world.options, world.clock):
-        columns = [batch.column(name).to_pylist() for name in ("messageId", "messageGroupId", "sequenceNumber", "body")]
-        rows += [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]
+    with closing(serve(plan, queue, journal, world.options, world.clock)) as links:
+        for batch in itertools.islice(links, most_links):
+            columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+            rows += [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]
     return rows

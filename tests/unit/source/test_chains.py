@@ -159,8 +159,7 @@ def test_what_expires_in_the_hands_of_one_task_is_not_overtaken_in_those_of_anot
 ) -> None:
     """What the driver has caught expires; then what follows it, as soon as another partition's task has received it."""
     world = make_world(numPartitions="2", deleteAfter="journal")
-    retention = {"Attributes": {"MessageRetentionPeriod": "60"}}
-    world.model.call("SetQueueAttributes", {"QueueUrl": world.url, **retention})
+    expire_soon(world)
     for numbers in (range(10), range(10, 20), range(20, 21)):
         world.send(*(f"c{number}" for number in numbers))
         world.pass_time(1)
@@ -204,6 +203,85 @@ def test_an_empty_link_that_closes_a_chain_does_not_stand_for_what_was_decided(
     query.checkpoint.committed.add(0)
     query.drain()
     world.audit()
+
+
+# What SQS lets go of between its receive and its link
+
+
+def expire_soon(world: World) -> None:
+    """Let what is sent from now on expire after a minute."""
+    retention = {"Attributes": {"MessageRetentionPeriod": "60"}}
+    world.model.call("SetQueueAttributes", {"QueueUrl": world.url, **retention})
+
+
+def redrive_at_once(world: World) -> None:
+    """Let a message that lapses go to a dead-letter queue."""
+    dead = world.create_queue("dead.fifo").rpartition("/")[2]
+    policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:{dead}","maxReceiveCount":"1"}}'
+    world.model.call("SetQueueAttributes", {"QueueUrl": world.url, "Attributes": {"RedrivePolicy": policy}})
+
+
+@pytest.mark.parametrize("why", ["it expires", "it is redriven while a process stands still"])
+def test_what_another_attempts_link_has_overtaken_is_not_put_behind_it(world: World, why: str) -> None:
+    """Two attempts of one task: SQS lets go of what the first has received, and the second puts what follows it."""
+    if why == "it expires":
+        expire_soon(world)
+    _, plan = begin(world, "a1", "b1")
+    world.pass_time(58)
+    if why != "it expires":
+        redrive_at_once(world)
+    attempts = Attempts(world)
+    first = attempts.begin(plan)
+    attempts.go_on(first, "before put epochs/")
+    world.send("a2")
+    if why == "it expires":
+        world.pass_time(3)  # well within the visibility timeout
+    else:
+        world.clock.advance(VISIBILITY_S + 1)
+    second = attempts.begin(plan)
+    attempts.go_on(second, "before DeleteMessageBatch")  # it has put a2
+    attempts.end(first)
+    attempts.end(second)
+    world.on_step = lambda event: None
+    rows = read(world, plan)
+    assert attempts.rows == [rows, rows]
+    assert not any(receipt.deferred for head in links(world) for receipt in head.receipts)
+    assert [body for body in told(rows) if body.startswith("a")] == ["a2"]
+    assert told(rows).count("b1") == 1  # which nothing has overtaken
+
+
+def test_what_another_attempts_link_has_overtaken_is_not_served_with_the_next_epoch(
+    make_world: Callable[..., World],
+) -> None:
+    """As above, but that attempt defers what follows, and another partition has served what is between them."""
+    world = make_world(numPartitions="2", deleteAfter="journal")
+    expire_soon(world)
+    world.send(*(f"z{number}" for number in range(10)))
+    query = Query(world)
+    query.log(query.driver.latest_offset(query.start_of(0), 1_000))
+    own, other = sorted(query.plans(0), key=lambda plan: len(plan.carried), reverse=True)
+    own, other = (replace(plan, max_messages=100) for plan in (own, other))
+    world.send("a1")
+    world.pass_time(58)
+    attempts = Attempts(world)
+    first = attempts.begin(own)
+    attempts.go_on(first, "before put epochs/")
+    world.send("a2")
+    world.pass_time(3)  # a1 expires
+    attempts.end(attempts.begin(other))  # it serves a2, and deletes it
+    world.send("a3")
+    assert [each["Body"] for each in world.receive_elsewhere(10, 1)] == ["a3"]
+    world.pass_time(2)  # another consumer has given a3 back
+    second = attempts.begin(own)
+    attempts.go_on(second, "before DeleteMessageBatch")  # it has put a3, deferred
+    attempts.end(first)
+    attempts.end(second)
+    world.on_step = lambda event: None
+    query.to_sink(0, {plan.partition: read(world, plan) for plan in (own, other)})
+    query.checkpoint.committed.add(0)
+    query.drain()
+    assert [body for body in world.bodies() if body.startswith("a")] == ["a2", "a3"]
+    assert world.depth() == (0, 0)
 
 
 # The order of links
