@@ -126,13 +126,17 @@ class Receiver:
             at_once = self._at_once(receives, most, room, size) if receives or not wait_time_s else 1
             answers = [answer for answer in self._receive(at_once, 0 if receives else wait_time_s) if answer[1]]
             receives += len(answers)
+            has_freed = False
             for received_at, answer in answers:
                 self._largest = max(self._largest, sum(message.size for message in answer))
                 kept = self._keep(answer, received_at)
                 messages += kept
                 room -= len(kept)
                 size -= sum(message.size for message in kept)
-            if len(answers) < at_once:
+                has_freed = has_freed or len(kept) < len(answer)
+            if (
+                len(answers) < at_once and not has_freed
+            ):  # else what follows a copy was locked when these were asked for
                 self.is_over = not self._in_links or (may_end and not messages)
                 break
         self._note(receives, messages)

@@ -187,3 +187,20 @@ def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World,
     query.checkpoint.committed.add(0)
     query.drain()
     world.audit()
+
+
+@in_both_modes
+def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begun: Begun) -> None:
+    """It was asked for before they were deleted, and what follows them was locked then."""
+    query, plan = begin(world, 95)
+    world.fault = lambda action: "throttled" if "Delete" in action else ""
+    rows = read(world, plan)
+    follower = f"{max(rows, key=lambda row: row.sequence).group}2"
+    world.send(follower)
+    query.to_sink(0, {0: rows})
+    query.log(query.latest_offset(query.offsets[0]))
+    query.driver.commit(query.offsets[0])
+    world.fault = lambda action: ""
+    world.clock.advance(world.options.visibility_timeout_s + 1)  # without a heartbeat: all comes again
+    (plan,) = query.plans(1)
+    assert follower in [row.body for row in read(world, replace(plan, expected=200, max_messages=200))]
