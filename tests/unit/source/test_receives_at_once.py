@@ -192,7 +192,7 @@ def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World,
 @in_both_modes
 def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begun: Begun) -> None:
     """It was asked for before they were deleted, and what follows them was locked then."""
-    query, plan = begin(world, 95)
+    query, plan = begin(world, 100)
     world.fault = lambda action: "throttled" if "Delete" in action else ""
     rows = read(world, plan)
     follower = f"{max(rows, key=lambda row: row.sequence).group}2"
