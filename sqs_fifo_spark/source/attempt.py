@@ -177,6 +177,7 @@ class Attempt:
             first_receive=1 + max((message.receipt.receive for message in decided), default=-1),
             in_links=plan.deletes,
             expected=plan.expected - known,
+            share=-(-plan.expected // plan.partitions) - known,
         )
 
     def _delete(self, *, beside: bool = False) -> None:
@@ -247,7 +248,7 @@ class Attempt:
         last: dict[str, int] = {}
         for receipt in head.receipts:
             last[receipt.message_group_id] = max(receipt.sequence_number, last.get(receipt.message_group_id, 0))
-        there = {receipt.message_id for receipt in head.receipts}
+        there = {receipt.message_id for receipt in (*head.receipts, *self._in_flight)}
         overtaken = {
             each.receipt.message_id
             for each in received

@@ -49,8 +49,12 @@ class Receiver:
         first_receive: int,
         in_links: bool,
         expected: int,
+        share: int,
     ) -> None:
-        """`max_messages` and `max_bytes` are what is left of the chain's limits; about `expected` messages may come."""
+        """`max_messages` and `max_bytes` are what is left of the chain's limits; about `expected` messages may come.
+
+        Of those, `share` come if all partitions get as many.
+        """
         self._queue = queue
         self._lease = lease
         self._options = options
@@ -61,6 +65,7 @@ class Receiver:
         self._next_receive = first_receive
         self._in_links = in_links
         self._expected = expected
+        self._share = share
         self._deadline = clock.monotonic() + options.max_fetch_s
         self._began_ms = clock.now() * 1_000
         self._has_message = False
@@ -89,6 +94,7 @@ class Receiver:
         self._messages_left -= messages
         self._bytes_left -= size
         self._expected -= messages
+        self._share -= messages
 
     @property
     def may_wait(self) -> bool:
@@ -115,6 +121,7 @@ class Receiver:
         most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
         messages: list[Message] = []
         receives = 0
+        is_short = False
         self._copies.lost_groups.clear()
         while True:
             asked_at = self._clock.monotonic()
@@ -123,7 +130,8 @@ class Receiver:
                 break
             if self._in_links and (receives == most or room <= 0 or size <= 0):
                 break
-            at_once = self._at_once(receives, most, room, size) if receives or not wait_time_s else 1
+            is_single = is_short or (wait_time_s and not receives)
+            at_once = 1 if is_single else self._at_once(receives, most, room, size)
             answers = [answer for answer in self._receive(at_once, 0 if receives else wait_time_s) if answer[1]]
             receives += len(answers)
             has_freed = False
@@ -190,7 +198,7 @@ class Receiver:
         As many as for the last link; beyond that, as many as have brought something, so that few are made in vain.
         """
         hoped = self._worth - receives if receives < self._worth else receives - self._worth
-        wanted, space = min(self._messages_left, max(self._expected, 1)), self._bytes_left
+        wanted, space = min(self._messages_left, max(self._share, 1)), self._bytes_left
         if self._in_links:
             hoped, wanted, space = min(hoped, most - receives), min(wanted, room), min(space, size)
         return max(1, min(CONCURRENT_CALLS, hoped, -(-wanted // MAX_ENTRIES), space // max(1, self._largest)))
@@ -207,9 +215,13 @@ class Receiver:
         first = self._next_receive
         self._next_receive += count
         calls = [functools.partial(self._ask, most, first + place, wait_time_s) for place, most in enumerate(sizes)]
-        begun = [self._queue.begin_receive(call) for call in calls[1:]]
-        waits: list[Callable[[], tuple[float, list[Message]]]] = [calls[0], *(each.result for each in begun)]
+        waits: list[Callable[[], tuple[float, list[Message]]]] = [calls[0]]
         answers, errors = [], []
+        try:
+            for call in calls[1:]:
+                waits.append(self._queue.begin_receive(call).result)
+        except Exception as error:  # there is no thread for it
+            errors.append(error)
         for wait in waits:
             try:
                 answers.append(wait())
@@ -248,6 +260,7 @@ class Receiver:
         self._has_message = self._has_message or bool(kept)
         self._messages_left -= len(kept)
         self._expected -= len(kept)
+        self._share -= len(kept)
         self._bytes_left -= sum(message.size for message in kept)
         return kept
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS
 from sqs_fifo_spark.source.receiving import LINK_BYTES, LINK_MESSAGES
 
 MIB = 1 << 20
 ENTRIES = 10
-"""A receive that begins below `maxBytesPerTrigger` still brings up to ten messages."""
+"""A receive that begins below `maxBytesPerTrigger` still brings up to ten messages; a worker makes several at once."""
 
 READER_FIXED = 12 * MIB
 """Connections, thread stacks, what libraries load at their first use."""
@@ -54,5 +55,5 @@ def worker_limit(idle: int, load: Load) -> int:
     messages, size, copies = -(-load.messages // load.partitions), load.bytes // load.partitions, WORKER_COPIES
     if load.deletes:
         messages, size, copies = min(messages, LINK_MESSAGES), min(size, LINK_BYTES), LINK_COPIES
-    of_bodies = min(size, messages * load.largest) + ENTRIES * load.largest
+    of_bodies = min(size, messages * load.largest) + CONCURRENT_CALLS * ENTRIES * load.largest
     return idle + WORKER_FIXED + WORKER_PER_MESSAGE * messages + copies * of_bodies

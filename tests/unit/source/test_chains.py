@@ -250,6 +250,30 @@ def test_what_another_attempts_link_has_overtaken_is_not_put_behind_it(world: Wo
     assert told(rows).count("b1") == 1  # which nothing has overtaken
 
 
+def test_the_newest_handle_of_what_an_earlier_link_serves_is_kept(world: World) -> None:
+    """Though another attempt's link has what follows it: the chain has it, so nothing has overtaken it."""
+    _, plan = begin(world, "a1")
+    attempts = Attempts(world)
+    late = attempts.begin(plan)
+    attempts.go_on(late, "before get epochs/00000000000000000001/caught")  # it has seen no link
+    dead = attempts.begin(plan)
+    attempts.go_on(dead, f"after put {FIRST_LINK}")  # z1 and a1
+    attempts.kill(dead)
+    world.clock.advance(LAPSE_S)
+    world.send("a2")
+    other = attempts.begin(plan)
+    attempts.go_on(other, f"before put {SECOND_LINK}")  # a2; z1 and a1 came again, too
+    world.clock.advance(LAPSE_S)
+    attempts.go_on(late, "before put epochs/")  # all three again: its handles are those that work
+    attempts.go_on(other, f"after put {SECOND_LINK}")
+    attempts.go_on(late, "before DeleteMessageBatch")  # it has put the third link
+    body = {row.message_id: row.body for row in world.sent}
+    told_of = [each for head in links(world) for each in (*head.receipts, *head.chain.unconfirmed)]
+    assert not [event for event in world.events if event.kind == "visibility_changed"]
+    assert max(each.receive_count for each in told_of if body[each.message_id] == "a1") == 3
+    assert max(each.receive_count for each in told_of if body[each.message_id] == "a2") == 2
+
+
 def test_what_another_attempts_link_has_overtaken_is_not_served_with_the_next_epoch(
     make_world: Callable[..., World],
 ) -> None:

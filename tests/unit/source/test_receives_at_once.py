@@ -16,6 +16,7 @@ from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World, in_both_modes
+from tests.unit.source.test_far_apart import once
 
 T = TypeVar("T")
 ROUNDS = 9
@@ -45,6 +46,18 @@ class BegunAnswer(Answer[T]):
     def result(self) -> T:
         self._pool.waiting -= 1
         return self._call()
+
+
+class Short(CallingThread):
+    """Has no thread for the fourth call."""
+
+    left = 3
+
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        self.left -= 1
+        if self.left < 0:
+            raise RuntimeError("can't start new thread")
+        return super().submit(call)
 
 
 @pytest.fixture
@@ -204,3 +217,34 @@ def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begu
     world.clock.advance(world.options.visibility_timeout_s + 1)  # without a heartbeat: all comes again
     (plan,) = query.plans(1)
     assert follower in [row.body for row in read(world, replace(plan, expected=200, max_messages=200))]
+
+
+@pytest.mark.parametrize("groups", [3, 5, 6, 7, 9, 12])
+def test_each_of_two_runs_far_apart_serves_what_is_new(make_world: Callable[..., World], groups: int) -> None:
+    """Though the second one meets all of the first one's messages again, which lock the new ones."""
+    world = make_world(numPartitions="1")
+    names = string.ascii_letters[:groups]
+    world.send(*(f"{name}{number}" for name in names for number in range(10)))
+    assert len(once(world)) == 10 * groups
+    world.send(*(f"{names[-1]}{number}" for number in range(10, 20)))
+    assert len(once(world)) == 10
+
+
+@in_both_modes
+def test_what_others_bring_is_released_if_there_is_no_thread_for_a_receive(world: World) -> None:
+    """Where the number of processes is limited."""
+    pool = Short()
+    world.pool = lambda name, threads: pool if name == "call" else CallingThread()
+    _, plan = begin(world, 450)
+    with pytest.raises(RuntimeError):
+        read(world, plan)
+    assert world.depth() == (440, 10)  # the driver holds what it has caught
+
+
+@in_both_modes
+def test_more_than_its_share_a_partition_asks_for_one_at_a_time(world: World, begun: Begun) -> None:
+    """Others take what is left, so that many at once would be in vain."""
+    _, plan = begin(world, 450)
+    rows = read(world, replace(plan, partitions=8, expected=450))
+    assert len(rows) == 450
+    assert begun.most < 450 / 8 / 10
