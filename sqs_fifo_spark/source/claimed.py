@@ -143,11 +143,17 @@ class Claimed:
     # Ending epochs
 
     def close(self, epoch: Epoch) -> Verdict:
-        """Return the verdict on an epoch whose tasks are over."""
-        with self.told_as_fenced():
-            verdict = epoch.close(self.ledger)
-        self._forget(verdict.gone)
-        return verdict
+        """Return the verdict on an epoch whose tasks are over. Raises FencedError if another driver owns the journal.
+
+        It is asked once the chains are closed. Else a newer driver may have settled the epoch, and leftovers have put
+        segments since, with messages that it never served.
+        """
+        if epoch.verdict is None:
+            with self.told_as_fenced():
+                verdict = epoch.close(self.ledger)
+            self.require_claim()
+            self._forget(verdict.gone)
+        return epoch.close(self.ledger)
 
     def begin_settling(self, end: Offset) -> None:
         """Make certain whose everything is, before the epoch `end` is judged and settled.
@@ -160,18 +166,17 @@ class Claimed:
         self.release_plans(self.leftovers.others())
 
     def settle(self, epoch: Epoch, *, followed_by: Offset | None) -> None:
-        """Settle `epoch`, in the six steps of `docs/protocol.md`, after `begin_settling`.
+        """Settle `epoch`, in the five steps of `docs/protocol.md`, after `begin_settling`.
 
         Doing it again after a crash is safe. `followed_by` is the one that Spark has logged after it, if that is known.
         """
         end = epoch.offset
-        # 1. Close and judge. A crash after it leaves all as it was; the next driver judges for itself.
+        # 1. Close and judge, then check the claim. A crash after it leaves all as it was; the next driver judges for
+        #    itself.
         verdict = self.close(epoch)
-        # 2. Check the claim: a newer driver may have settled the epoch, and leftovers may since have put segments with
-        #    messages that it never served. A crash after it leaves all as it was.
-        self.require_claim()
-        # 3. Delete what it served, and copies. A crash within or after it leaves the epoch whole in the journal, not
-        #    settled: the next driver settles it, and SQS confirms the delete of what it no longer has.
+        # 2. Delete what it served, and copies: whoever owns the journal by now, Spark has committed that. A crash
+        #    within or after it leaves the epoch whole in the journal, not settled: the next driver settles it, and SQS
+        #    confirms the delete of what it no longer has.
         #    Deletes that got no answer last time are tried again with the handle that may still work.
         again = [entry.receipt for entry in self.ledger.unconfirmed.values() if entry.receipt is not None]
         again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
@@ -187,27 +192,31 @@ class Claimed:
             self.leftovers.returned_above(end.epoch),
             self.ledger.deletes or (self._wants_deletes and end.plan == self.claim),
         )
-        # 4. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
+        # 3. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
         #    it opens the journal.
-        self.journal.put_ledger(ledger)
-        # 5. Check the claim: a newer driver may have put, and dropped, a ledger of this name before; then the rest is
-        #    that driver's to do. A crash after it leaves the same as one after 4.
+        older = self.journal.put_ledger(ledger)
+        # 4. Check the claim: a newer driver may have put, and dropped, a ledger of this name before; then the rest is
+        #    that driver's to do. A crash after it leaves the same as one after 3.
         self.require_claim()
         self.ledger = ledger
-        # 6. Drop all objects up to the epoch, but for those that the ledger carries, while the query goes on. A crash
-        #    within it leaves some of them, as one after 4; a crash after it leaves nothing to do.
+        # 5. Drop what is behind it, while the query goes on. A crash within it leaves some of that, as one after 3; a
+        #    crash after it leaves nothing to do.
         self._wait_for_drop()
-        doomed: list[str] = []
-        for number, names in self.journal.objects().items():
-            names = [name for name in names if name not in ledger.carried]
-            if number <= end.epoch:
-                doomed += names
-            if number == end.epoch:
-                for name in names:
-                    if self.journal.plan_of(name) != end.plan:
-                        self.release(self.journal.receipts(name))  # another plan's: it is no content
-        self._dropping = self._drop_pool.submit(functools.partial(self.journal.drop, doomed))
+        self._dropping = self._drop_pool.submit(functools.partial(self._drop, end, older, ledger.carried.keys()))
         epoch.stop_renewing()
+
+    def _drop(self, end: Offset, ledgers: Sequence[str], carried: Container[str]) -> None:
+        """Drop these ledgers, and all objects up to the epoch `end` but for those that are `carried`."""
+        self.journal.drop(ledgers)
+        doomed = []
+        for number, names in self.journal.objects().items():
+            for name in names:
+                if number > end.epoch or name in carried:
+                    continue
+                doomed.append(name)
+                if number == end.epoch and self.journal.plan_of(name) != end.plan:
+                    self.release(self.journal.receipts(name))  # another plan's: it is no content
+        self.journal.drop(doomed)
 
     def delete_copies(self, receipts: Iterable[Receipt]) -> None:
         """Delete what an earlier epoch has served; the ledger in memory tells what of it is not confirmed."""

@@ -141,10 +141,10 @@ class Driver:
                 return self._next.offset
             # The batch ran without a look at its rows, so its plan was never asked for.
             self._open, self._next = self._next, None
-        claimed.require_claim()
         self._heartbeat.check()
         self._position = start
         if self._work.is_finished:
+            claimed.require_claim()
             return start
         self._settle_before(claimed, start)
         limit = max_messages or self._options.max_messages_per_trigger
@@ -161,6 +161,7 @@ class Driver:
         """
         if not start.plan or self._open is not None or start.epoch != claimed.settled_at_start.epoch:
             return None
+        claimed.require_claim()
         lost = claimed.leftovers.following(start)
         if lost is not None:
             _log.warning(
@@ -189,6 +190,7 @@ class Driver:
             verdict = claimed.close(self._opened(claimed, start))
             carried = len(verdict.carried_receipts())
         else:
+            claimed.require_claim()
             verdict, carried = Verdict(), claimed.carried_count()
         caught = self._work.find(claimed, self._open, verdict, limit, carries=carried > 0)
         if self._work.is_finished:

@@ -247,7 +247,7 @@ class Journal(JournalIdentity):
         return (int(match[2]), int(match[3])) if match and int(match[4]) == plan else None
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove segments that nothing refers to any more. Runs on the driver."""
+        """Remove objects that nothing refers to any more. Runs on the driver."""
         self.store.delete(names)
 
     # Ledgers
@@ -265,11 +265,12 @@ class Journal(JournalIdentity):
             raise self.vanished(_ledger_name(*missed))
         return Ledger(0)
 
-    def put_ledger(self, ledger: Ledger) -> None:
-        """Put the ledger, which settles `ledger.epoch`, under this driver's claim; drop older ones once it is seen.
+    def put_ledger(self, ledger: Ledger) -> list[str]:
+        """Put the ledger, which settles `ledger.epoch`, under this driver's claim. Return the names of older ones.
 
-        Runs on the driver, after its deletes; and at the start, with the ledger that it has found. Raises FencedError
-        if a driver of a higher claim has put one: that stands, and it may say something else.
+        Runs on the driver, after its deletes; and at the start, with the ledger that it has found. The older ones may
+        be dropped then. Raises FencedError if a driver of a higher claim has put one: that stands, and it may say
+        something else.
         """
         token = uuid.uuid4().hex
         place = self.own_claim, ledger.epoch
@@ -285,7 +286,7 @@ class Journal(JournalIdentity):
             )
         if last < place:
             raise self.vanished(name)
-        self.store.delete([old for old in standing if _place(old) < place])
+        return [old for old in standing if _place(old) < place]
 
     def vanished(self, name: str) -> JournalUnavailableError:
         """Return the error for an object that was there and is gone."""

@@ -134,10 +134,11 @@ def _install() -> None:
             _traps().reach("deleting" if settling else "task-deleted")
         return outcomes
 
-    def trapped_put_ledger(journal: Journal, ledger: Ledger) -> None:
+    def trapped_put_ledger(journal: Journal, ledger: Ledger) -> list[str]:
         _traps().reach("deleted")
-        put_ledger(journal, ledger)
+        older = put_ledger(journal, ledger)
         _traps().reach("recorded")
+        return older
 
     def trapped_commit(driver: Driver, end: Any) -> None:
         settling.append(1)

@@ -151,7 +151,7 @@ def _(make_ledger, epoch, unconfirmed=None, carried=None, *given):
 @planted("drop the segments before the ledger is written", "source.journal.Journal.put_ledger")
 def _(put_ledger, journal, ledger):
     journal.drop([name for name in journal.objects().get(ledger.epoch, ()) if name not in ledger.carried])
-    put_ledger(journal, ledger)
+    return put_ledger(journal, ledger)
 
 
 @planted("write the ledger before the deletes", "source.claimed.Claimed.settle")
@@ -346,8 +346,7 @@ def _(has_seen, ledger, plan):
 
 @planted("do not put the ledger that was found under the own claim", "source.journal.Journal.put_ledger")
 def _(put_ledger, journal, ledger):
-    if ledger != journal.ledger():
-        put_ledger(journal, ledger)
+    return put_ledger(journal, ledger) if ledger != journal.ledger() else []
 
 
 @planted("judge by the last links alone", "source.epoch.Epoch._heads")

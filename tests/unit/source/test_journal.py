@@ -457,7 +457,7 @@ def test_ledger_comes_back_as_it_was(journal: Journal) -> None:
 def test_commit_drops_the_ledgers_before_it(journal: Journal, store: FaultyStore) -> None:
     """One ledger stands at a time; the number of epochs leaves no trace."""
     for epoch in range(1, 30):
-        journal.put_ledger(Ledger(epoch))
+        journal.drop(journal.put_ledger(Ledger(epoch)))
     assert store.list("ledger") == [ledger_name(29)]
 
 
@@ -503,7 +503,7 @@ def test_a_ledger_of_a_lower_claim_counts_no_more(journal: Journal, store: Fault
         older.put_ledger(Ledger(7))
     one_line(told.value)
     assert journal.ledger() == Ledger(2)
-    newer.put_ledger(Ledger(3))
+    newer.drop(newer.put_ledger(Ledger(3)))
     assert journal.ledger() == Ledger(3)
     assert store.list("ledger") == [ledger_name(3, claim=2)]
 
@@ -517,7 +517,7 @@ def test_a_ledger_that_is_dropped_before_it_is_read_makes_way_for_the_newer_one(
 
     def slow_get(name: str) -> bytes | None:
         if name == ledger_name(2) and store.list("ledger") == [name]:
-            Journal(store, journal.id).put_ledger(LEDGER)
+            journal.drop(Journal(store, journal.id).put_ledger(LEDGER))
         return get(name)
 
     monkeypatch.setattr(store, "get", slow_get)
