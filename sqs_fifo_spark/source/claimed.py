@@ -1,6 +1,6 @@
 """A journal that this driver has claimed: what in it is settled, and how another epoch is.
 
-What other queries have left is released, and an epoch is settled, only while no newer driver has claimed the journal.
+What other queries have left is released, and an epoch is judged, only while no newer driver has claimed the journal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import EpochSettledError, JournalUnavailableError, SqsFifoError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
@@ -62,6 +62,8 @@ class Claimed:
         self._wants_deletes = wants_deletes
         self._highest_ever = max(opened.ledger.epoch, self.leftovers.highest) + _GAP * (opened.claim - 1)
         """No offset log had a higher number when the journal was opened."""
+        self._judged: Epoch | None = None
+        """The epoch that was judged last while this driver owned the journal."""
         self._dropping: Answer[None] | None = None
         """The drop of what the last epoch has left behind."""
 
@@ -108,10 +110,10 @@ class Claimed:
 
     @contextmanager
     def told_as_fenced(self) -> Iterator[None]:
-        """Raise FencedError where an epoch that this driver closes is settled, or gone: another one has done that."""
+        """Raise the driver's FencedError where it finds an epoch settled, gone or fenced: another one has done that."""
         try:
             yield
-        except (EpochSettledError, JournalUnavailableError):
+        except (EpochSettledError, FencedError, JournalUnavailableError):
             with suppress(JournalUnavailableError):
                 self.require_claim()
             raise
@@ -148,12 +150,12 @@ class Claimed:
         It is asked once the chains are closed. Else a newer driver may have settled the epoch, and leftovers have put
         segments since, with messages that it never served.
         """
-        if epoch.verdict is None:
-            with self.told_as_fenced():
-                verdict = epoch.close(self.ledger)
-            self.require_claim()
-            self._forget(verdict.gone)
-        return epoch.close(self.ledger)
+        with self.told_as_fenced():
+            verdict = epoch.close(self.ledger)
+        self.require_claim()
+        self._judged = epoch
+        self._forget(verdict.gone)
+        return verdict
 
     def begin_settling(self, end: Offset) -> None:
         """Make certain whose everything is, before the epoch `end` is judged and settled.
@@ -171,9 +173,9 @@ class Claimed:
         Doing it again after a crash is safe. `followed_by` is the one that Spark has logged after it, if that is known.
         """
         end = epoch.offset
-        # 1. Close and judge, then check the claim. A crash after it leaves all as it was; the next driver judges for
-        #    itself.
-        verdict = self.close(epoch)
+        # 1. Close and judge, then check the claim, unless it is done. A crash after it leaves all as it was; the next
+        #    driver judges for itself.
+        verdict = epoch.close(self.ledger) if self._judged is epoch else self.close(epoch)
         # 2. Delete what it served, and copies: whoever owns the journal by now, Spark has committed that. A crash
         #    within or after it leaves the epoch whole in the journal, not settled: the next driver settles it, and SQS
         #    confirms the delete of what it no longer has.

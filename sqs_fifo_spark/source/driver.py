@@ -14,8 +14,8 @@ serve another is announced at once; after one that leaves nothing, the driver pr
     closed     none         it left nothing                      latest_offset, which probes
     closed     announced    the next one is in Spark's log       commit, which settles the closed one
 
-Spark calls these methods one at a time. Only the heartbeat's threads run beside them: they see the lease, these two
-epochs and whether the claim holds.
+Spark calls these methods one at a time. Beside them run the heartbeat's threads, which see the lease, these two epochs
+and whether the claim holds; and the drop of what is settled.
 """
 
 from __future__ import annotations

@@ -65,5 +65,5 @@ class Pools:
 
     def close(self) -> None:
         """End all threads: calls under way are waited for, those behind them are not made."""
-        for pool in self._made:
+        for pool in reversed(self._made):  # the driver's own first, whose calls need the queue's
             pool.shutdown(cancel_futures=True)

@@ -838,3 +838,82 @@ def test_what_a_driver_announces_after_it_was_overtaken_does_not_go_on_from_a_re
     Query(world, checkpoint=other).resume().drain()
     require_none_lost(world, world.checkpoint, other)
     assert world.bodies() == ["a1"]
+
+
+# When the claim is asked
+
+
+def claim_elsewhere(world: World) -> None:
+    """Let another query, with a checkpoint of its own, claim the journal."""
+    Query(world, checkpoint=Checkpoint()).driver.initial_offset()
+
+
+@pytest.mark.parametrize("world", [{"deleteAfter": "commit"}], indirect=True)
+def test_a_driver_that_was_fenced_when_it_judged_deletes_nothing_later(world: World) -> None:
+    """A leftover has put something where the newer driver had dropped the epoch's own."""
+    world.send("a1")
+    old = Query(world)
+    old.log(old.latest_offset(old.start_of(0)))
+    (plan,) = old.plans(0)
+    late = paused(world, lambda: read(world, plan), "before ReceiveMessage")
+    old.run(0)
+    new = Query(world).resume()
+    world.send("b1")
+    new.trigger()  # it settles and drops the first epoch
+    world.send("x1")
+    here = getcurrent()
+
+    def on_step(event: str) -> None:
+        if getcurrent() is late and event.startswith("after put epochs/"):
+            here.switch()
+
+    world.on_step = on_step
+    late.switch()
+    world.on_step = lambda event: None
+    with pytest.raises(FencedError):
+        old.latest_offset(old.start_of(1))
+    with pytest.raises(FencedError):
+        old.driver.commit(world.offsets[0])
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit()
+
+
+@in_both_modes
+def test_a_driver_is_fenced_however_often_it_is_asked(world: World) -> None:
+    """Its verdict on the last epoch does not stand for its claim."""
+    world.send("a1")
+    query = Query(world)
+    query.trigger()
+    claim_elsewhere(world)
+    for _ in range(2):
+        with pytest.raises(FencedError, match="this query's is"):
+            query.latest_offset(query.start_of(1))
+
+
+@in_both_modes
+def test_an_idle_driver_that_is_fenced_does_not_probe(world: World) -> None:
+    """What it received would come to the other query with one receive more."""
+    query = Query(world)
+    world.send("a1")
+    query.trigger()
+    query.trigger()
+    start = query.start_of(len(query.offsets))
+    assert query.latest_offset(start) == start
+    claim_elsewhere(world)
+    world.send("b1")
+    before = len(world.trace)
+    with pytest.raises(FencedError):
+        query.latest_offset(start)
+    assert not [event for _, _, event in world.trace[before:] if "ReceiveMessage" in event]
+
+
+@in_both_modes
+def test_a_fenced_driver_that_closes_a_chain_speaks_of_the_query(world: World) -> None:
+    """Not of a task, though the link's put tells it first."""
+    world.send("a1")
+    query = Query(world, reads=lambda batch, count: range(0))
+    query.trigger()
+    claim_elsewhere(world)
+    with pytest.raises(FencedError, match="this query's is"):
+        query.latest_offset(query.start_of(1))
