@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import EpochSettledError, FencedError, SqsFifoError
+from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
@@ -104,12 +104,7 @@ class Attempt:
             waiting = 0
             while True:
                 segment = self._segment(decided, received, receiver.deleted, is_last=is_last)
-                try:
-                    sealed = self._journal.seal(segment, self._plan.claim)
-                except (EpochSettledError, FencedError):
-                    if not self._journal.may_be_served(segment.head.origin):
-                        receiver.release()
-                    raise
+                sealed = self._journal.seal(segment, self._plan.claim, unserved=receiver.release)
                 before, counted, decided = self._end, decided, []  # the chain has what is decided
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:

@@ -188,7 +188,7 @@ class Journal(JournalIdentity):
         origin = max(origins, key=lambda origin: origin.plan, default=None)
         return None if origin is None else Offset(self.id, origin.epoch, origin.partitions, origin.plan)
 
-    def seal(self, segment: Segment, claim: int = 0) -> Segment:
+    def seal(self, segment: Segment, claim: int = 0, *, unserved: Callable[[], None] = lambda: None) -> Segment:
         """Make `segment` its link of its chain for good, and return what is sealed there.
 
         Runs on an executor; on the driver, to close a chain. One put-if-absent: of several attempts exactly one wins,
@@ -198,7 +198,8 @@ class Journal(JournalIdentity):
         Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail
         rather than receive again. Raises EpochSettledError when the epoch is settled already: this task is a
         leftover, and what it sealed counts for nothing and goes with the next commit. Raises FencedError when another
-        driver has opened the journal since the one whose claim is `claim`: that one may not know of this link.
+        driver has opened the journal since the one whose claim is `claim`: that one may not know of this link. Calls
+        `unserved` before it raises either, if nobody serves what is in `segment`.
         """
         origin = segment.head.origin
         name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
@@ -207,15 +208,21 @@ class Journal(JournalIdentity):
             sealed = self.read(name)
         # A settled epoch's objects are dropped after its ledger is put, so a leftover that finds its partition empty
         # again finds the ledger too.
-        self.require_current(origin.epoch, claim)
+        try:
+            self.require_current(origin.epoch, claim)
+        except (EpochSettledError, FencedError):
+            is_others = sealed is not None and sealed.head.origin.writer != origin.writer
+            if is_others or not self._may_be_served(origin):
+                unserved()
+            raise
         if sealed is None:
             raise self.vanished(name)
         return sealed
 
-    def may_be_served(self, origin: Origin) -> bool:
+    def _may_be_served(self, origin: Origin) -> bool:
         """Return whether anybody serves, or may have served, what a writer has put as the link of `origin`.
 
-        Runs on an executor. If the epoch is settled, a later one may have what the link defers.
+        If the epoch is settled, a later one may have what the link defers.
         """
         ledger = self.ledger()
         name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)

@@ -118,11 +118,11 @@ def _install() -> None:
     batch: Callable[..., list[Outcome]] = Queue._batch
     commit = Driver.commit
 
-    def trapped_seal(journal: Journal, segment: Segment, claim: int) -> Segment:
+    def trapped_seal(journal: Journal, segment: Segment, claim: int, **given: Any) -> Segment:
         if segment.head.receipts:
             _traps().reach("received")
         _slow.stall("before")
-        sealed = seal(journal, segment, claim)
+        sealed = seal(journal, segment, claim, **given)
         if sealed.head.receipts:
             _traps().reach("sealed")
         _slow.stall("after")

@@ -27,19 +27,19 @@ planted = MUTATIONS.planted
 
 
 @planted("serve before sealing", "source.journal.Journal.seal")
-def _(seal, journal, segment, claim):
+def _(seal, journal, segment, claim, **given):
     return segment
 
 
 @planted("serve what lost the race", "source.journal.Journal.seal")
-def _(seal, journal, segment, claim):
-    seal(journal, segment, claim)
+def _(seal, journal, segment, claim, **given):
+    seal(journal, segment, claim, **given)
     return segment
 
 
 @planted("skip empty segments", "source.journal.Journal.seal")
-def _(seal, journal, segment, claim):
-    return seal(journal, segment, claim) if segment.head.receipts else segment
+def _(seal, journal, segment, claim, **given):
+    return seal(journal, segment, claim, **given) if segment.head.receipts else segment
 
 
 @planted("drop what a losing attempt received", "source.receiving.Receiver.release")
@@ -100,10 +100,10 @@ def _(serve, plan, queue, journal, *given):
 
 
 @planted("overwrite what is sealed", "source.journal.Journal.seal")
-def _(seal, journal, segment, claim):
+def _(seal, journal, segment, claim, **given):
     origin = segment.head.origin
     journal.store.delete([journal.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)])
-    return seal(journal, segment, claim)
+    return seal(journal, segment, claim, **given)
 
 
 @planted("leave copies of committed messages to the commit", "source.receiving._Copies.delete_from")

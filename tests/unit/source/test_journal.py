@@ -468,6 +468,19 @@ def test_the_newest_of_several_ledgers_counts(journal: Journal, store: FaultySto
     assert journal.ledger() == Ledger(10)
 
 
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_what_another_writer_s_link_has_kept_out_is_served_by_nobody(journal: Journal, is_taken: bool) -> None:
+    """Whoever finds its link taken and its epoch settled may release; of its own link, nobody can tell any more."""
+    opened(journal)
+    if is_taken:
+        journal.seal(segment(journal, 1, writer="first"), 1)
+    journal.put_ledger(Ledger(9))
+    released: list[str] = []
+    with pytest.raises(EpochSettledError):
+        journal.seal(segment(journal, 2, writer="second"), 1, unserved=lambda: released.append("all"))
+    assert bool(released) == is_taken
+
+
 def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: FaultyStore) -> None:
     """A put that took effect and was denied is our commit."""
     store.answer = say_no
