@@ -189,12 +189,13 @@ class Queue(QueueCalls):
 
     def release(self, receipts: Iterable[Receipt]) -> None:
         """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse."""
-        deadline = self._clock.monotonic() + RELEASE_BUDGET_S
+        deadline = math.inf  # until the first call, which is made however late its thread comes to it
 
         def call(entries: list[Receipt]) -> list[Outcome]:
             nonlocal deadline
             if self._clock.monotonic() > deadline:
                 return [Outcome.FAILED] * len(entries)
+            deadline = min(deadline, self._clock.monotonic() + RELEASE_BUDGET_S)
             outcomes = self.extend(entries, 0, budget_s=1.0)
             if Outcome.FAILED not in outcomes:
                 deadline = self._clock.monotonic() + RELEASE_BUDGET_S

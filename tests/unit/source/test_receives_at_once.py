@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -13,11 +13,12 @@ import pytest
 from sqs_fifo_spark.errors import AccessDeniedError
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, RELEASE_BUDGET_S, Queue
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World, in_both_modes
 from tests.unit.source.test_far_apart import once
 
+S = TypeVar("S")
 T = TypeVar("T")
 ROUNDS = 9
 """Receives one after the other that bring 45 answers: 1, 1, 2, 4, then 8 at once."""
@@ -248,3 +249,17 @@ def test_more_than_its_share_a_partition_asks_for_one_at_a_time(world: World, be
     rows = read(world, replace(plan, partitions=8, expected=450))
     assert len(rows) == 450
     assert begun.most < 450 / 8 / 10
+
+
+def test_a_release_is_asked_for_however_late_its_thread_comes_to_it(world: World) -> None:
+    """Its process stands still just then."""
+
+    class Slow(CallingThread):
+        def map(self, call: Callable[[S], T], items: Iterable[S], /) -> Iterable[T]:
+            world.clock.advance(RELEASE_BUDGET_S + 1)
+            return super().map(call, items)
+
+    world.send("a1")
+    queue = Queue(world.options, world.clock, lambda name, threads: Slow())
+    queue.release([message.receipt for message in queue.receive(10, receive=0)])
+    assert world.depth() == (1, 0)
