@@ -96,7 +96,7 @@ def _(require_current, journal, *given):
 def _(serve, plan, queue, journal, *given):
     sealed = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan))
     is_whole = sealed is not None and sealed.head.chain.is_last
-    return iter([sealed.served()]) if is_whole else serve(plan, queue, journal, *given)
+    yield from [sealed.served()] if is_whole else serve(plan, queue, journal, *given)
 
 
 @planted("overwrite what is sealed", "source.journal.Journal.seal")
