@@ -50,10 +50,10 @@ def make_source(home: str) -> type[DataSource]:
                         Path(home, "never-copied").touch()
                         raise
 
-            def slow_seal(journal: Journal, segment: Any, claim: int) -> Any:
+            def slow_seal(journal: Journal, segment: Any, *given: Any, **named: Any) -> Any:
                 if plan.epoch == 1:
                     stall()
-                sealed = seal(journal, segment, claim)
+                sealed = seal(journal, segment, *given, **named)
                 if attempt:
                     copied.touch()
                 return sealed
