@@ -26,7 +26,7 @@ from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, SqsClient, World
 
-GROUPS = "abcde"
+GROUPS, OTHER_GROUPS = "abcde", "vwxyz"
 NAMES = {"before put drivers/": 3, "before put ledger/": 1, "before get ledger/": 0}
 """Where a driver stands still that has just seen a name, or its absence; and how many are started in its place."""
 DIES_WITH_CATCH = "dies with a catch"
@@ -66,6 +66,7 @@ class Schedule:
         self._modes = [rng.choice(modes) for _ in range(200)]
         self._cuts = random.Random(f"{seed}/cuts")
         self._replays = random.Random(f"{seed}/replays")
+        self._lends = random.Random(f"{seed}/lends")
         self._turns = random.Random(f"{seed}/turns")
         self._turns_left = self._turns.randint(1, 8)
         self._modes_of_runs = random.Random(f"{seed}/modes of runs")
@@ -78,6 +79,8 @@ class Schedule:
         """What offset logs have lost, and has no rows for a sink but those that it has."""
         self._to_lose: frozenset[str] = frozenset()
         """The next task that has received any of these messages dies with it, while producers go on."""
+        self._is_lent = False
+        """Whether somebody else has all that waited when the run began, until the first task of the run receives."""
         self._spared: list[Process] = []
         """Tasks of a query that is dead: they stand still until another one has done something, and then go on."""
         self._spared_until = ""
@@ -162,6 +165,9 @@ class Schedule:
             self.laws.stalls(self._stalled_until)
         if is_discovery and self.hub.now() < self._stalled_until:
             self.hub.sleep(self._stalled_until - self.hub.now())
+        if self._is_lent and event == "before ReceiveMessage" and "task" in self.hub.current_name:
+            self._is_lent = False
+            self._give_back()
         if event.startswith("before put epochs/") and self.laws.has_received(self._to_lose):
             self._to_lose = frozenset()
             self.world.note(f"kill -9 of {self.hub.current_process.name}, and producers go on")
@@ -288,9 +294,9 @@ class Schedule:
         }
         actions[kind]()
 
-    def _send(self) -> None:
+    def _send(self, groups: str = GROUPS) -> None:
         for _ in range(self.rng.randint(1, 5)):
-            group = self.rng.choice(GROUPS)
+            group = self.rng.choice(groups)
             self._numbers[group] += 1
             body = f"{group}{self._numbers[group]}"
             self._deduplication_ids.append((body, f"id-{body}"))
@@ -313,9 +319,21 @@ class Schedule:
             for message in held:
                 self._try_elsewhere("DeleteMessage", message)
         else:
-            self.world.note("somebody else gives back what it still holds")
-            for message in held:
-                self._try_elsewhere("ChangeMessageVisibility", message, VisibilityTimeout=0)
+            self._elsewhere = held
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self.world.note("somebody else gives back what it still holds")
+        for message in self._elsewhere:
+            self._try_elsewhere("ChangeMessageVisibility", message, VisibilityTimeout=0)
+        self._elsewhere = []
+
+    def _lend(self) -> None:
+        """Somebody else takes all that can be had, so that a run's first catch is of newer messages only."""
+        self._elsewhere = []
+        while taken := self.world.receive_elsewhere(10, 60):
+            self._elsewhere += taken
+        self._is_lent = True
 
     def others_go_on(self) -> None:
         """While a sink writes slowly, others may send and receive."""
@@ -461,8 +479,11 @@ class Schedule:
 
     # Processes of ours
 
-    def start_query(self, *, until_drained: bool = False, triggers: int = 0) -> Thread:
-        """Start the query, for so many triggers, until all is drained, or for as long as the dice say."""
+    def start_query(self, *, until_drained: bool = False, triggers: int = 0, lends: bool = False) -> Thread:
+        """Start the query, for so many triggers, until all is drained, or for as long as the dice say.
+
+        With `lends` it runs with AvailableNow, and the first task that has what waited dies (see `_lend`).
+        """
         self._queries += 1
         process = Process(f"query {self._queries}")
         if self._changes_mode:
@@ -487,11 +508,14 @@ class Schedule:
         is_followed = available_now and self.rng.random() < 0.5
         is_wrapped = is_free and self._wraps and self.rng.random() < 0.4
         loses_attempt = available_now and not self.is_calm and not with_leftovers and self.rng.random() < 0.5
+        if lends:
+            available_now = is_followed = loses_attempt = True
 
         def run() -> None:
             try:
                 began, first = self.laws.begins(), max(0, len(checkpoint.offsets) - 1)
                 self._to_lose = began.waiting if loses_attempt else frozenset()
+                self._is_lent = False
                 query = SimulatedQuery(
                     self,
                     checkpoint,
@@ -504,8 +528,10 @@ class Schedule:
                 counted = self.world.counted
                 if available_now and is_followed:
                     self.hub.sleep(2)  # SQS tells its time in whole seconds
+                    if lends:
+                        self._lend()
                     for _ in range(6):
-                        self._send()
+                        self._send(OTHER_GROUPS if lends else GROUPS)
                 query.resume()
                 if until_drained:
                     self._drain(query)
@@ -674,6 +700,27 @@ class Schedule:
             self.laws.audit()
         if not self.laws.violations and self._replays.random() < 0.15:
             self._replay_in_time()
+        if not self.laws.violations and self.tells_start and self._lends.random() < 0.05:
+            self._lose_what_waits()
+
+    def _lose_what_waits(self) -> None:
+        """An AvailableNow run whose first task dies with all that waited, while what is newer is there to be served.
+
+        It comes last, with dice of its own, so that a seed plays the same up to here.
+        """
+        self.laws.is_calm = False
+        for process in self.hub.alive():
+            self.hub.kill(process)
+        self.hub.advance(LAPSE_S)
+        self._send()
+        self.start_query(lends=True)
+        self._run_query()
+        if self.laws.violations:
+            return
+        self.start_query(until_drained=True)
+        self._run_query()
+        if not self.laws.violations:
+            self.laws.audit()
 
     def _replay_in_time(self) -> None:
         """The query is killed while its sink writes, and started again before what it holds lapses.
