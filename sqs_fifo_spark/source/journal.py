@@ -222,12 +222,13 @@ class Journal(JournalIdentity):
     def _may_be_served(self, origin: Origin) -> bool:
         """Return whether anybody serves, or may have served, what a writer has put as the link of `origin`.
 
-        If the epoch is settled, a later one may have what the link defers.
+        If its epoch is settled, or a later one, that is only what the ledger carries: all else that was content is
+        committed, and what of it SQS still has is a copy.
         """
         ledger = self.ledger()
         name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
         if ledger.epoch >= origin.epoch:
-            return ledger.epoch > origin.epoch or name in ledger.carried
+            return name in ledger.carried
         head = self.head(name)
         return head is not None and head.origin.writer == origin.writer
 

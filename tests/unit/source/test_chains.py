@@ -1277,6 +1277,63 @@ def test_a_leftover_of_a_new_querys_predecessor_deletes_nothing_that_is_not_carr
     world.audit()
 
 
+def begin_late(world: World) -> tuple[Query, Attempts, greenlet]:
+    """Return a query, and an attempt of its first task that has received b1 and not put it; b1 came after the plan."""
+    world.send("a1")
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    (plan,) = query.plans(0)
+    world.send("b1")
+    attempts = Attempts(world)
+    late = attempts.begin(plan)
+    attempts.go_on(late, "before put epochs/")
+    return query, attempts, late
+
+
+@in_both_modes
+@pytest.mark.parametrize("settled", [1, 2, 3])
+def test_a_leftover_releases_what_it_received_however_late_it_comes(world: World, settled: int) -> None:
+    """Its link's name is free again once its epoch is dropped, so its put succeeds, and counts for nothing."""
+    query, attempts, late = begin_late(world)
+    query.run(0)  # another attempt serves the epoch
+    for number in range(settled):
+        world.send(f"c{number}")
+        assert query.trigger()
+    assert world.journal().ledger().epoch == settled
+    assert free(world) == set()
+    with pytest.raises(EpochSettledError):
+        attempts.end(late)
+    assert free(world) == {"b1"}
+    world.on_step = lambda event: None
+    query.drain()
+    world.audit()
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_a_leftover_puts_behind_a_newer_drivers_back_is_released(world: World, is_new: bool) -> None:
+    """After that one has listed what there is: it is dropped with the next commit. `is_new`: it has no checkpoint."""
+    _, attempts, late = begin_late(world)
+    HandHeartbeat.live.clear()
+    if is_new:
+        world.checkpoint = Checkpoint()
+    query = Query(world) if is_new else Query(world).resume()
+    query.driver.initial_offset()
+    if is_new:
+        query.latest_offset(query.start_of(0))
+    with pytest.raises((FencedError, EpochSettledError)):
+        attempts.end(late)
+    world.on_step = lambda event: None
+    began_at = world.clock.now()
+    for number in range(4):
+        world.send(f"c{number}")
+        query.trigger()
+    assert world.clock.now() == began_at
+    assert "b1" in free(world) | set(world.bodies())
+    query.drain()
+    world.audit()
+
+
 def go_elsewhere_and_come_back(world: World) -> None:
     """A query has had a1 in its sink; another one, elsewhere, took over what that left, and died; it is back."""
     world.send("a1")

@@ -469,16 +469,19 @@ def test_the_newest_of_several_ledgers_counts(journal: Journal, store: FaultySto
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
-def test_what_another_writer_s_link_has_kept_out_is_served_by_nobody(journal: Journal, is_taken: bool) -> None:
-    """Whoever finds its link taken and its epoch settled may release; of its own link, nobody can tell any more."""
+@pytest.mark.parametrize("is_carried", [False, True])
+@pytest.mark.parametrize("epoch", [1, 9])
+def test_who_may_serve_the_link_of_a_leftover(journal: Journal, epoch: int, is_carried: bool, is_taken: bool) -> None:
+    """Of its own link what the ledger carries, whichever epoch is the last one settled; of a taken one nothing."""
     opened(journal)
     if is_taken:
         journal.seal(segment(journal, 1, writer="first"), 1)
-    journal.put_ledger(Ledger(9))
+    name = journal.segment_name(1, 0, 0)
+    journal.put_ledger(Ledger(epoch, carried={name: ("m2",)} if is_carried else {}))
     released: list[str] = []
     with pytest.raises(EpochSettledError):
         journal.seal(segment(journal, 2, writer="second"), 1, unserved=lambda: released.append("all"))
-    assert bool(released) == is_taken
+    assert bool(released) == (is_taken or not is_carried)
 
 
 def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: FaultyStore) -> None:
