@@ -39,7 +39,7 @@ class AvailableNow:
         self._waited = waiting + in_flight
         self._served = 0
         # By when every hold has lapsed that was there at the beginning, or when an old message was last served; and by
-        # when every hold has lapsed that was there when any task last ran.
+        # when every hold has lapsed that was there when any task last ran. Or when a commit could not delete something.
         self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if in_flight else 0)
         # Just after a crash SQS may count as waiting what is in flight.
         self._any_lapse_at = clock.monotonic() + (visibility_timeout_s if self._waited else 0)
@@ -50,6 +50,13 @@ class AvailableNow:
         """Take note of how many messages are in flight when an epoch is announced, and how many of them are ours."""
         self._is_all_ours = in_flight <= ours
 
+    def note_unconfirmed(self) -> None:
+        """Take note that a commit has left messages that it could not delete: they hide what follows in their groups.
+
+        Nobody renews them, so they, or what follows them, show again within one visibility timeout.
+        """
+        self._old_lapse_at = self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
+
     def may_end_with(self, epoch: Epoch, verdict: Verdict) -> bool:
         """Whether the closed `epoch` is the last one, if `ends_with` says so too. To be asked once for each epoch."""
         was_all_ours, self._is_all_ours = self._is_all_ours, False
@@ -57,7 +64,8 @@ class AvailableNow:
         # By then an attempt that died while the tasks ran holds nothing any more.
         lapse_at = self._clock.monotonic() + self._visibility_timeout_s
         if epoch.plans is not None:  # else under the driver before
-            self._served += verdict.count
+            # Of what is served again, tasks may have deleted a part before: that had not waited when the trigger began.
+            self._served += verdict.served_held if epoch.is_replay else verdict.count
             self._any_lapse_at = lapse_at
             if is_old:
                 self._old_lapse_at = lapse_at

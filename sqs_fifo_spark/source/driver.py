@@ -140,6 +140,7 @@ class Driver:
             if self._next.offset != start:
                 return self._next.offset
             # The batch ran without a look at its rows, so its plan was never asked for.
+            self._require_committed(claimed, start)
             self._open, self._next = self._next, None
         self._heartbeat.check()
         self._position = start
@@ -259,13 +260,8 @@ class Driver:
                 fail_on_data_loss=fail_on_data_loss,
             )
             return []
-        if self._open is not None and self._open.offset == start and self._open.plans is not None:
-            claimed.require_claim()
-            raise OptionError(
-                f"Spark plans epoch {end.epoch} and has not committed epoch {start.epoch}, as it does with the option "
-                "'asyncProgressTrackingEnabled'. Leave that out: a message is deleted, and its group goes on, only "
-                "when its micro-batch is committed."
-            )
+        if self._open is not None and self._open.offset == start:
+            self._require_committed(claimed, end)
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
         claimed.take(end)
         self._commit(claimed, start, followed_by=end)
@@ -303,6 +299,17 @@ class Driver:
                 claimed.release(self._next.caught)
             self._next = None
         return epoch.plans
+
+    def _require_committed(self, claimed: Claimed, later: Offset) -> None:
+        """Raise OptionError if Spark has read the open epoch, and goes on with a `later` one without a commit."""
+        if self._open is None or self._open.plans is None:
+            return
+        claimed.require_claim()
+        raise OptionError(
+            f"Spark plans epoch {later.epoch} and has not committed epoch {self._open.offset.epoch}, as it does with "
+            "the option 'asyncProgressTrackingEnabled'. Leave that out: a message is deleted, and its group goes on, "
+            "only when its micro-batch is committed."
+        )
 
     def _require_known(self, claimed: Claimed, known: Offset) -> None:
         """Raise DataLossError unless the journal is the one that the checkpoint's offset `known` refers to."""
@@ -377,7 +384,10 @@ class Driver:
 
     def _settle(self, claimed: Claimed, end: Offset, *, followed_by: Offset | None) -> None:
         claimed.begin_settling(end)
+        before = claimed.ledger.unconfirmed
         claimed.settle(self._opened(claimed, end), followed_by=followed_by)
+        if claimed.ledger.unconfirmed.items() - before.items():
+            self._work.note_unconfirmed()
         self._open = None
 
     def report(self) -> dict[str, Any]:

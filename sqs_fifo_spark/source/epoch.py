@@ -72,7 +72,8 @@ class Epoch:
         self._discovery_pool = discovery_pool
         self.opened_at = clock.monotonic()
         """When the epoch was announced: its tasks receive after that."""
-        self._is_replay = False
+        self.is_replay = False
+        """Whether an earlier driver's tasks may have read it: its chains are closed, and nothing more is received."""
         self._after = ""
         self.caught: tuple[Receipt, ...] = ()
         """What the driver itself has received, for this epoch to serve: what the journal has of it is carried."""
@@ -93,7 +94,7 @@ class Epoch:
         state = "closed" if self._is_closed else "announced" if self.plans is None else "planned"
         return (
             f"<Epoch {self.offset.name} {state} partitions={self.offset.partitions} caught={len(self.caught)} "
-            f"objects={len(self._objects)} is_blind={self.offset.is_blind} is_replay={self._is_replay}>"
+            f"objects={len(self._objects)} is_blind={self.offset.is_blind} is_replay={self.is_replay}>"
         )
 
     def catch(self, messages: Sequence[Message], after: str) -> None:
@@ -151,7 +152,7 @@ class Epoch:
 
         What follows `after` in Spark's log was perhaps in the sink already, and there without what no task had read.
         """
-        self._is_replay, self._after = True, after
+        self.is_replay, self._after = True, after
         self._close_chains()
         count = sum(head.chain.served for head in self._ends().values())
         if count:
@@ -191,7 +192,7 @@ class Epoch:
         """
         planned = {message_id for plan in self.plans or () for _, ids in plan.carried for message_id in ids}
         left = {receipt.message_id for head in carried.values() for receipt in head.receipts}
-        return not self._is_replay and left <= planned
+        return not self.is_replay and left <= planned
 
     def _close_chains(self) -> None:
         with self._lock:
@@ -275,7 +276,7 @@ class Epoch:
 
     def is_unread(self) -> bool:
         """Whether no task has read anything of this closed epoch, though this driver has given it to Spark."""
-        may_be_read = self.max_messages > 0 and self.offset.partitions > 0 and not self._is_replay
+        may_be_read = self.max_messages > 0 and self.offset.partitions > 0 and not self.is_replay
         return may_be_read and not self._begun()
 
     def taken_over(self) -> Iterator[Receipt]:
@@ -301,7 +302,7 @@ class Epoch:
     def _held_since(self) -> float:
         """Return since when newly found messages are held: a heartbeat ago; unless replayed, not before the opening."""
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
-        is_earlier = self._is_replay or self.plans is None  # an earlier driver's tasks have put them
+        is_earlier = self.is_replay or self.plans is None  # an earlier driver's tasks have put them
         return a_heartbeat_ago if is_earlier else max(self.opened_at, a_heartbeat_ago)
 
     def _load(self, there: Set[tuple[int, int]], known: frozenset[str], pool: Pool) -> dict[str, Head]:

@@ -37,6 +37,8 @@ class Verdict:
     """About how many message groups it served, of each chain as many as one link did at most; or carries, if more."""
     held: int = 0
     """How many of the messages SQS has surely still: no task may have deleted them."""
+    served_held: int = 0
+    """How many of those the epoch gave to Spark."""
 
     @property
     def is_empty(self) -> bool:
@@ -114,6 +116,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger, *, has_re
         oldest_ms,
         max(groups, len({receipt.message_group_id for held in carried.values() for receipt in held.values()})),
         len(about - may_be_deleted),
+        len(served.keys() - may_be_deleted),
     )
 
 

@@ -70,6 +70,11 @@ class Work:
             return caught or self._probe(claimed, max_messages) or None
         return caught
 
+    def note_unconfirmed(self) -> None:
+        """Take note that a commit has left messages that it could not delete."""
+        if self._available_now is not None:
+            self._available_now.note_unconfirmed()
+
     def count_waiting(self, ours: int) -> None:
         """Ask roughly how many messages wait, which guides the number of partitions: an old answer will do.
 
@@ -110,7 +115,7 @@ class Work:
                 return found
 
     def _poll(self, claimed: Claimed, max_messages: int) -> tuple[tuple[Message, ...], bool]:
-        """Return the messages of a long poll that no epoch has served, and whether none of those was released.
+        """Return the messages of a long poll that no epoch has served, and whether it brought nothing else.
 
         Copies are deleted. If nothing is left to return, poll again. No task can seal anything meanwhile, so what is
         returned need not be deferred, however often it was received before.
@@ -125,7 +130,8 @@ class Work:
             found, has_released = self._without_copies(claimed, received)
             is_all = is_all and not has_released
             if found:
-                return found, is_all
+                # A copy was in its group's way: what stands behind it can be received only now.
+                return found, is_all and len(found) == len(received)
 
     def _without_copies(self, claimed: Claimed, received: list[Message]) -> tuple[tuple[Message, ...], bool]:
         """Delete the copies in `received`. Return the other messages, and whether some of those were released.

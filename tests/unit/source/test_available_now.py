@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import string
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.errors import FencedError
+from sqs_fifo_spark.source.available_now import AvailableNow
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
-from tests.simulation.world import VISIBILITY_S, Checkpoint
-from tests.unit.by_hand import HandHeartbeat, World, crash_at, do_at
+from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint
+from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at
 
 
 def lose_an_attempt(world: World, query: Query, batch: int) -> None:
@@ -117,3 +121,136 @@ def test_a_query_that_another_one_overtakes_in_its_last_poll_does_not_end_well(w
     do_at(world, "before ReceiveMessage", take_over)
     with pytest.raises(FencedError):
         query.trigger()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_what_tasks_had_deleted_before_it_began_is_not_served_of_what_waited(
+    make_world: Callable[..., World], seed: int, is_noted: bool
+) -> None:
+    """A batch that runs again had not waited, so it cannot make up for what had, while there is always more."""
+    world = make_world(seed, any_order=True, deleteAfter="journal", numPartitions="1", maxMessagesPerTrigger="50")
+    world.send(*(f"p{number}" for number in range(1, 51)))
+    crash_at(world, "-- batch 0 is in the sink")
+    with pytest.raises(Crash):
+        Query(world).trigger()
+    world.die()
+    assert world.depth() == (0, 0)
+    if is_noted:
+        world.checkpoint.committed.add(0)
+    world.options = replace(world.options, max_messages_per_trigger=10)
+    world.send(*(f"o{number}" for number in range(1, 31)))
+    query = Query(world, available_now=True)
+    world.clock.advance(3)
+    query.resume()
+    for _ in range(30):
+        world.send(*(f"n{len(world.sent) + number}" for number in range(15)))
+        if not query.trigger():
+            break
+    served = [body for body in world.bodies() if body[0] in "on"]
+    assert len(served) >= 30
+
+
+def fail_deletes(world: World, group: str) -> None:
+    """Let deletes of the group's messages fail, while heartbeats go on, as their thread does."""
+    group_of, call = dict[str, str](), world._call_model
+
+    def ask(action: str, request: dict[str, Any]) -> dict[str, Any]:
+        if action == "DeleteMessageBatch":
+            for each in list(HandHeartbeat.live):
+                each.beat()
+            groups = [group_of.get(entry["ReceiptHandle"]) for entry in request["Entries"]]
+            failing = frozenset(index for index, each in enumerate(groups) if each == group)
+            world.failing_entries = lambda action: failing
+        answer = call(action, request)
+        world.failing_entries = lambda action: frozenset()
+        group_of.update(
+            (each["ReceiptHandle"], each["Attributes"]["MessageGroupId"]) for each in answer.get("Messages", ())
+        )
+        return answer
+
+    world._call_model = ask  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("failing", range(6, 11))
+def test_it_does_not_end_while_what_it_could_not_delete_hides_what_waited(
+    make_world: Callable[..., World], mode: str, failing: int
+) -> None:
+    """Micro-batches of newer messages, and polls that bring nothing, prove nothing about the group meanwhile."""
+    world = make_world(numPartitions="1", deleteAfter=mode, visibilityTimeoutSeconds="120")
+    call = world._call_model
+    fail_deletes(world, "a")
+    world.send(*(f"a{number}" for number in range(1, 13)))
+    query = Query(world, available_now=True)
+    query.start_of(0)
+    world.clock.advance(3)
+    for number in itertools.count():
+        if number == failing:
+            world._call_model = call  # type: ignore[method-assign]
+        start = query.start_of(number)
+        end = query.latest_offset(start)
+        if end == start:
+            break
+        query.log(end)
+        if number:
+            query.driver.commit(query.offsets[number - 1])
+        world.send(f"{string.ascii_letters[number + 1]}1")
+        query.run(number)
+    assert {"a11", "a12"} <= set(world.bodies())
+
+
+def test_it_does_not_end_behind_an_unread_micro_batch_while_what_it_could_not_delete_is_hidden(
+    make_world: Callable[..., World],
+) -> None:
+    """The commit before took a minute in vain, and what it had held until then is hidden for longer."""
+    world = make_world(numPartitions="1")
+    world.send(*(f"b{number}" for number in range(1, 11)), *(f"a{number}" for number in range(1, 21)))
+    world.clock.advance(2)
+    query = Query(world, available_now=True, reads=lambda batch, count: None if batch == 1 else range(count))
+    query.trigger()
+
+    def fault(action: str) -> str:
+        if action != "DeleteMessageBatch":
+            return ""
+        for each in list(HandHeartbeat.live):
+            each.beat()
+        return "throttled"
+
+    query.log(query.latest_offset(query.start_of(1)))
+    world.fault = fault
+    query.driver.commit(query.offsets[0])
+    world.fault = lambda action: ""
+    query.run(1)
+    while query.trigger():
+        pass
+    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
+
+
+def test_a_last_poll_that_brings_a_copy_is_not_the_last(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands behind the copy can be received only once that poll has deleted it."""
+    world = make_world(numPartitions="1")
+    world.send("a1")
+    query = Query(world, available_now=True)
+    query.trigger()
+    query.log(query.latest_offset(query.start_of(1)))
+    world.failing_entries = lambda action: frozenset(range(10))
+    query.driver.commit(query.offsets[0])
+    world.failing_entries = lambda action: frozenset()
+    world.receive_elsewhere(10, VISIBILITY_S)
+    world.send("b1")
+    query.run(1)
+    world.send("a2")
+    for _ in range(4):
+        world.clock.advance(LAPSE_S / 4)
+        for each in list(HandHeartbeat.live):
+            each.beat()
+    world.send("c1")
+    monkeypatch.setattr(AvailableNow, "may_end_with", lambda *_: True)
+    assert query.latest_offset(query.start_of(2)) != query.start_of(2)
+    assert not query.driver._work.is_finished
+    polled = [event for _, _, event in world.trace if event.startswith("after ReceiveMessage")][-1]
+    assert "'a1'" in polled
+    assert "'c1'" in polled

@@ -269,3 +269,21 @@ def test_what_spark_committed_unread_is_never_taken_for_a_leftovers_segment(make
     query = Query(world, reads=lambda batch, count: None if batch < 2 else range(count)).resume()
     query.drain()
     world.audit()
+
+
+def test_an_epoch_that_was_read_and_never_committed_is_not_passed_over(make_world: Callable[..., World]) -> None:
+    """Nor if nobody looks at the rows of the next one, so that its plan is never asked for."""
+    world = make_world(numPartitions="1")
+    world.send("a1", "a2")
+    query = Query(world, reads=lambda batch, count: None if batch == 2 else range(count))
+    query.trigger()
+    world.send("a3", "a4")
+    query.trigger()
+    query.log(query.latest_offset(query.start_of(2)))
+    query.run(2)
+    world.send("b1")
+    with pytest.raises(OptionError, match="Spark plans epoch 3 and has not committed epoch 2"):
+        query.trigger()
+    world.die(down_s=31)
+    Query(world).resume().drain()
+    world.audit()
