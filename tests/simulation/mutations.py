@@ -324,7 +324,7 @@ def _(close_chain, epoch, partition, end):
 
 @planted("receive again in a replay", "source.epoch.Epoch.replay")
 def _(replay, epoch, after):
-    epoch._is_replay = True
+    epoch.is_replay = True
     epoch.discover()
 
 
