@@ -50,11 +50,14 @@ class AvailableNow:
         """Take note of how many messages are in flight when an epoch is announced, and how many of them are ours."""
         self._is_all_ours = in_flight <= ours
 
-    def note_unconfirmed(self) -> None:
-        """Take note that a commit has left messages that it could not delete: they hide what follows in their groups.
+    def note_unconfirmed(self, sent_at_ms: int | None) -> None:
+        """Take note that a commit has left a message that it could not delete: it hides what follows in its group.
 
-        Nobody renews them, so they, or what follows them, show again within one visibility timeout.
+        Nobody renews it, so it, or what follows it, shows again within one visibility timeout. Behind one that is newer
+        than the trigger nothing older is hidden; `sent_at_ms` is None where that is not known.
         """
+        if sent_at_ms is not None and sent_at_ms > self._until_ms:
+            return
         self._old_lapse_at = self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
 
     def may_end_with(self, epoch: Epoch, verdict: Verdict) -> bool:

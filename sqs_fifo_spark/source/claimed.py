@@ -6,7 +6,6 @@ What other queries have left is released, and an epoch is judged, only while no 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -205,24 +204,20 @@ class Claimed:
         # 5. Drop what is behind it, while the query goes on. A crash within it leaves some of that, as one after 3; a
         #    crash after it leaves nothing to do.
         self._wait_for_drop()
-        self._dropping = self._drop_pool.submit(functools.partial(self._drop, end, older, ledger))
+        self._dropping = self._drop_pool.submit(functools.partial(self._drop, end, older, ledger.carried.keys()))
         epoch.stop_renewing()
 
-    def _drop(self, end: Offset, older: Sequence[str], ledger: Ledger) -> None:
-        """Drop these older ledgers, and all objects up to the epoch `end` but for those that `ledger` carries."""
-        self.journal.drop(older)
-        known = {*ledger.unconfirmed, *itertools.chain.from_iterable(ledger.carried.values())}
+    def _drop(self, end: Offset, ledgers: Sequence[str], carried: Container[str]) -> None:
+        """Drop these ledgers, and all objects up to the epoch `end` but for those that are `carried`."""
+        self.journal.drop(ledgers)
         doomed = []
         for number, names in self.journal.objects().items():
             for name in names:
-                if number > end.epoch or name in ledger.carried:
+                if number > end.epoch or name in carried:
                     continue
                 doomed.append(name)
-                if (number, self.journal.plan_of(name)) != (end.epoch, end.plan):
-                    # Another plan's, or what a leftover of an older epoch has put: it is no content. Or it was carried
-                    # up to here, and is deleted by now: then SQS refuses to release it.
-                    receipts = self.journal.receipts(name)
-                    self.release([receipt for receipt in receipts if receipt.message_id not in known])
+                if number == end.epoch and self.journal.plan_of(name) != end.plan:
+                    self.release(self.journal.receipts(name))  # another plan's: it is no content
         self.journal.drop(doomed)
 
     def delete_copies(self, receipts: Iterable[Receipt]) -> None:

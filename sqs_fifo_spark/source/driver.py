@@ -386,8 +386,10 @@ class Driver:
         claimed.begin_settling(end)
         before = claimed.ledger.unconfirmed
         claimed.settle(self._opened(claimed, end), followed_by=followed_by)
-        if claimed.ledger.unconfirmed.items() - before.items():
-            self._work.note_unconfirmed()
+        for message_id, entry in claimed.ledger.unconfirmed.items() - before.items():
+            last = before.get(message_id)
+            receipt = entry.receipt or (last.receipt if last else None)
+            self._work.note_unconfirmed(receipt.sent_at_ms if receipt else None)
         self._open = None
 
     def report(self) -> dict[str, Any]:

@@ -70,10 +70,10 @@ class Work:
             return caught or self._probe(claimed, max_messages) or None
         return caught
 
-    def note_unconfirmed(self) -> None:
-        """Take note that a commit has left messages that it could not delete."""
+    def note_unconfirmed(self, sent_at_ms: int | None) -> None:
+        """Take note that a commit has left a message that it could not delete, and when that was sent, if known."""
         if self._available_now is not None:
-            self._available_now.note_unconfirmed()
+            self._available_now.note_unconfirmed(sent_at_ms)
 
     def count_waiting(self, ours: int) -> None:
         """Ask roughly how many messages wait, which guides the number of partitions: an old answer will do.

@@ -200,6 +200,43 @@ def test_it_does_not_end_while_what_it_could_not_delete_hides_what_waited(
     assert {"a11", "a12"} <= set(world.bodies())
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_it_ends_while_deletes_of_newer_messages_fail(make_world: Callable[..., World], mode: str) -> None:
+    """What stands behind a newer message is newer, too."""
+    world = make_world(numPartitions="1", deleteAfter=mode, maxMessagesPerTrigger="10")
+    world.send(*(f"o{number}" for number in range(1, 31)))
+    query = Query(world, available_now=True)
+    query.start_of(0)
+    world.clock.advance(3)
+    call, old = world._call_model, set[str]()
+
+    def ask(action: str, request: dict[str, Any]) -> dict[str, Any]:
+        if action == "DeleteMessageBatch":
+            for each in list(HandHeartbeat.live):
+                each.beat()
+            newer = [at for at, entry in enumerate(request["Entries"]) if entry["ReceiptHandle"] not in old]
+            world.failing_entries = lambda action: frozenset(newer[:1])
+        answer = call(action, request)
+        world.failing_entries = lambda action: frozenset()
+        found = answer.get("Messages", ())
+        old.update(each["ReceiptHandle"] for each in found if each["Attributes"]["MessageGroupId"] == "o")
+        return answer
+
+    world._call_model = ask  # type: ignore[method-assign]
+    for number in range(40):
+        world.send(*(f"{letter}{number + 1}" for letter in string.ascii_lowercase if letter != "o"))
+        start = query.start_of(number)
+        end = query.latest_offset(start)
+        if end == start:
+            break
+        query.log(end)
+        if number:
+            query.driver.commit(query.offsets[number - 1])
+        query.run(number)
+    else:
+        pytest.fail("it goes on")
+
+
 def test_it_does_not_end_behind_an_unread_micro_batch_while_what_it_could_not_delete_is_hidden(
     make_world: Callable[..., World],
 ) -> None:

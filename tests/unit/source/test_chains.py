@@ -1309,31 +1309,6 @@ def test_a_leftover_releases_what_it_received_however_late_it_comes(world: World
     world.audit()
 
 
-@in_both_modes
-@pytest.mark.parametrize("is_new", [True, False])
-def test_what_a_leftover_puts_behind_a_newer_drivers_back_is_released(world: World, is_new: bool) -> None:
-    """After that one has listed what there is: it is dropped with the next commit. `is_new`: it has no checkpoint."""
-    _, attempts, late = begin_late(world)
-    HandHeartbeat.live.clear()
-    if is_new:
-        world.checkpoint = Checkpoint()
-    query = Query(world) if is_new else Query(world).resume()
-    query.driver.initial_offset()
-    if is_new:
-        query.latest_offset(query.start_of(0))
-    with pytest.raises((FencedError, EpochSettledError)):
-        attempts.end(late)
-    world.on_step = lambda event: None
-    began_at = world.clock.now()
-    for number in range(4):
-        world.send(f"c{number}")
-        query.trigger()
-    assert world.clock.now() == began_at
-    assert "b1" in free(world) | set(world.bodies())
-    query.drain()
-    world.audit()
-
-
 def go_elsewhere_and_come_back(world: World) -> None:
     """A query has had a1 in its sink; another one, elsewhere, took over what that left, and died; it is back."""
     world.send("a1")
