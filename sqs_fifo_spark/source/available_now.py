@@ -39,7 +39,7 @@ class AvailableNow:
         self._waited = waiting + in_flight
         self._served = 0
         # By when every hold has lapsed that was there at the beginning, or when an old message was last served; and by
-        # when every hold has lapsed that was there when any task last ran. Or when a commit could not delete something.
+        # when every hold has lapsed that was there when any task last ran. Or when a commit left something old.
         self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if in_flight else 0)
         # Just after a crash SQS may count as waiting what is in flight.
         self._any_lapse_at = clock.monotonic() + (visibility_timeout_s if self._waited else 0)

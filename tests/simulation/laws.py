@@ -13,7 +13,7 @@ from sqs_fifo_spark.local.events import Event
 from sqs_fifo_spark.source.ledger import decode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
-from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
@@ -519,8 +519,7 @@ class Laws:
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
         out what follows; within one epoch no task can know of what another one has. But no task serves what it has
         received of a group that its plan reserves: so what a driver has handed excuses only a task of a
-        later driver, which runs the epoch again and cannot know of that. Only where tasks delete, the one for which
-        something of the group is decided receives on behind that. Nothing excuses disorder in one partition of a
+        later driver, which runs the epoch again and cannot know of that. Nothing excuses disorder in one partition of a
         micro-batch, for which `epoch` is None.
 
         Where queries take turns, one may have let go of what another one had, SQS then of that message, and the other
@@ -530,7 +529,7 @@ class Laws:
         if epoch is not None and self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later):
             return
         if epoch not in {each.epoch for each in self._read_in[earlier.message_id]} or not any(
-            gone_at <= at and plan.epoch == epoch and not self._is_reserved(earlier, plan)
+            gone_at <= at and plan.epoch == epoch and earlier.group not in self._reserved_groups(plan)
             for plan, at in self._receives_by_task[later.message_id]
         ):
             self.violate(f"order: {what}")
@@ -547,13 +546,6 @@ class Laws:
         """Whether only another query has received it: this one found it in that one's ledger later."""
         own = {offset.of for offset in checkpoint.offsets}
         return self.has_turns and not own & self._received_for[row.message_id]
-
-    def _is_reserved(self, row: Row, plan: PartitionPlan) -> bool:
-        """Whether a task with this plan serves nothing it receives of the row's group, or has been given the row."""
-        is_own = partition_of(row.group, plan.partitions) == plan.partition
-        if plan.deletes and is_own and row.group in plan.decided_groups - plan.reserved_groups:
-            return any(row.message_id in message_ids for _, message_ids in plan.carried)
-        return row.group in self._reserved_groups(plan)
 
     def _reserved_groups(self, plan: PartitionPlan) -> frozenset[str]:
         """Return the groups that the maker of a plan has reserved: by the plan, and by what it handed."""
