@@ -104,6 +104,10 @@ class Laws:
         """Which query has made a plan, by the plan's identity."""
         self._handed: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         """The groups of which a query has handed something to tasks of an epoch."""
+        self._decided: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+        """What a query has decided that an epoch serves: it stands in the plans, also in those that no task has had."""
+        self._link_of: defaultdict[tuple[int, int, int], dict[str, int]] = defaultdict(dict)
+        """In which link of a partition's chain a message stands, served or deferred; put before the tasks were over."""
         self._read_in: defaultdict[str, set[EpochPlan]] = defaultdict(set)
         """In which epochs, of which plans, tasks received it, or a driver handed it."""
         self._received_for: defaultdict[str, set[EpochPlan]] = defaultdict(set)
@@ -155,6 +159,11 @@ class Laws:
         self._name[row.message_id] = row.body
         self._sequence[row.message_id] = row.sequence
 
+    def planned(self, plans: list[PartitionPlan]) -> None:
+        """A driver has told what each task of an epoch is to read."""
+        for plan in plans:
+            self._decided[plan.epoch, self._query()].update(each for _, ids in plan.carried for each in ids)
+
     def launched(self, task: str, plan: PartitionPlan) -> None:
         """A task begins: what its plan hands over is received in its epoch, though the driver did it."""
         self._plans[task] = plan
@@ -189,7 +198,12 @@ class Laws:
         """Chains: a link says what of those before it is not confirmed, so who puts it deletes nothing meanwhile."""
         task = _TASK.match(self._world.actor())
         if task and name in self._world.store.objects:  # else it was taken
-            self._put[task[0]].update(receipt.message_id for receipt in self._decoded(name).receipts)
+            head = self._decoded(name)
+            self._put[task[0]].update(receipt.message_id for receipt in head.receipts)
+            if head.origin.epoch > self._over:
+                links = self._link_of[head.origin.epoch, head.origin.plan, head.origin.partition]
+                for receipt in head.receipts:
+                    links.setdefault(receipt.message_id, head.origin.link)
         deleting = [_TASK.match(actor) for actor in self._world.deleting]
         if task and any(each is not None and each[0] == task[0] for each in deleting):
             self.violate(f"chains: {task[0]} puts a link while it deletes what stands before it")
@@ -517,10 +531,9 @@ class Laws:
         """A violation, unless SQS had let go of `earlier` when a task received `later`, both in `epoch`, its epoch.
 
         If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
-        out what follows; within one epoch no task can know of what another one has. But no task serves what it has
-        received of a group that its plan reserves: so what a driver has handed excuses only a task of a
-        later driver, which runs the epoch again and cannot know of that. Nothing excuses disorder in one partition of a
-        micro-batch, for which `epoch` is None.
+        out what follows; within one epoch no task can know of what another one has. But every task knows what its plan
+        tells, and what its chain has: so nothing is excused that `_knew_of` names. Nor is disorder in one partition of
+        a micro-batch, for which `epoch` is None.
 
         Where queries take turns, one may have let go of what another one had, SQS then of that message, and the other
         one then have carried it.
@@ -529,7 +542,7 @@ class Laws:
         if epoch is not None and self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later):
             return
         if epoch not in {each.epoch for each in self._read_in[earlier.message_id]} or not any(
-            gone_at <= at and plan.epoch == epoch and earlier.group not in self._reserved_groups(plan)
+            gone_at <= at and plan.epoch == epoch and not self._knew_of(earlier, later, plan)
             for plan, at in self._receives_by_task[later.message_id]
         ):
             self.violate(f"order: {what}")
@@ -547,10 +560,20 @@ class Laws:
         own = {offset.of for offset in checkpoint.offsets}
         return self.has_turns and not own & self._received_for[row.message_id]
 
-    def _reserved_groups(self, plan: PartitionPlan) -> frozenset[str]:
-        """Return the groups that the maker of a plan has reserved: by the plan, and by what it handed."""
+    def _knew_of(self, earlier: Row, later: Row, plan: PartitionPlan) -> bool:
+        """Whether a task with this plan must not serve `later`, which it has received, because of `earlier`.
+
+        Its chain has that, or it is decided, or its group is reserved for a later epoch. Where the commit deletes, the
+        groups of what is decided are reserved, too; where tasks delete, they receive on behind that. What a driver has
+        handed excuses a task of a later driver, which runs the epoch again and cannot know of it.
+        """
         _, maker = self._makers[id(plan)]
-        return plan.reserved_groups | plan.decided_groups | self._handed[plan.epoch, maker]
+        links = self._link_of[plan.epoch, plan.plan, plan.partition]
+        if earlier.message_id in links and links[earlier.message_id] <= links.get(later.message_id, -1):
+            return True
+        if earlier.group in plan.reserved_groups or earlier.message_id in self._decided[plan.epoch, maker]:
+            return True
+        return not plan.deletes and earlier.group in plan.decided_groups | self._handed[plan.epoch, maker]
 
     def _audit_journal(self) -> None:
         """The journal holds only what is not settled. An id of a copy that was deleted since may be left."""

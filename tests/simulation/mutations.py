@@ -67,6 +67,14 @@ def _(make_segment, attempt, *given, **named):
     return _deferring(attempt, segment, lambda each: each.receive_count > 1 or each.message_group_id in locked)
 
 
+@planted("serve what follows what an earlier link defers", "source.attempt.Attempt._segment")
+def _(make_segment, attempt, *given, **named):
+    before = set(attempt._deferred_groups)
+    segment = make_segment(attempt, *given, **named)
+    attempt._deferred_groups = before
+    return segment
+
+
 @planted("serve what follows carried messages", "source.attempt.Attempt.__init__")
 def _(make, attempt, plan, end, deferred_groups, *given):
     make(attempt, plan, end, deferred_groups - plan.reserved_groups - plan.decided_groups, *given)

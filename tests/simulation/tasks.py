@@ -87,6 +87,11 @@ class SimulatedQuery(Query):
         if end.epoch <= last:
             self._schedule.laws.violate(f"progress: the offset log goes from epoch {last} to {end.epoch}")
 
+    def plans(self, batch: int) -> list[PartitionPlan]:
+        plans = super().plans(batch)
+        self._schedule.laws.planned(plans)
+        return plans
+
     def read_all(self, plans: list[PartitionPlan]) -> Mapping[int, list[Row]]:
         schedule = self._schedule
         rng = schedule.rng

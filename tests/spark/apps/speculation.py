@@ -38,12 +38,16 @@ def make_source(home: str) -> type[DataSource]:
             if plan.epoch > 2 or plan.partition != 1:
                 yield from super().read(partition)
                 return
-            Path(home, f"epoch-{plan.epoch}-attempt-{attempt}").touch()
             copied = Path(home, f"epoch-{plan.epoch}-copied")
+            begun = [Path(home, f"epoch-{plan.epoch}-attempt-{number}") for number in range(attempt + 1)]
+            if attempt:  # it may run ahead of the first one, whose worker has to be started anew
+                wait_until(begun[0].exists, 40, "the first attempt stalls")
+                begun[-1].touch()
             seal = Journal.seal
 
             def stall() -> None:
                 if attempt == 0:
+                    begun[0].touch()
                     try:
                         wait_until(copied.exists, 40, "a copy has read the partition")
                     except AssertionError:
