@@ -226,7 +226,9 @@ class Attempt:
         for partition in sorted({partition_of(group, self._plan.partitions) for group in groups}):
             name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
             first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
-            self._decided_elsewhere -= {each.message_group_id for each in (_served(first) if first else ())}
+            if first is not None:
+                self._decided_elsewhere -= {each.message_group_id for each in _served(first)}
+                self._deferred_groups |= groups & deferred_groups(first)
         overtaking = groups & self._decided_elsewhere
         again = {each.receipt.message_group_id for each in received if each.receipt.receive_count > 1}
         self._deferred_groups |= overtaking & again

@@ -37,6 +37,14 @@ class Offered(NamedTuple):
     """How often somebody else had received anything."""
 
 
+class _Served(NamedTuple):
+    """Where a row stands in a sink: in which partition of which epoch, if Spark's log still has that."""
+
+    row: Row
+    epoch: EpochPlan | None
+    partition: int
+
+
 class AvailableNowRun(NamedTuple):
     """A run with AvailableNow that has ended well."""
 
@@ -106,8 +114,8 @@ class Laws:
         """The groups of which a query has handed something to tasks of an epoch."""
         self._decided: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         """What a query has decided that an epoch serves: it stands in the plans, also in those that no task has had."""
-        self._link_of: defaultdict[tuple[int, int, int], dict[str, int]] = defaultdict(dict)
-        """In which link of a partition's chain a message stands, served or deferred; put before the tasks were over."""
+        self._chains: defaultdict[tuple[int, int, int], set[str]] = defaultdict(set)
+        """What stands in a partition's chain, served or deferred; put before the tasks were over."""
         self._read_in: defaultdict[str, set[EpochPlan]] = defaultdict(set)
         """In which epochs, of which plans, tasks received it, or a driver handed it."""
         self._received_for: defaultdict[str, set[EpochPlan]] = defaultdict(set)
@@ -201,9 +209,8 @@ class Laws:
             head = self._decoded(name)
             self._put[task[0]].update(receipt.message_id for receipt in head.receipts)
             if head.origin.epoch > self._over:
-                links = self._link_of[head.origin.epoch, head.origin.plan, head.origin.partition]
-                for receipt in head.receipts:
-                    links.setdefault(receipt.message_id, head.origin.link)
+                chain = self._chains[head.origin.epoch, head.origin.plan, head.origin.partition]
+                chain.update(receipt.message_id for receipt in head.receipts)
         deleting = [_TASK.match(actor) for actor in self._world.deleting]
         if task and any(each is not None and each[0] == task[0] for each in deleting):
             self.violate(f"chains: {task[0]} puts a link while it deletes what stands before it")
@@ -449,15 +456,19 @@ class Laws:
         """Settle with the newest handle: an older one is refused while the same epoch sealed one that works.
 
         Its driver answers for the epochs of its own log alone: what other queries' tasks put late, on the same journal,
-        is nobody's, and what those of a newer one put comes too late for it.
+        is nobody's, and what those of a newer one put comes too late for it. Nor is it anybody's what a task puts into
+        an epoch that is settled, and that the ledger does not carry.
         """
         checkpoint = self.checkpoint_of.get(self._query())
-        if checkpoint is None:
-            return  # a task, which does not know what other partitions have received
+        names = self._world.store.under("epochs/")
+        if checkpoint is None or not names:
+            return  # if it is a task, it does not know what other partitions have received
         epochs: defaultdict[tuple[int, int], list[Receipt]] = defaultdict(list)
-        for name in self._world.store.under("epochs/"):
-            head = decode(self._world.store.objects[name], name).head
-            epochs[head.origin.epoch, head.origin.plan] += head.receipts
+        ledger = self._world.journal().ledger()
+        for name in names:
+            head = self._decoded(name)
+            if head.origin.epoch > ledger.epoch or name in ledger.carried:
+                epochs[head.origin.epoch, head.origin.plan] += head.receipts
         ours = {(offset.epoch, offset.plan) for offset in checkpoint.offsets}
         epochs = defaultdict(list, {each: receipts for each, receipts in epochs.items() if each in ours})
         for receipts in epochs.values():
@@ -506,46 +517,58 @@ class Laws:
             self.violate(f"exactly once: a new query repeats what the old one had settled: {names}")
 
     def _audit_order(self, number: int, checkpoint: Checkpoint) -> None:
-        last: dict[str, tuple[Row, int]] = {}
+        before: defaultdict[str, list[_Served]] = defaultdict(list)
         for batch in sorted(checkpoint.sink):
-            places: defaultdict[str, dict[Row, int]] = defaultdict(dict)
+            epoch = checkpoint.offsets[batch].of if batch < len(checkpoint.offsets) else None
+            here: defaultdict[str, list[_Served]] = defaultdict(list)
             for partition in sorted(checkpoint.sink[batch]):
+                beside: defaultdict[str, list[Row]] = defaultdict(list)
                 for row in checkpoint.sink[batch][partition]:
-                    before, served_in = last.get(row.group, (row, batch))
-                    is_in_partition = places[row.group].get(before) == partition
-                    if row.sequence < before.sequence and (is_in_partition or served_in < batch):
-                        epoch = None if is_in_partition else checkpoint.offsets[served_in].epoch
-                        what = f"{row.body} comes after {before.body} in sink {number}, {batch=}"
-                        self._disorder(row, before, epoch, what, checkpoint)
-                    if row.sequence >= before.sequence:
-                        last[row.group] = row, batch
-                    places[row.group][row] = partition
-            for found in places.values():
-                rows = sorted(found, key=lambda row: row.sequence)
-                for earlier, later in itertools.pairwise(rows):
-                    if found[earlier] != found[later] and not self.may_split_groups:
-                        what = f"{earlier.body} and {later.body} in two partitions, {batch=}"
-                        self._disorder(earlier, later, checkpoint.offsets[batch].epoch, what, checkpoint)
+                    for later in beside[row.group]:
+                        if later.sequence > row.sequence:
+                            self.violate(f"order: {row.body} comes after {later.body} in sink {number}, {batch=}")
+                    for served in before[row.group]:
+                        if served.row.sequence > row.sequence:
+                            what = f"{row.body} comes after {served.row.body} in sink {number}, {batch=}"
+                            self._disorder(row, served, what, checkpoint)
+                    beside[row.group].append(row)
+                    here[row.group].append(_Served(row, epoch, partition))
+            for group, found in here.items():
+                before[group] += found
+                found.sort(key=lambda served: served.row.sequence)
+                for one, next_one in itertools.pairwise(found):
+                    if one.partition != next_one.partition and not self.may_split_groups:
+                        what = f"{one.row.body} and {next_one.row.body} in two partitions, {batch=}"
+                        self._disorder(one.row, next_one, what, checkpoint)
 
-    def _disorder(self, earlier: Row, later: Row, epoch: int | None, what: str, checkpoint: Checkpoint) -> None:
-        """A violation, unless SQS had let go of `earlier` when a task received `later`, both in `epoch`, its epoch.
+    def _disorder(self, earlier: Row, later: _Served, what: str, checkpoint: Checkpoint) -> None:
+        """A violation, unless SQS had let go of `earlier` when the task that served `later` received that.
 
-        If we lose the lease and it then expires, is deleted by somebody else or moved to a dead-letter queue, SQS hands
-        out what follows; within one epoch no task can know of what another one has. But every task knows what its plan
-        tells, and what its chain has: so nothing is excused that `_knew_of` names. Nor is disorder in one partition of
-        a micro-batch, for which `epoch` is None.
+        And it was received in the same epoch. If we lose the lease and it then expires, is deleted by somebody else or
+        moved to a dead-letter queue, SQS hands out what follows; within one epoch no task can know of what another one
+        has. But every task knows what its plan tells, and what its chain has: so nothing is excused that `_knew_of`
+        names.
 
         Where queries take turns, one may have let go of what another one had, SQS then of that message, and the other
         one then have carried it.
         """
         gone_at = self._gone.get(earlier.message_id, math.inf)
-        if epoch is not None and self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later):
+        if self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later.row):
             return
-        if epoch not in {each.epoch for each in self._read_in[earlier.message_id]} or not any(
-            gone_at <= at and plan.epoch == epoch and not self._knew_of(earlier, later, plan)
-            for plan, at in self._receives_by_task[later.message_id]
+        epochs = {each.epoch for each in self._read_in[earlier.message_id]}
+        if (
+            later.epoch is None
+            or later.epoch.epoch not in epochs
+            or not any(
+                gone_at <= at and self._has_served(plan, later) and not self._knew_of(earlier, later.row, plan)
+                for plan, at in self._receives_by_task[later.row.message_id]
+            )
         ):
             self.violate(f"order: {what}")
+
+    @staticmethod
+    def _has_served(plan: PartitionPlan, served: _Served) -> bool:
+        return (EpochPlan(plan.epoch, plan.plan), plan.partition) == (served.epoch, served.partition)
 
     def _first_for(self, checkpoint: Checkpoint, row: Row) -> float:
         """Return when a query received a message first; or, if it has only carried it, when any did."""
@@ -568,8 +591,7 @@ class Laws:
         handed excuses a task of a later driver, which runs the epoch again and cannot know of it.
         """
         _, maker = self._makers[id(plan)]
-        links = self._link_of[plan.epoch, plan.plan, plan.partition]
-        if earlier.message_id in links and links[earlier.message_id] <= links.get(later.message_id, -1):
+        if {earlier.message_id, later.message_id} <= self._chains[plan.epoch, plan.plan, plan.partition]:
             return True
         if earlier.group in plan.reserved_groups or earlier.message_id in self._decided[plan.epoch, maker]:
             return True

@@ -221,6 +221,43 @@ def redrive_at_once(world: World) -> None:
     world.model.call("SetQueueAttributes", {"QueueUrl": world.url, "Attributes": {"RedrivePolicy": policy}})
 
 
+def test_what_the_first_link_of_a_decided_group_defers_is_not_overtaken_by_another_partition(
+    make_world: Callable[..., World],
+) -> None:
+    """It expires in spite of that task's hold, and another partition's task receives what follows it."""
+    world = make_world(numPartitions="2", deleteAfter="journal")
+    expire_soon(world)
+    for numbers in (range(10), range(10, 11), range(11, 12)):
+        world.send(*(f"c{number}" for number in numbers))
+        world.pass_time(1)
+    world.pass_time(56.5)
+    query = Query(world)
+    world.send(*(f"a{number}" for number in range(150)))
+    query.log(query.driver.latest_offset(query.start_of(0), 1_000))
+    own, other = sorted(query.plans(0), key=lambda plan: len(plan.carried), reverse=True)
+    world.pass_time(1)  # c0 to c9 expire
+    handle = receive_elsewhere(world, "c10")
+    given_back = {"QueueUrl": world.url, "ReceiptHandle": handle, "VisibilityTimeout": 0}
+    world.model.call("ChangeMessageVisibility", given_back)
+    rows = {own.partition: read(world, replace(own, max_messages=11))}
+    world.pass_time(1)  # c10 expires
+    rows[other.partition] = read(world, other)
+    query.to_sink(0, rows)
+    query.checkpoint.committed.add(0)
+    query.drain()
+    served = [int(row.body[1:]) for rows in world.rows() for row in rows if row.body.startswith("c")]
+    assert served == list(range(12))
+    assert world.depth() == (0, 0)
+
+
+def receive_elsewhere(world: World, body: str) -> str:
+    """Let somebody receive messages, one at a time, up to this one, and keep them. Return its receipt handle."""
+    while True:
+        (message,) = world.model.call("ReceiveMessage", {"QueueUrl": world.url, "MaxNumberOfMessages": 1})["Messages"]
+        if message["Body"] == body:
+            return str(message["ReceiptHandle"])
+
+
 @pytest.mark.parametrize("why", ["it expires", "it is redriven while a process stands still"])
 def test_what_another_attempts_link_has_overtaken_is_not_put_behind_it(world: World, why: str) -> None:
     """Two attempts of one task: SQS lets go of what the first has received, and the second puts what follows it."""
