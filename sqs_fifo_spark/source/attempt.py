@@ -218,7 +218,8 @@ class Attempt:
 
         SQS hands out what follows that only once it is deleted, as it is once it is sealed; or if it has expired, or
         somebody else has taken it away. Then nothing may be served before it. What is released comes again, and any
-        task of this epoch that receives it then defers it, for it was received before.
+        task of this epoch that receives it then defers it, for it was received before. What follows is deferred, too,
+        if the first link of that chain defers something of its group.
         """
         if not self._plan.deletes:
             return received  # all of these are deferred anyway
