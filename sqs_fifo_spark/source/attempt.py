@@ -218,8 +218,8 @@ class Attempt:
 
         SQS hands out what follows that only once it is deleted, as it is once it is sealed; or if it has expired, or
         somebody else has taken it away. Then nothing may be served before it. What is released comes again, and any
-        task of this epoch that receives it then defers it, for it was received before. What follows is deferred, too,
-        if the first link of that chain defers something of its group.
+        task of this epoch that receives it then defers it, for it was received before. If the first link of that chain
+        defers something of a group, what follows in the group is deferred here, too.
         """
         if not self._plan.deletes:
             return received  # all of these are deferred anyway
@@ -229,7 +229,7 @@ class Attempt:
             first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
             if first is not None:
                 self._decided_elsewhere -= {each.message_group_id for each in _served(first)}
-                self._deferred_groups |= groups & deferred_groups(first)
+                self._deferred_groups |= deferred_groups(first)
         overtaking = groups & self._decided_elsewhere
         again = {each.receipt.message_group_id for each in received if each.receipt.receive_count > 1}
         self._deferred_groups |= overtaking & again

@@ -13,7 +13,7 @@ from sqs_fifo_spark.local.events import Event
 from sqs_fifo_spark.source.ledger import decode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
-from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
@@ -38,11 +38,15 @@ class Offered(NamedTuple):
 
 
 class _Served(NamedTuple):
-    """Where a row stands in a sink: in which partition of which epoch, if Spark's log still has that."""
+    """Where a row stands in a sink: in which partition of which epoch."""
 
     row: Row
-    epoch: EpochPlan | None
+    epoch: EpochPlan
     partition: int
+
+
+def _place(plan: PartitionPlan) -> tuple[int, int, int]:
+    return plan.epoch, plan.plan, plan.partition
 
 
 class AvailableNowRun(NamedTuple):
@@ -113,9 +117,11 @@ class Laws:
         self._handed: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         """The groups of which a query has handed something to tasks of an epoch."""
         self._decided: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
-        """What a query has decided that an epoch serves: it stands in the plans, also in those that no task has had."""
-        self._chains: defaultdict[tuple[int, int, int], set[str]] = defaultdict(set)
-        """What stands in a partition's chain, served or deferred; put before the tasks were over."""
+        """What a query's plans carry for an epoch, also plans that no task was given."""
+        self._chains: defaultdict[tuple[int, int, int], dict[str, float]] = defaultdict(dict)
+        """What a partition's chain has served or deferred, and when the link was put, before the epoch was settled."""
+        self._first_links: defaultdict[tuple[int, int, int], frozenset[str]] = defaultdict(frozenset)
+        """What the first link of each of these chains has."""
         self._read_in: defaultdict[str, set[EpochPlan]] = defaultdict(set)
         """In which epochs, of which plans, tasks received it, or a driver handed it."""
         self._received_for: defaultdict[str, set[EpochPlan]] = defaultdict(set)
@@ -208,9 +214,12 @@ class Laws:
         if task and name in self._world.store.objects:  # else it was taken
             head = self._decoded(name)
             self._put[task[0]].update(receipt.message_id for receipt in head.receipts)
-            if head.origin.epoch > self._over:
-                chain = self._chains[head.origin.epoch, head.origin.plan, head.origin.partition]
-                chain.update(receipt.message_id for receipt in head.receipts)
+            if head.origin.epoch > self._world.journal().ledger().epoch:
+                place = (head.origin.epoch, head.origin.plan, head.origin.partition)
+                for receipt in head.receipts:
+                    self._chains[place].setdefault(receipt.message_id, self._world.clock.now())
+                if not head.origin.link:
+                    self._first_links[place] = frozenset(receipt.message_id for receipt in head.receipts)
         deleting = [_TASK.match(actor) for actor in self._world.deleting]
         if task and any(each is not None and each[0] == task[0] for each in deleting):
             self.violate(f"chains: {task[0]} puts a link while it deletes what stands before it")
@@ -456,8 +465,8 @@ class Laws:
         """Settle with the newest handle: an older one is refused while the same epoch sealed one that works.
 
         Its driver answers for the epochs of its own log alone: what other queries' tasks put late, on the same journal,
-        is nobody's, and what those of a newer one put comes too late for it. Nor is it anybody's what a task puts into
-        an epoch that is settled, and that the ledger does not carry.
+        is nobody's, and what those of a newer one put comes too late for it. Nor does anybody answer for what a task
+        puts into an epoch that is settled, and that the ledger does not carry.
         """
         checkpoint = self.checkpoint_of.get(self._query())
         names = self._world.store.under("epochs/")
@@ -519,7 +528,7 @@ class Laws:
     def _audit_order(self, number: int, checkpoint: Checkpoint) -> None:
         before: defaultdict[str, list[_Served]] = defaultdict(list)
         for batch in sorted(checkpoint.sink):
-            epoch = checkpoint.offsets[batch].of if batch < len(checkpoint.offsets) else None
+            epoch = checkpoint.epochs[batch]
             here: defaultdict[str, list[_Served]] = defaultdict(list)
             for partition in sorted(checkpoint.sink[batch]):
                 beside: defaultdict[str, list[Row]] = defaultdict(list)
@@ -536,18 +545,17 @@ class Laws:
             for group, found in here.items():
                 before[group] += found
                 found.sort(key=lambda served: served.row.sequence)
-                for one, next_one in itertools.pairwise(found):
-                    if one.partition != next_one.partition and not self.may_split_groups:
-                        what = f"{one.row.body} and {next_one.row.body} in two partitions, {batch=}"
-                        self._disorder(one.row, next_one, what, checkpoint)
+                for one, other in itertools.combinations(found, 2):
+                    if one.partition != other.partition and not self.may_split_groups:
+                        what = f"{one.row.body} and {other.row.body} in two partitions, {batch=}"
+                        self._disorder(one.row, other, what, checkpoint)
 
     def _disorder(self, earlier: Row, later: _Served, what: str, checkpoint: Checkpoint) -> None:
-        """A violation, unless SQS had let go of `earlier` when the task that served `later` received that.
+        """A violation, unless the epoch that served `later` received `earlier`, too, and SQS had let go of that.
 
-        And it was received in the same epoch. If we lose the lease and it then expires, is deleted by somebody else or
-        moved to a dead-letter queue, SQS hands out what follows; within one epoch no task can know of what another one
-        has. But every task knows what its plan tells, and what its chain has: so nothing is excused that `_knew_of`
-        names.
+        Before the task that served `later` received it. If we lose the lease and `earlier` then expires, is deleted by
+        somebody else or moved to a dead-letter queue, SQS hands out what follows; within one epoch no task knows all
+        that another one has. But a task knows some of it: nothing is excused that `_knew_of` names.
 
         Where queries take turns, one may have let go of what another one had, SQS then of that message, and the other
         one then have carried it.
@@ -555,20 +563,13 @@ class Laws:
         gone_at = self._gone.get(earlier.message_id, math.inf)
         if self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later.row):
             return
-        epochs = {each.epoch for each in self._read_in[earlier.message_id]}
-        if (
-            later.epoch is None
-            or later.epoch.epoch not in epochs
-            or not any(
-                gone_at <= at and self._has_served(plan, later) and not self._knew_of(earlier, later.row, plan)
-                for plan, at in self._receives_by_task[later.row.message_id]
-            )
+        place = (later.epoch.epoch, later.epoch.plan, later.partition)
+        put_at = self._chains[place].get(later.row.message_id, math.inf)
+        if later.epoch.epoch not in {each.epoch for each in self._read_in[earlier.message_id]} or not any(
+            gone_at <= at <= put_at and place == _place(plan) and not self._knew_of(earlier, later.row, plan)
+            for plan, at in self._receives_by_task[later.row.message_id]
         ):
             self.violate(f"order: {what}")
-
-    @staticmethod
-    def _has_served(plan: PartitionPlan, served: _Served) -> bool:
-        return (EpochPlan(plan.epoch, plan.plan), plan.partition) == (served.epoch, served.partition)
 
     def _first_for(self, checkpoint: Checkpoint, row: Row) -> float:
         """Return when a query received a message first; or, if it has only carried it, when any did."""
@@ -586,13 +587,18 @@ class Laws:
     def _knew_of(self, earlier: Row, later: Row, plan: PartitionPlan) -> bool:
         """Whether a task with this plan must not serve `later`, which it has received, because of `earlier`.
 
-        Its chain has that, or it is decided, or its group is reserved for a later epoch. Where the commit deletes, the
-        groups of what is decided are reserved, too; where tasks delete, they receive on behind that. What a driver has
-        handed excuses a task of a later driver, which runs the epoch again and cannot know of it.
+        Its chain has both; or `earlier` is decided, or deferred by the first link of the chain to which what is decided
+        of its group belongs; or a later epoch is to serve something of the group. Where the commit deletes, a task
+        serves nothing of the groups of what is decided; where tasks delete, they receive on behind that. What one
+        driver has handed to tasks, a later driver's task, which runs the epoch again, does not know of.
         """
         _, maker = self._makers[id(plan)]
-        if {earlier.message_id, later.message_id} <= self._chains[plan.epoch, plan.plan, plan.partition]:
+        if {earlier.message_id, later.message_id} <= self._chains[_place(plan)].keys():
             return True
+        if earlier.group in plan.decided_groups:
+            owner = partition_of(earlier.group, plan.partitions)
+            if owner != plan.partition and earlier.message_id in self._first_links[plan.epoch, plan.plan, owner]:
+                return True
         if earlier.group in plan.reserved_groups or earlier.message_id in self._decided[plan.epoch, maker]:
             return True
         return not plan.deletes and earlier.group in plan.decided_groups | self._handed[plan.epoch, maker]

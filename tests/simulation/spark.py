@@ -129,6 +129,7 @@ class Query:
     def to_sink(self, batch: int, rows: dict[int, list[Row]]) -> None:
         """Write a batch to a sink that skips a batch id that it has."""
         self.checkpoint.sink.setdefault(batch, rows)
+        self.checkpoint.epochs.setdefault(batch, self.offsets[batch].of)
 
     def read_all(self, plans: list[PartitionPlan]) -> Mapping[int, list[Row]]:
         """Return the rows of the partitions that `plans` are for."""

@@ -18,7 +18,7 @@ from sqs_fifo_spark.journal.store import put_until_seen
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 
 VISIBILITY_S = 30
@@ -57,6 +57,8 @@ class Checkpoint:
     offsets: list[Offset] = field(default_factory=list)
     committed: set[int] = field(default_factory=set)
     sink: dict[int, dict[int, list[Row]]] = field(default_factory=dict)
+    epochs: dict[int, EpochPlan] = field(default_factory=dict)
+    """The epoch of each batch that is in the sink: the log may lose it."""
 
     def rows(self) -> Iterator[list[Row]]:
         for batch in sorted(self.sink):
