@@ -141,6 +141,7 @@ def laws_of(world: World, *batches: list[list[str]]) -> Laws:
     checkpoint = Checkpoint()
     for number, partitions in enumerate(batches):
         checkpoint.offsets.append(Offset("j", number + 1, len(partitions)))
+        checkpoint.epochs[number] = checkpoint.offsets[number].of
         checkpoint.sink[number] = {index: [rows[body] for body in bodies] for index, bodies in enumerate(partitions)}
     laws.checkpoints.append(checkpoint)
     laws.audit_sinks()
@@ -169,10 +170,14 @@ def test_a_new_query_repeats_only_the_last_micro_batch_with_rows_of_the_old_one(
     rows = [world.put(body, body) for body in ("a1", "a2")]
     for row in rows:
         laws.sent(row)
+    offsets = [Offset("j", 1, 1), Offset("j", 2, 1), Offset("j", 3, 0)]
     old = Checkpoint(
-        [Offset("j", 1, 1), Offset("j", 2, 1), Offset("j", 3, 0)], sink={0: {0: rows[:1]}, 1: {0: rows[1:]}, 2: {}}
+        offsets,
+        sink={0: {0: rows[:1]}, 1: {0: rows[1:]}, 2: {}},
+        epochs={batch: offset.of for batch, offset in enumerate(offsets)},
     )
-    laws.checkpoints += [old, Checkpoint([Offset("j", 9, 1)], sink={0: {0: rows[1:]}})]
+    new = Offset("j", 9, 1)
+    laws.checkpoints += [old, Checkpoint([new], sink={0: {0: rows[1:]}}, epochs={0: new.of})]
     laws.audit_sinks()
     assert not laws.violations
     laws.checkpoints[1].sink[0][0].insert(0, rows[0])
