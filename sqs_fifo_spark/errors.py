@@ -88,3 +88,7 @@ class EpochSettledError(SqsFifoError):
 
 class BatchForgottenError(SqsFifoError):
     """An old micro-batch runs again, and the record of what was sent for it is already forgotten."""
+
+
+class DisorderError(SqsFifoError):
+    """Rows of a group stand in the queue in another order than they were given in; see `onDisorder`."""

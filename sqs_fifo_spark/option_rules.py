@@ -230,10 +230,15 @@ def fifo_id(option: Option, value: str) -> str:
     return value
 
 
-def deduplication(option: Option, value: str) -> str:
-    if value.lower() not in ("column", "content"):
-        raise refuse(option, value, "it must be column or content.")
-    return value.lower()
+def one_of(*values: str) -> Callable[[Option, str], str]:
+    """Return the rule of an option that takes one of a few words, written in any case."""
+
+    def rule(option: Option, value: str) -> str:
+        if value.lower() not in values:
+            raise refuse(option, value, f"it must be {' or '.join(values)}.")
+        return value.lower()
+
+    return rule
 
 
 def delete_after(option: Option, value: str) -> str:

@@ -20,6 +20,8 @@ MAX_VISIBILITY_S = 43_200
 """SQS holds a message for at most 12 hours."""
 MAX_WAIT_S = 20
 """SQS's longest long poll."""
+MAX_UNRECORDED_ROWS = 80
+"""All that the calls of one task have under way."""
 MAX_IN_FLIGHT = 120_000
 """SQS's cap of messages in flight in one FIFO queue."""
 
@@ -167,7 +169,7 @@ class SendOptions:
     )
     deduplication: str | None = option(
         "deduplication",
-        rules.deduplication,
+        rules.one_of("column", "content"),
         "By what SQS recognises a message that is sent again: `column`, its `messageDeduplicationId`, or `content`, "
         "its body (the queue must have `ContentBasedDeduplication`).",
         default=None,
@@ -180,6 +182,33 @@ class SendOptions:
         "however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `az://`. Without it, "
         "SQS recognises what is sent again within 5 minutes, and what is sent again later is sent twice.",
         default=None,
+    )
+    order: str = option(
+        "order",
+        rules.one_of("strict", "batch"),
+        "`strict`: a group's next row is sent once SQS has confirmed the one before. `batch`: up to ten rows of a "
+        "group go in one call, which is faster where few groups have many rows; they stand in order unless SQS fails "
+        "one of them and takes one behind it.",
+        default="strict",
+    )
+    on_disorder: str = option(
+        "onDisorder",
+        rules.one_of("log", "fail"),
+        "What happens if `order=batch` leads to such disorder: it is counted and logged (`log`), or the write fails, "
+        "and fails again until this is `log` (`fail`, with a journal only).",
+        default="log",
+        needs="order",
+    )
+    max_unrecorded_rows: int = option(
+        "maxUnrecordedRows",
+        rules.whole,
+        "How many rows of a group may be sent before the journal has them. If a task dies and its rows are sent again "
+        "after more than 5 minutes, so many stand in the queue twice.",
+        default_from=lambda chosen: 1 if chosen["order"] == "strict" else 10,
+        default_text="1, or 10 with `order=batch`",
+        needs="journalLocation",
+        low=1,
+        high=MAX_UNRECORDED_ROWS,
     )
     txn_app_id: str | None = option(
         "txnAppId",
@@ -247,6 +276,17 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise OptionError(
             "options 'txnAppId' and 'txnVersion' are given without 'journalLocation', which knows what was sent for "
             "them, so they would have no effect. Give journalLocation, or leave them out."
+        )
+    if options.on_disorder == "fail" and options.order == "strict":
+        raise OptionError(
+            "option 'onDisorder' is 'fail', and 'order' is 'strict', which leads to no disorder, so it would have no "
+            "effect. Set order to batch, or leave onDisorder out."
+        )
+    if options.on_disorder == "fail" and options.journal_location is None:
+        raise OptionError(
+            "option 'onDisorder' is 'fail', and there is no 'journalLocation'. Without a journal, the next attempt of "
+            "a task that has failed does not know of the disorder, and succeeds. Give journalLocation, or set "
+            "onDisorder to log."
         )
     return options
 

@@ -1,11 +1,13 @@
 """The one SQS call that the sink makes: sending up to ten rows. Each row ends up sent, or its task fails.
 
-A call never holds two rows of one group, so that whatever order SQS takes or refuses them in is the groups' order.
+SQS adds the rows of a call in the order in which they stand there, and answers for each. So rows of one group in one
+call stay in order, unless it fails one of them and takes another one behind it.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +31,10 @@ class Confirmed:
     row: Outgoing
     sequence_number: int | None
     message_id: str | None
+    overtakes: bool = False
+    """Whether SQS has taken it and not yet, as far as it says, a row of its group that stands before it in the call."""
+    may_be_older: bool = False
+    """Whether an earlier try, which had no answer for all rows, may have added it."""
 
 
 class StoppedError(Exception):
@@ -50,7 +56,7 @@ class SinkQueue(QueueCalls):
         stopped: threading.Event,
         deadline: float,
     ) -> None:
-        """Send up to ten rows of as many groups; hand each to `confirm`, as soon as SQS has confirmed it.
+        """Send up to ten rows; hand each to `confirm`, in their order, as soon as SQS has confirmed it.
 
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRowError
         for a row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
@@ -60,9 +66,10 @@ class SinkQueue(QueueCalls):
         reach SQS.
         """
         pending = list(rows)
+        may_be_older = False
 
         def call() -> None:
-            nonlocal pending
+            nonlocal pending, may_be_older
             self._pause.wait(deadline, stopped)
             if stopped.is_set():
                 raise StoppedError
@@ -72,7 +79,11 @@ class SinkQueue(QueueCalls):
                 )
             tried = {str(index): row for index, row in enumerate(pending)}
             entries = [{"Id": key, **row.entry} for key, row in tried.items()]
-            answer = self._call_once(deadline + CONNECT_TIMEOUT_S, entries, stopped)
+            try:
+                answer = self._call_once(deadline + CONNECT_TIMEOUT_S, entries, stopped)
+            except TransientQueueError as unanswered:
+                may_be_older = may_be_older or not unanswered.is_throttling
+                raise
             sent = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
             pending = [row for key, row in tried.items() if key not in sent]
             code = "no answer for some entries"
@@ -94,15 +105,12 @@ class SinkQueue(QueueCalls):
             if fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while
             if sent:
-                confirm(
-                    [
-                        Confirmed(tried[key], _sequence_number(entry), entry.get("MessageId"))
-                        for key, entry in sent.items()
-                    ]
-                )
+                confirm(_confirmed(tried, sent, may_be_older=may_be_older))
             if fault is not None:
                 raise fault
             if pending:
+                told = {failed.get("Id") for failed in answer.get("Failed") or ()}
+                may_be_older = may_be_older or not tried.keys() <= sent.keys() | told
                 raise TransientQueueError(
                     f"{_OPERATION} on '{self._url}': {code}, and again until the time to retry was over."
                 )
@@ -127,6 +135,21 @@ class SinkQueue(QueueCalls):
             if error.is_throttling:
                 self._pause.throttled()
             raise
+
+
+def _confirmed(
+    tried: Mapping[str, Outgoing], sent: Mapping[str, Mapping[str, Any]], *, may_be_older: bool
+) -> list[Confirmed]:
+    overtaken: defaultdict[str, set[bytes]] = defaultdict(set)
+    confirmed: list[Confirmed] = []
+    for key, row in tried.items():
+        if key in sent:
+            overtakes = bool(overtaken[row.group] - {row.digest})  # equal rows are one message
+            number, message_id = _sequence_number(sent[key]), sent[key].get("MessageId")
+            confirmed.append(Confirmed(row, number, message_id, overtakes, may_be_older))
+        else:
+            overtaken[row.group].add(row.digest)
+    return confirmed
 
 
 def _sequence_number(entry: Mapping[str, Any]) -> int | None:

@@ -1,7 +1,8 @@
 """Sends a partition's rows: each group in order, several groups and several calls at once.
 
-A group has at most one row under way. Its next row is sent when SQS has confirmed the one before, and the record, if
-there is one, says so. So no answer, refusal or crash can put a row before an earlier one of its group.
+A group has rows in at most one call under way: one, or with `order=batch` up to ten. What follows is sent when SQS has
+confirmed all of these, and when the record, if there is one, lacks less than `maxUnrecordedRows` of the group. So no
+answer, refusal or crash can put a row before one of an earlier call of its group.
 
 A call may hang before it reaches SQS, and so may the record. Then the task fails without waiting for them: SQS forgets
 what it has taken, and the task's next attempt must come before.
@@ -10,15 +11,18 @@ what it has taken, and the task's next attempt must come before.
 from __future__ import annotations
 
 import functools
+import hashlib
+import logging
 import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.message import Outgoing
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import Record
@@ -45,6 +49,42 @@ TOLD_IDS = 10_000
 """How many ids of the last messages are kept (up to twice as many), to see which rows SQS took for equal ones."""
 
 
+DISORDER = hashlib.sha256(b"disorder").digest()
+"""Recorded like a row's digest, which it cannot be: SQS has shown that rows of this partition are out of order."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far a group's rows may go ahead of what SQS and the record have confirmed."""
+
+    rows_in_call: int = 1
+    max_unrecorded: int = 1
+    fails_on_disorder: bool = False
+
+
+def pace_of(options: SinkOptions) -> Pace:
+    rows_in_call = MAX_ENTRIES if options.order == "batch" else 1
+    return Pace(rows_in_call, options.max_unrecorded_rows, options.on_disorder == "fail")
+
+
+@dataclass
+class _Group:
+    """A group that has rows here: waiting, under way, or confirmed and not recorded."""
+
+    waiting: deque[Outgoing] = field(default_factory=deque)
+    is_ready: bool = False
+    under_way: int = 0
+    """Rows that are taken to be sent, and that SQS has not confirmed."""
+    unrecorded: int = 0
+    """Those, and the ones that it has confirmed and the record lacks."""
+    last: int = -1
+    """The highest sequence number that SQS has told."""
+    last_before: int = -1
+    """The same when the rows under way were taken."""
+
+
 @dataclass(eq=False)
 class _Sending:
     """A thread's rows from before they are sent until they are recorded; for good, if that fails."""
@@ -52,6 +92,8 @@ class _Sending:
     limit: float
     """A monotonic time. What is not over by then can only fail, without a journal, too: a call under way has not left
     this process in time. But an earlier try may have sent the rows, and SQS will forget them."""
+    unrecorded: dict[int, str]
+    """Which of its rows the record lacks, by identity, and their groups."""
     is_recording: bool = False
     """Only its own thread writes this."""
 
@@ -63,16 +105,16 @@ class Sender:
     begun is not completed: nothing but what is on its way already reaches SQS.
     """
 
-    def __init__(self, queue: SinkQueue, record: Record, clock: Clock) -> None:
+    def __init__(self, queue: SinkQueue, record: Record, clock: Clock, pace: Pace) -> None:
         self._queue = queue
         self._record = record
         self._clock = clock
+        self._pace = pace
         self._stopped = threading.Event()
         # `_changed` guards all that follows; no call is made while it is held.
         self._changed = threading.Condition()
-        self._waiting: dict[str, deque[Outgoing]] = {}  # of all groups that have a row here or under way
-        self._last: dict[str, int] = {}  # sequence numbers of groups in `_waiting`
-        self._ready: deque[str] = deque()  # groups with rows, none of them under way
+        self._groups: dict[str, _Group] = {}
+        self._ready: deque[_Group] = deque()  # those whose next rows may be sent
         self._rows = 0
         self._bytes = 0
         # Ids of messages, by which rows are known as equal; and whether one was counted before its message was told.
@@ -91,13 +133,15 @@ class Sender:
         """Rows that the record had before."""
         self.equal = 0
         """How many of the sent rows SQS took for equal to an earlier one, as far as this task can tell."""
+        self.overtaking = 0
+        """How many of the sent rows stand, or may stand, before an earlier one of their group."""
 
     def __repr__(self) -> str:
         # Without the lock: the caller may hold it, and each number is read in one step.
         failure = None if self._failure is None else type(self._failure).__name__
         return (
             f"<Sender sent={self.sent} known={self.known} equal={self.equal} waiting={self._rows} "
-            f"bytes={self._bytes} groups={len(self._waiting)} is_stopped={self._stopped.is_set()} failure={failure}>"
+            f"bytes={self._bytes} groups={len(self._groups)} is_stopped={self._stopped.is_set()} failure={failure}>"
         )
 
     def add(self, rows: Iterable[Outgoing]) -> None:
@@ -108,10 +152,9 @@ class Sender:
         """
         with self._changed:
             for row in rows:
-                if row.group not in self._waiting:
-                    self._waiting[row.group] = deque()
-                    self._ready.append(row.group)
-                self._waiting[row.group].append(row)
+                group = self._groups.setdefault(row.group, _Group())
+                group.waiting.append(row)
+                self._offer_locked(group)
                 self._rows += 1
                 self._bytes += row.size
             self._changed.notify_all()
@@ -120,7 +163,7 @@ class Sender:
 
     def finish(self) -> None:
         """Return when all rows are sent and recorded. Raises what any row or call has met, as `add` does."""
-        self._wait_until(lambda: not self._waiting)
+        self._wait_until(lambda: not self._groups)
         with self._changed:
             self._sending.clear()  # all is recorded: the threads end when they end
         self.stop()
@@ -205,12 +248,16 @@ class Sender:
         try:
             while rows := self._take():
                 deadline = self._record.refresh() + SEND_BUDGET_S
+                if self._pace.fails_on_disorder and self._record.is_sent(DISORDER):
+                    raise _disorder("An earlier attempt has met this.")
                 # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
                 is_known = [self._record.is_sent(row.digest) for row in rows]
-                self._release(row for row, known in zip(rows, is_known, strict=True) if known)
+                known = [row for row, is_sent in zip(rows, is_known, strict=True) if is_sent]
+                missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
                 with self._changed:
-                    self.known += sum(is_known)
-                missing = [row for row, known in zip(rows, is_known, strict=True) if not known]
+                    self.known += len(known)
+                self._let_follow(known)
+                self._release(known)
                 if missing:
                     self._send(missing, deadline)
                     if not self._stopped.is_set():
@@ -238,16 +285,39 @@ class Sender:
             rows: list[Outgoing] = []
             size = 0
             while self._ready and len(rows) < MAX_ENTRIES and not self._stopped.is_set():
-                row = self._waiting[self._ready[0]][0]
-                size += row.size
+                group = self._ready[0]
+                most = min(self._pace.rows_in_call, self._pace.max_unrecorded - group.unrecorded)
+                taken = 0
+                while taken < most and group.waiting and len(rows) < MAX_ENTRIES:
+                    size += group.waiting[0].size
+                    if size > MAX_CALL_BYTES:
+                        break
+                    rows.append(group.waiting.popleft())
+                    taken += 1
+                if taken:
+                    self._ready.popleft()
+                    group.is_ready = False
+                    group.last_before = group.last
+                    group.under_way = taken
+                    group.unrecorded += taken
                 if size > MAX_CALL_BYTES:
                     break
-                rows.append(self._waiting[self._ready.popleft()].popleft())
             return rows
 
+    def _offer_locked(self, group: _Group) -> None:
+        """Let the group's next rows be taken, if they may be sent now."""
+        may_be = group.waiting and not group.under_way and group.unrecorded < self._pace.max_unrecorded
+        if may_be and not group.is_ready:
+            group.is_ready = True
+            self._ready.append(group)
+
     def _send(self, rows: list[Outgoing], deadline: float) -> None:
-        sending = _Sending(deadline + CONFIRM_BUDGET_S)
+        sending = _Sending(deadline + CONFIRM_BUDGET_S, {id(row): row.group for row in rows})
         with self._changed:
+            # What stands behind rows that the record lacks is not tried any more when those may be sent again.
+            groups = set(sending.unrecorded.values())
+            before = [each.limit for each in self._sending if not groups.isdisjoint(each.unrecorded.values())]
+            deadline = min((deadline, *before))
             self._sending.add(sending)
             self._changed.notify_all()  # whoever waits, waits no longer than that
         self._queue.send(rows, functools.partial(self._confirm, sending), stopped=self._stopped, deadline=deadline)
@@ -256,12 +326,26 @@ class Sender:
 
     def _confirm(self, sending: _Sending, confirmed: list[Confirmed]) -> None:
         with self._changed:
-            self.sent += len(confirmed)
-            self.equal += sum(map(self._is_equal_locked, confirmed))
+            overtaking = self._judge_locked(confirmed)
         rows = [each.row for each in confirmed]
+        digests = [row.digest for row in rows]
+        failure = None
+        if overtaking:
+            _log.warning("rows of a message group are out of order: %d stand before an earlier one", overtaking)
+            if self._pace.fails_on_disorder:
+                failure = _disorder("SQS has failed a row, or the answer for it was lost, and has taken these.")
+                self._fail(failure)
+                digests.append(DISORDER)
+        if failure is None:
+            self._let_follow(rows)
         sending.is_recording = True
-        self._add_to_record([row.digest for row in rows], by=sending.limit)
+        self._add_to_record(digests, by=sending.limit)
         sending.is_recording = False
+        with self._changed:
+            for row in rows:
+                del sending.unrecorded[id(row)]
+        if failure is not None:
+            raise failure
         self._release(rows)
 
     def _add_to_record(self, digests: list[bytes], *, by: float) -> None:
@@ -290,36 +374,67 @@ class Sender:
                 self._clock.wait_on(self._changed, left_s)
             return self._is_over
 
-    def _is_equal_locked(self, confirmed: Confirmed) -> bool:
+    def _judge_locked(self, confirmed: list[Confirmed]) -> int:
+        """Count them, and which of them are equal to others; return how many stand before an earlier one.
+
+        Sequence numbers rise within a group, also in a replay, for which SQS gives those of the first time. So a row
+        with a lower number than one before it is equal to an older message. Or, if an earlier try of the call may have
+        added it, it has overtaken that one, unless even calls before had a higher number.
+        """
+        overtaking = 0
+        for each in confirmed:
+            group = self._groups[each.row.group]
+            number = math.inf if each.sequence_number is None else each.sequence_number
+            is_late = number <= group.last
+            overtakes = number > group.last_before and (each.overtakes or (is_late and each.may_be_older))
+            is_equal = self._is_equal_locked(each, is_late=is_late and not overtakes)
+            group.last = max(group.last, each.sequence_number or -1)
+            self.equal += is_equal
+            overtaking += overtakes and not is_equal
+        self.sent += len(confirmed)
+        self.overtaking += overtaking
+        return overtaking
+
+    def _is_equal_locked(self, confirmed: Confirmed, *, is_late: bool) -> bool:
         """Return whether SQS took this row for equal to another: it gave another row's id, or no higher number.
 
-        A row is confirmed once, however often it is sent: a try whose answer was lost gave no id. And sequence numbers
-        rise within a group, even in a replay, for which SQS gives those of the first time.
+        A row is confirmed once, however often it is sent: a try whose answer was lost gave no id.
         """
-        group, message_id, number = confirmed.row.group, confirmed.message_id, confirmed.sequence_number
-        is_equal = False
-        if number is not None:
-            last = self._last.get(group, -1)
-            is_equal = number <= last
-            self._last[group] = max(last, number)
-        if message_id is not None:
-            ahead = self._told.get(message_id, self._told_before.get(message_id))
-            # Of an equal row and the message itself, the row may be confirmed first: then the message does not count.
-            self._told[message_id] = is_equal and ahead is not False
-            is_equal = is_equal or ahead is False
-            if len(self._told) >= TOLD_IDS:
-                self._told_before, self._told = self._told, {}
-        return is_equal
+        if confirmed.message_id is None:
+            return is_late
+        ahead = self._told.get(confirmed.message_id, self._told_before.get(confirmed.message_id))
+        # Of an equal row and the message itself, the row may be confirmed first: then the message does not count.
+        self._told[confirmed.message_id] = is_late and ahead is not False
+        if len(self._told) >= TOLD_IDS:
+            self._told_before, self._told = self._told, {}
+        return is_late or ahead is False
 
-    def _release(self, rows: Iterable[Outgoing]) -> None:
-        """Let the groups' next rows be sent."""
+    def _let_follow(self, rows: list[Outgoing]) -> None:
+        """SQS has these rows: those that follow in their groups may be sent, so far as the record has kept up."""
+        with self._changed:
+            for row in rows:
+                group = self._groups[row.group]
+                group.under_way -= 1
+                self._offer_locked(group)
+            if self._ready:
+                self._changed.notify_all()
+
+    def _release(self, rows: list[Outgoing]) -> None:
+        """The record has these rows: so many more of their groups may be sent."""
         with self._changed:
             for row in rows:
                 self._rows -= 1
                 self._bytes -= row.size
-                if self._waiting[row.group]:
-                    self._ready.append(row.group)
-                else:
-                    del self._waiting[row.group]
-                    self._last.pop(row.group, None)
+                group = self._groups[row.group]
+                group.unrecorded -= 1
+                self._offer_locked(group)
+                if not group.unrecorded and not group.waiting:
+                    del self._groups[row.group]
             self._changed.notify_all()
+
+
+def _disorder(why: str) -> DisorderError:
+    return DisorderError(
+        f"rows of a message group stand in the queue before an earlier one, or may do so. {why} Nothing more of the "
+        "partition is sent. To go on with the rows that are missing, behind these, set onDisorder to log."
+    )

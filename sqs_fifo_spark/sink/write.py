@@ -27,7 +27,7 @@ from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, forget, forget_batch_writes
-from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.sender import Sender, pace_of
 
 MAX_PART_ROWS = 1_000
 MAX_PART_BYTES = 4 << 20
@@ -81,13 +81,15 @@ class Place:
 class Sent:
     """What one task has done: all of its `rows` are sent.
 
-    The journal knew `known` of them before; at least `equal` of the others SQS has taken for equal to earlier ones.
+    The journal knew `known` of them before; at least `equal` of the others SQS has taken for equal to earlier ones;
+    `overtaking` of them stand before an earlier one of their group, or may do so.
     """
 
     place: Place
     rows: int
     known: int = 0
     equal: int = 0
+    overtaking: int = 0
 
 
 def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
@@ -215,7 +217,7 @@ def send_partition(
         return Sent(place, rows=0)
     store = open_journal()
     plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
-    sender = Sender(queue, _record(plan, place, store, clock), clock)
+    sender = Sender(queue, _record(plan, place, store, clock), clock, pace_of(plan.options))
     next_row = 1
     try:
         try:
@@ -229,13 +231,13 @@ def send_partition(
     except RefusedRowError as refused:
         raise RowError(
             f"row {refused.row:,} of partition {place.partition} cannot be sent: {refused.reason}. {sender.sent:,} "
-            f"rows of the partition were sent{_before(sender)}, none of its group after it. Correct such rows, or "
-            "filter them out before the sink, which never skips any."
+            f"rows of the partition were sent{_before(sender)}, none of its group after it{_but_those_of(plan)}. "
+            "Correct such rows, or filter them out before the sink, which never skips any."
         ) from None
     except SqsFifoError as error:
         sent = f"{sender.sent:,} rows of partition {place.partition} were sent{_before(sender)}."
         raise type(error)(f"{error} {sent}") from None
-    return Sent(place, rows=next_row - 1, known=sender.known, equal=sender.equal)
+    return Sent(place, rows=next_row - 1, known=sender.known, equal=sender.equal, overtaking=sender.overtaking)
 
 
 def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent], clock: Clock) -> None:
@@ -284,6 +286,10 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
             part = part.slice(0, part.num_rows // 2)
         yield part
         start += part.num_rows
+
+
+def _but_those_of(plan: SinkPlan) -> str:
+    return " but in the same call, if SQS took those" if plan.options.order == "batch" else ""
 
 
 def _before(sender: Sender) -> str:

@@ -90,7 +90,9 @@ class _PlannedWrite:
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str, why_known: str) -> None:
         sent = _sent_of(messages)
-        rows, known, equal = (sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal"))
+        rows, known, equal, overtaking = (
+            sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking")
+        )
         if known:
             _log.warning(
                 "%s: %d of its %d rows had been sent before, and were not sent twice: %s.",
@@ -105,6 +107,14 @@ class _PlannedWrite:
                 "'deduplication'.",
                 what,
                 equal,
+                rows,
+            )
+        if overtaking:
+            _log.warning(
+                "%s: %d of its %d rows stand in the queue before an earlier row of their group, or may do so: SQS "
+                "failed that one, or gave no answer, and took these. Set 'order' to strict to exclude that.",
+                what,
+                overtaking,
                 rows,
             )
         finish_write(lambda: _store(self._options), sent, SYSTEM_CLOCK)

@@ -11,11 +11,13 @@ from typing import Any
 
 from sqs_fifo_spark.errors import (
     BatchForgottenError,
+    DisorderError,
     JournalUnavailableError,
     RowError,
     SqsFifoError,
     TransientQueueError,
 )
+from sqs_fifo_spark.sink.sender import DISORDER
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_rows import Key
 from tests.simulation.sink_tasks import SinkAttempt
@@ -77,6 +79,8 @@ class _Book:
         """When it was first durable, as a number of the history."""
         self.recorded_at: dict[bytes, float] = {}
         self.versions: set[int] = set()
+        self.out_of_order: dict[str, int] = {}
+        """Which partitions of which runs are recorded to be out of order, and since which number of the history."""
 
 
 class SinkLaws:
@@ -190,8 +194,18 @@ class SinkLaws:
         attempt.entries += len(entries)
         attempt.idle_lists.clear()
         attempt.calls_began_at[self._hub.current_name] = now
-        if len(set(groups)) < len(groups):
+        if len(set(groups)) < len(groups) and attempt.options.order == "strict":
             self.violate(f"order: two rows of a group in one call: {keys}")
+        for place, key in enumerate(keys):
+            before = [each for each in keys[:place] if each[0] == key[0] and each != key]
+            is_equal = sum(row.key == key for row in attempt.rows) > 1  # it stands where another row like it does
+            if not is_equal and not set(before) <= set(_earlier(attempt, key)[0]):
+                self.violate(f"order: {key} stands behind {before} in a call")
+            attempt.ahead[key].update(before)
+        if attempt.options.on_disorder == "fail" and self._knows_of_disorder(
+            attempt, attempt.known_look(self._hub.current_name) if attempt.looks else -1
+        ):
+            self.violate(f"end: {attempt.process.name} sends {keys}, and knows that its partition is out of order")
         size = sum(map(_bytes, entries))
         if not 1 <= len(entries) <= MAX_ENTRIES or size > self.max_call_bytes:
             self.violate(f"limits: a call of {len(entries)} entries and {size} bytes")
@@ -202,6 +216,14 @@ class SinkLaws:
             if (key, entry["MessageBody"], attribute) not in rows:
                 self.violate(f"content: {key} is not what the row says")
             self._audit_time(attempt, key, now)
+
+    def _knows_of_disorder(self, attempt: SinkAttempt, looked_at: int) -> bool:
+        """Whether a look at that number finds that its partition is out of order, or any one in another run."""
+        own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
+        return any(
+            since < looked_at and (place == own or not place.startswith(attempt.draft.run))
+            for place, since in self._books[attempt.folder].out_of_order.items()
+        )
 
     def _audit_end(self, attempt: SinkAttempt, what: str) -> None:
         """Nothing is sent any more by a task that is over, or that has met what fails it."""
@@ -248,16 +270,20 @@ class SinkLaws:
         key, book = _key(entry), self._books[attempt.folder]
         earlier, flawed = _earlier(attempt, key)
         missing = [each for each in earlier if each not in book.accepted]
-        if missing:
-            self.violate(f"order: {key} is sent, and {missing[0]} before it is not")
+        overtaken = attempt.ahead[key].intersection(missing)
+        if len(missing) > len(overtaken):
+            self.violate(f"order: {key} is sent, and {missing} before it are not")
+        if overtaken and is_new:
+            self._world.note(f"{key} overtakes {overtaken}")
+            attempt.overtook.add(key)
         unrecorded = [each for each in earlier if attempt.digests.get(each) not in book.recorded]
-        if self._has_journal and unrecorded:
-            self.violate(f"once: {key} is sent, and {unrecorded[0]} before it is not recorded")
+        if self._has_journal and len(unrecorded) >= attempt.options.max_unrecorded_rows:
+            self.violate(f"once: {key} is sent, and {unrecorded} before it are not recorded")
         for each in earlier:
             since = book.accepted_at.get((each, id(attempt)), self._hub.now())
             if since < book.doubled_at.get(each, 0.0) and book.accepted[each][0] is attempt:
                 self.violate(f"once: {key} is sent, and {each} before it was doubled meanwhile")
-        if flawed:
+        if flawed and flawed not in attempt.ahead[key]:
             self.violate(f"order: {key} is sent, though a row before it, of its group, is refused")
         if is_new and key in book.messages and key not in attempt.confirmed:
             self._audit_copy(attempt, key, book)
@@ -297,8 +323,9 @@ class SinkLaws:
         group = list(dict.fromkeys(row.key for row in attempt.rows if row.group == key[0]))
         later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
         known = attempt.known_look(thread)
-        if any(book.numbers.get(each, known) < known for each in later):
-            self.violate(f"once: {key} is doubled, and not right behind itself")
+        between = [each for each in later if book.numbers.get(each, known) < known]
+        if len(between) >= attempt.options.max_unrecorded_rows:
+            self.violate(f"once: {key} is doubled, and {between} stand between the two")
 
     def _could_not_tell(self, attempt: SinkAttempt, key: Key, looked_at: float) -> bool:
         """Return whether an attempt need not have recorded a row that SQS took, before another one looked.
@@ -413,6 +440,8 @@ class SinkLaws:
             attempt.last_events[self._hub.current_name] = self._now
         if name.startswith("sent/"):
             book = self._books[name.rpartition("/")[0]]
+            if DISORDER in _digests(data):
+                book.out_of_order.setdefault(name.rpartition("/")[2].rpartition("-")[0], self._now)
             for digest in _digests(data):
                 book.recorded.setdefault(digest, self._now)
                 book.recorded_at.setdefault(digest, self._hub.now())
@@ -466,6 +495,11 @@ class SinkLaws:
             self.violate(f"end: {name} tells of {attempt.sent}, and {attempt.equal} rows were no messages of their own")
         if attempt.sent.equal > attempt.repeats:
             self.violate(f"end: {name} tells of {attempt.sent}, and only {attempt.repeats} rows were equal to others")
+        told = attempt.sent.overtaking
+        if told < len(attempt.overtook) or (told and (self.is_calm or attempt.options.order == "strict")):
+            self.violate(f"order: {name} tells of {attempt.sent}, and {attempt.overtook} have overtaken others")
+        if attempt.overtook and attempt.options.on_disorder == "fail":
+            self.violate(f"order: {name} ends well, and {attempt.overtook} have overtaken others")
         lost = [row.key for row in attempt.rows if row.key not in book.accepted]
         if lost:
             self.violate(f"no loss: {name} ends well, and {lost} are not sent")
@@ -551,6 +585,10 @@ class SinkLaws:
             refused = _REFUSED_ROW.match(text)
             if refused is None or int(refused[1].replace(",", "")) not in flawed:
                 self.violate(f"spoken errors: rows {flawed} are flawed, and {name} says: {text}")
+        elif isinstance(error, DisorderError):
+            known = self._knows_of_disorder(attempt, self._now)
+            if attempt.options.on_disorder != "fail" or not (known or any(attempt.ahead.values())):
+                self.violate(f"spoken errors: nothing of {name} can be out of order: {text}")
         elif isinstance(error, BatchForgottenError):
             if attempt.place.batch is None:
                 is_early = self._hub.now() - attempt.draft.began_ms / 1000 < REMEMBERED_WRITE_S
@@ -641,14 +679,15 @@ def _bytes(entry: Entry) -> int:
     return size + sum(len(name) + len("".join(value.values())) for name, value in attributes.items())
 
 
-def _earlier(attempt: SinkAttempt, key: Key) -> tuple[list[Key], bool]:
-    """Return the rows of the group before the first one of this key, and whether one is flawed up to there."""
+def _earlier(attempt: SinkAttempt, key: Key) -> tuple[list[Key], Key | None]:
+    """Return the rows of the group before the first one of this key, and the first of them that is flawed, if any."""
     found: dict[Key, None] = {}
+    flawed: Key | None = None
     for row in attempt.rows:
         if row.group == key[0]:
-            if row.flaw:
-                return list(found), True
             if row.key == key:
                 break
+            if row.flaw:
+                flawed = flawed or row.key
             found[row.key] = None
-    return list(found), False
+    return list(found), flawed

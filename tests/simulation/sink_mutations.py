@@ -12,6 +12,7 @@ from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.sink import message
 from sqs_fifo_spark.sink import record as records
 from sqs_fifo_spark.sink.message import RefusedRowError
+from sqs_fifo_spark.sink.sender import DISORDER
 from tests.simulation.planting import Mutations, but, put
 
 SINK_MUTATIONS = Mutations()
@@ -23,8 +24,12 @@ planted = SINK_MUTATIONS.planted
 @planted("two rows of a group in one call", "sink.sender.Sender._take")
 def _(take, sender):
     rows = take(sender)
-    waiting = [sender._waiting[row.group] for row in rows]
-    return [*rows, *(group.popleft() for group in waiting if group)]
+    for group in [sender._groups[row.group] for row in rows]:
+        if group.waiting:
+            rows.append(group.waiting.popleft())
+            group.under_way += 1
+            group.unrecorded += 1
+    return rows
 
 
 @planted("let a group go on before its row is confirmed", "sink.sender.Sender.__init__")
@@ -34,6 +39,7 @@ def _(make, sender, queue, record, *given):
         record.add([each.row.digest for each in confirmed], by=math.inf)
 
     def release_and_send(rows, confirm, **given):
+        sender._let_follow(rows)
         sender._release(rows)
         queue.send(rows, note, **given)
 
@@ -42,10 +48,50 @@ def _(make, sender, queue, record, *given):
 
 @planted("let a group go on before its row is recorded", "sink.sender.Sender._confirm")
 def _(confirm, sender, sending, confirmed):
-    sender.sent += len(confirmed)
-    sender.equal += sum(map(sender._is_equal_locked, confirmed))
-    sender._release([each.row for each in confirmed])
+    sender._judge_locked(confirmed)
+    rows = [each.row for each in confirmed]
+    sender._let_follow(rows)
+    sender._release(rows)
     sender._record.add([each.row.digest for each in confirmed], by=sending.limit)
+
+
+@planted("let a group go on while a row of it is sent again", "sink.sender.Sender._let_follow")
+def _(let_follow, sender, rows):
+    let_follow(sender, rows)
+    with sender._changed:
+        for group in {row.group: sender._groups[row.group] for row in rows}.values():
+            group.under_way = 0
+            sender._offer_locked(group)
+
+
+@planted("send as many rows of a group as there are, recorded or not", "sink.sender.pace_of")
+def _(of, options):
+    return replace(of(options), max_unrecorded=1_000)
+
+
+@planted("let the last row of a group come first in a call", "sink.sender.Sender._take")
+def _(take, sender):
+    return take(sender)[::-1]
+
+
+@planted("count what overtakes for equal", "sink.queue._confirmed")
+def _(confirmed, *given, **named):
+    return [replace(each, overtakes=False) for each in confirmed(*given, **named)]
+
+
+@planted("look for disorder in the answers of first tries only", "sink.queue._confirmed")
+def _(confirmed, tried, sent, *, may_be_older):
+    return confirmed(tried, sent, may_be_older=False)
+
+
+@planted("forget that rows are out of order", "sink.record.SentRecord.add")
+def _(add, record, digests, *, by):
+    add(record, [each for each in digests if each != DISORDER], by=by)
+
+
+@planted("go on though rows are out of order", "sink.sender.pace_of")
+def _(of, options):
+    return replace(of(options), fails_on_disorder=False)
 
 
 @planted("record rows before they are sent", "sink.record.SentRecord.is_sent")
@@ -58,7 +104,7 @@ def _(is_sent, record, digest):
 
 @planted("end with calls under way", "sink.sender.Sender.finish")
 def _(finish, sender):
-    sender._wait_until(lambda: not any(sender._waiting.values()))
+    sender._wait_until(lambda: not any(group.waiting for group in sender._groups.values()))
     sender.stop()
     sender._record.close()
 
@@ -91,8 +137,7 @@ def _(confirm, sender, sending, confirmed):
         confirm(sender, sending, confirmed)
         return
     with sender._changed:
-        sender.sent += len(confirmed)
-        sender.equal += sum(map(sender._is_equal_locked, confirmed))
+        sender._judge_locked(confirmed)
 
 
 @planted("leave what could not be recorded", "sink.sender.Sender._add_to_record")
@@ -133,8 +178,8 @@ def _(outgoing, *given, **named):
 
 
 @planted("count only equal rows of one group", "sink.sender.Sender._is_equal_locked")
-def _(is_equal, sender, confirmed):
-    return is_equal(sender, replace(confirmed, message_id=None))
+def _(is_equal, sender, confirmed, *, is_late):
+    return is_equal(sender, replace(confirmed, message_id=None), is_late=is_late)
 
 
 # The time to try

@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -106,13 +107,25 @@ class SinkSchedule:
             limits["sink.write.MAX_PART_ROWS"] = rng.choice((1, 3, 10))
         return limits
 
+    def _draw_options(self, rng: random.Random) -> dict[str, str]:
+        options = {}
+        if rng.random() < 0.4:
+            options["order"] = "batch"
+        if self.has_journal:
+            options["journalLocation"] = "/journal"
+            if "order" in options and rng.random() < 0.4:
+                options["onDisorder"] = "fail"
+            if rng.random() < 0.4:
+                options["maxUnrecordedRows"] = rng.choice(("1", "2", "5", "20"))
+        return options
+
     def _make_world(self, rng: random.Random) -> SinkWorld:
         attributes = {}
         if not self.by_column:
             attributes["ContentBasedDeduplication"] = "true"
         if rng.random() < 0.4:
             attributes |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
-        world = SinkWorld(self.seed, self.hub, attributes, has_journal=self.has_journal)
+        world = SinkWorld(self.seed, self.hub, attributes, self._draw_options(rng))
         world.actor = lambda: self.hub.current_name
         world.on_step = self._take_step
         world.fault = self._fault
@@ -391,6 +404,7 @@ class SinkSchedule:
         self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, 0
         self.traffic.calm_down()
         self._correct_rows()
+        self.world.sink_options = replace(self.world.sink_options, on_disorder="log")  # the remedy that it tells
         self._finish()
 
     def _run_on(self) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan, draft, finish_write, plan_for_tasks, send_partition
 from tests.simulation.hub import Crash, Hub, Process
@@ -109,6 +110,10 @@ class SinkAttempt:
         """Ids of messages that it was told."""
         self.equal = 0
         """How often it was told an id again, for another row."""
+        self.ahead: defaultdict[Key, set[Key]] = defaultdict(set)
+        """What stood before a row, of its group, in a call."""
+        self.overtook: set[Key] = set()
+        """What the queue has added in calls of its own before what stood before it there."""
         self.repeats = 0
         """How often the queue took a row for one that it had."""
         self.doomed_at: float | None = None
@@ -122,6 +127,10 @@ class SinkAttempt:
     def known_look_at(self, thread: str) -> float:
         """Return the time of that look."""
         return dict(self.looks)[self.known_look(thread)]
+
+    @property
+    def options(self) -> SinkOptions:
+        return self.draft.options
 
     @property
     def folder(self) -> str:

@@ -69,10 +69,10 @@ class SinkStore(MemoryStore):
 class SinkWorld(World):
     """One queue that is written, and the journal of what was sent."""
 
-    def __init__(self, seed: int, clock: ManualClock, attributes: dict[str, str], *, has_journal: bool) -> None:
+    def __init__(self, seed: int, clock: ManualClock, attributes: dict[str, str], given: dict[str, str]) -> None:
+        """`given` are options of the sink, without the queue's URL."""
         super().__init__(seed, clock=clock, attributes=attributes)
-        given = {"queueUrl": self.url, **({"journalLocation": "/journal"} if has_journal else {})}
-        self.sink_options = parse_sink_options(given)
+        self.sink_options = parse_sink_options({"queueUrl": self.url, **given})
         self.store: SinkStore = SinkStore(self.step, clock)
         self.unsaid: Callable[[], bool] = lambda: False
         """Whether an answer leaves out what it should say of an entry."""

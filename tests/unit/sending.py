@@ -22,11 +22,12 @@ from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.sink.message import Outgoing, RowForm, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import Record
-from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.sender import Pace, Sender
 from tests.helpers import wait_until
 from tests.simulation import world
 
 FORM = RowForm(None, True, 1_048_576)
+STRICT = Pace()
 LONG_S = 60.0
 """A deadline for what takes milliseconds."""
 
@@ -141,6 +142,8 @@ class Sqs:
         self.calls: list[list[str]] = []
         """The bodies of each call, in the order in which they were made."""
         self.duplicates = 0
+        self.may_batch = False
+        """Whether a call may hold several rows of a group."""
         self._under_way: Counter[str] = Counter()
         self.most_calls = 0
         """How many were under way at once."""
@@ -172,9 +175,11 @@ class Sqs:
             self._now += 1
             self.most_calls = max(self.most_calls, self._now)
             self._under_way.update(groups)
-            crowded = [group for group in set(groups) if self._under_way[group] > 1]
+            mine = Counter(groups) if self.may_batch else Counter(set(groups))
+            crowded = [group for group in set(groups) if self._under_way[group] > mine[group]]
         try:
-            assert not crowded, f"groups with two rows under way: {crowded}"
+            what = "two calls" if self.may_batch else "two rows"
+            assert not crowded, f"groups with {what} under way: {crowded}"
             self.before(bodies)
             answer = self._answer(QueueUrl, Entries)
             self.after(bodies, answer)
@@ -281,13 +286,13 @@ class Noted:
         self.closed += 1
 
 
-def make(sqs: Sqs, record: Record | None = None) -> Sender:
-    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted(), sqs.clock)
+def make(sqs: Sqs, record: Record | None = None, pace: Pace = STRICT) -> Sender:
+    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted(), sqs.clock, pace)
 
 
-def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None) -> Sender:
+def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None, pace: Pace = STRICT) -> Sender:
     """Send the rows to the end, and return who did."""
-    sender = make(sqs, record)
+    sender = make(sqs, record, pace)
     try:
         sender.add(given)
         sender.finish()

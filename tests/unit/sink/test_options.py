@@ -59,6 +59,9 @@ def test_what_a_sink_gets_that_names_only_its_queue() -> None:
         "external_id": None,
         "message_group_id": None,
         "deduplication": None,
+        "order": "strict",
+        "on_disorder": "log",
+        "max_unrecorded_rows": 1,
         "txn_app_id": None,
         "txn_version": None,
     }
@@ -71,6 +74,9 @@ def test_every_option_of_a_sink_is_read() -> None:
         "messageGroupId": " all ",
         "deduplication": "Content",
         "journalLocation": "s3://bucket/sink",
+        "order": "Batch",
+        "onDisorder": "fail",
+        "maxUnrecordedRows": "20",
         "txnAppId": "bids-1",
         "txnVersion": "9223372036854775807",
         "region": "us-west-2",
@@ -90,6 +96,9 @@ def test_every_option_of_a_sink_is_read() -> None:
         "external_id": SECRET,
         "message_group_id": "all",
         "deduplication": "content",
+        "order": "batch",
+        "on_disorder": "fail",
+        "max_unrecorded_rows": 20,
         "txn_app_id": "bids-1",
         "txn_version": 2**63 - 1,
     }
@@ -134,7 +143,9 @@ def test_an_option_of_the_source_is_told_as_that(option: str) -> None:
 
 def test_source_and_sink_have_options_of_their_own() -> None:
     """What the tests beside this one go through."""
-    assert SINK_ONLY == ["messageGroupId", "deduplication", "txnAppId", "txnVersion"]
+    assert [
+        *("messageGroupId", "deduplication", "order", "onDisorder", "maxUnrecordedRows", "txnAppId", "txnVersion")
+    ] == SINK_ONLY
     assert "visibilityTimeoutSeconds" in SOURCE_ONLY
 
 
@@ -167,6 +178,10 @@ _QUEUE = "it must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/
         ("deduplication", "true", "it must be column or content."),
         ("deduplication", "none", "it must be column or content."),
         *(("txnAppId", value, _TXN_RULE) for value in ("../x", ".", "a/b", "a b", "é", "x" * 129, "batch-writes")),
+        ("order", "loose", "it must be strict or batch."),
+        ("onDisorder", "ignore", "it must be log or fail."),
+        ("maxUnrecordedRows", "0", "it must be a whole number from 1 to 80."),
+        ("maxUnrecordedRows", "81", "it must be a whole number from 1 to 80."),
         ("txnVersion", "-1", "it must be a whole number from 0 to 9.22337e+18."),
         ("txnVersion", "1.5", "it must be a whole number from 0 to 9.22337e+18."),
         ("txnVersion", "9223372036854775808", "it must be a whole number from 0 to 9.22337e+18."),

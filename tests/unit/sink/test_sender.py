@@ -110,8 +110,8 @@ def test_a_row_waits_until_the_one_before_it_is_recorded(sqs: Sqs) -> None:
     def look(digests: list[bytes]) -> None:
         for body in map(of_digest.__getitem__, digests):
             group, left = group_of(body), 6 - int(body[2:])
-            assert group not in sender._ready, f"what follows {body} may be sent already"
-            assert len(sender._waiting[group]) == left, f"what follows {body} is under way already"
+            assert not sender._groups[group].is_ready, f"what follows {body} may be sent already"
+            assert len(sender._groups[group].waiting) == left, f"what follows {body} is under way already"
 
     record.on_add = look
     finish(sender, *bodies)
@@ -246,7 +246,7 @@ def test_a_row_that_becomes_known_while_it_is_looked_up_ends_all_the_same(sqs: S
 
     sender = make(sqs, Changing())
     sender.add(rows("a1", "b1"))
-    wait_until(lambda: not sender._waiting, LONG_S, "each row is sent or known")
+    wait_until(lambda: not sender._groups, LONG_S, "each row is sent or known")
     sender.stop()
 
 

@@ -181,3 +181,19 @@ def test_a_journal_that_cannot_be_opened_does_not_fail_a_finished_write(
     assert caplog.messages == [
         "all rows are sent; what the journal need not know any more stays for now: no credentials"
     ]
+
+
+def test_the_driver_tells_how_many_rows_have_overtaken_others(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the write is committed."""
+    sqs.may_batch = True
+    in_task(monkeypatch)
+    given = pickle.loads(pickle.dumps(batch_writer(sqs, order="batch")))
+    sqs.failing = lambda body: ("InternalError", False) if body == "a1" and sqs.tries(body) == 1 else None
+    message = given.write(iter([batch("a1", "a2", "a3")]))
+    assert message.sent.overtaking == 2
+    caplog.clear()
+    given.commit([message])
+    said = next(each for each in caplog.messages if "before an earlier row" in each)
+    assert said.startswith("the batch write: 2 of its 3 rows stand in the queue before an earlier row of their group")

@@ -1,0 +1,320 @@
+"""How far a group's rows may go ahead: several in a call with `order=batch`, several that the record lacks."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
+from sqs_fifo_spark.errors import DisorderError, OptionError, RowError
+from sqs_fifo_spark.options import parse_sink_options
+from sqs_fifo_spark.sink.message import RefusedRowError
+from sqs_fifo_spark.sink.sender import CALLS, DISORDER, Pace, pace_of
+from tests.helpers import wait_until
+from tests.unit.sending import (
+    LONG_S,
+    LOST,
+    THROTTLED,
+    Answer,
+    Noted,
+    Sqs,
+    batch,
+    dealt,
+    finish,
+    group_of,
+    make,
+    refusal,
+    rows,
+    rows_of,
+    send,
+    threads,
+)
+from tests.unit.sink.test_write import planned, run
+
+BATCH = Pace(rows_in_call=10, max_unrecorded=10)
+FAILS = Pace(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True)
+
+
+@pytest.fixture(autouse=True)
+def may_batch(sqs: Sqs) -> None:
+    """A group may have several rows under way, in one call."""
+    sqs.may_batch = True
+
+
+def failing_once(sqs: Sqs, *bodies: str) -> None:
+    sqs.failing = lambda body: ("InternalError", False) if body in bodies and sqs.tries(body) == 1 else None
+
+
+# What is sent together
+
+
+def test_a_group_goes_ten_by_ten(sqs: Sqs) -> None:
+    """One call after the other."""
+    bodies = dealt(1, 35)
+    sender = send(sqs, rows(*bodies), pace=BATCH)
+    assert sqs.calls == [bodies[:10], bodies[10:20], bodies[20:30], bodies[30:]]
+    assert (sqs.most_calls, sqs.bodies()) == (1, bodies)
+    assert (sender.sent, sender.overtaking, sender.equal) == (35, 0, 0)
+
+
+def test_groups_share_a_call(sqs: Sqs) -> None:
+    """What one leaves of it is the next one's."""
+    bodies = [*dealt(1, 7), *(f"b{number}" for number in range(7))]
+    send(sqs, rows(*bodies), pace=BATCH)
+    assert sqs.calls[0] == bodies[:10]
+    assert sorted(sqs.bodies()) == sorted(bodies)
+
+
+def test_a_call_of_one_group_is_no_larger_than_sqs_takes(sqs: Sqs) -> None:
+    """What does not fit goes with the next one."""
+    given = rows_of(("g", f"{number}{'x' * 300_000}") for number in range(7))
+    send(sqs, given, pace=BATCH)
+    assert [len(call) for call in sqs.calls] == [3, 3, 1]
+    assert all(sum(map(len, call)) <= MAX_CALL_BYTES for call in sqs.calls)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("groups", [1, 3, 25])
+def test_calls_that_fail_as_a_whole_change_no_order(sqs: Sqs, seed: int, groups: int) -> None:
+    """SQS takes all of a call, or nothing, and its answer may be lost."""
+    dice, lock = random.Random(seed), threading.Lock()
+
+    def roll() -> float:
+        with lock:
+            return dice.random()
+
+    def before(bodies: list[str]) -> None:
+        if roll() < 0.2:
+            raise THROTTLED
+
+    def after(bodies: list[str], answer: dict[str, Any]) -> None:
+        if roll() < 0.2:
+            raise LOST
+
+    sqs.before, sqs.after = before, after
+    bodies = dealt(groups, 300 // groups)
+    record = Noted()
+    sender = send(sqs, rows(*bodies), record, BATCH)
+    for group in {group_of(body) for body in bodies}:
+        assert sqs.bodies(group) == [body for body in bodies if group_of(body) == group]
+    assert (sender.sent, sender.overtaking, sender.equal) == (len(bodies), 0, 0)
+    assert record.digests == {row.digest for row in rows(*bodies)}
+    assert sqs.duplicates > 0
+
+
+# Disorder
+
+
+def test_what_sqs_takes_behind_a_row_that_it_fails_is_counted(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, however often that row fails; and what follows waits for it."""
+    bodies = dealt(1, 12)
+    sqs.failing = lambda body: ("InternalError", False) if body == bodies[2] and sqs.tries(body) < 3 else None
+    with caplog.at_level(logging.WARNING):
+        sender = send(sqs, rows(*bodies), pace=BATCH)
+    assert sqs.bodies() == [*bodies[:2], *bodies[3:10], bodies[2], *bodies[10:]]
+    assert sqs.calls == [bodies[:10], [bodies[2]], [bodies[2]], bodies[10:]]
+    assert (sender.sent, sender.overtaking, sender.equal) == (12, 7, 0)
+    assert caplog.messages == ["rows of a message group are out of order: 7 stand before an earlier one"]
+
+
+def test_the_last_rows_of_a_group_overtake_nothing(sqs: Sqs) -> None:
+    """If SQS fails the last ones of a call, nothing stands before them that should not."""
+    bodies = dealt(1, 15)
+    failing_once(sqs, bodies[8], bodies[9])
+    sender = send(sqs, rows(*bodies), pace=BATCH)
+    assert sqs.bodies() == bodies
+    assert sender.overtaking == 0
+
+
+def test_other_groups_of_the_call_are_in_order(sqs: Sqs) -> None:
+    """A row that fails is overtaken by none of another group."""
+    failing_once(sqs, "a2")
+    sender = send(sqs, rows("a1", "a2", "b1", "b2"), pace=BATCH)
+    assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2"], ["b1", "b2"])
+    assert sender.overtaking == 0
+
+
+@pytest.mark.parametrize("later", [[], ["a3"]])
+def test_sequence_numbers_tell_what_a_lost_answer_did_not(sqs: Sqs, later: list[str]) -> None:
+    """Also where the second answer leaves something open again."""
+    bodies = dealt(1, 4)
+    first, second, third, fourth = bodies
+
+    def fail(body: str) -> tuple[str, bool] | None:
+        in_first, in_second = body == second and sqs.tries(body) == 1, body == third and sqs.tries(body) == 2
+        return ("InternalError", False) if in_first or (later and in_second) else None
+
+    def lose(called: list[str], answer: Answer) -> None:
+        if len(sqs.calls) == 1:
+            raise LOST
+
+    sqs.failing, sqs.after = fail, lose
+    sender = send(sqs, rows(*bodies), pace=BATCH)
+    assert sqs.bodies() == [first, third, fourth, second]
+    assert (sender.sent, sender.overtaking, sender.equal) == (4, 2, 0)
+
+
+def test_an_answer_that_leaves_a_row_out_is_settled_by_numbers(sqs: Sqs) -> None:
+    """It stands behind one that SQS said it had failed."""
+
+    def leave_out(called: list[str], answer: Answer) -> None:
+        answer["Successful"] = [each for each in answer["Successful"] if len(called) < 3 or each["Id"] != "2"]
+
+    failing_once(sqs, "a2")
+    sqs.after = leave_out
+    sender = send(sqs, rows("a1", "a2", "a3"), pace=BATCH)
+    assert sqs.bodies() == ["a1", "a3", "a2"]
+    assert (sender.sent, sender.overtaking, sender.equal) == (3, 1, 0)
+
+
+def test_equal_rows_overtake_nothing(sqs: Sqs) -> None:
+    """They are no messages of their own: not equal to one of the call, and not to an older one."""
+    send(sqs, rows("a0"), pace=BATCH)
+    failing_once(sqs, "a3")
+    given = rows("a0", "a1", "a2", "a1", "a3", "a3")
+    sender = send(sqs, given, pace=BATCH)
+    assert sqs.bodies() == ["a0", "a1", "a2", "a3"]
+    assert (sender.sent, sender.overtaking) == (6, 0)
+    assert sender.equal == 2
+
+
+def test_a_refused_row_may_be_overtaken_in_its_call_alone(sqs: Sqs) -> None:
+    """The error says so."""
+    sqs.failing = {"a2": ("InvalidMessageContents", True)}.get
+    with pytest.raises(RowError, match="none of its group after it but in the same call, if SQS took those"):
+        run(sqs, None, batch(*dealt_in("a", 15)), plan=planned(sqs, order="batch"))
+    assert sqs.bodies() == ["a1", *(f"a{number}" for number in range(3, 11))]
+
+
+def dealt_in(group: str, count: int) -> list[str]:
+    return [f"{group}{number}" for number in range(1, count + 1)]
+
+
+# To fail for it
+
+
+def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs) -> None:
+    """What the first one knew to be sent is recorded, and that it is out of order; with `log` the next one goes on."""
+    bodies = dealt_in("a", 25)
+    record = Noted()
+    failing_once(sqs, "a3")
+    sender = make(sqs, record, FAILS)
+    with pytest.raises(DisorderError, match="set onDisorder to log"):
+        finish(sender, *bodies)
+    sent = ["a1", "a2", *bodies[3:10]]
+    assert sqs.bodies() == sent
+    assert record.digests == {DISORDER, *(row.digest for row in rows(*sent))}
+    assert threads() == []
+
+    calls = len(sqs.calls)
+    again = make(sqs, record, FAILS)
+    with pytest.raises(DisorderError, match="An earlier attempt has met this"):
+        finish(again, *bodies)
+    assert (len(sqs.calls), again.sent) == (calls, 0)
+
+    last = send(sqs, rows(*bodies), record, BATCH)
+    assert sqs.bodies() == [*sent, "a3", *bodies[10:]]
+    assert (last.sent, last.known) == (16, 9)
+
+
+def test_what_a_lost_answer_hid_fails_the_task(sqs: Sqs) -> None:
+    """Nothing of the group follows."""
+
+    def lose(called: list[str], answer: Answer) -> None:
+        if len(sqs.calls) == 1:
+            raise LOST
+
+    failing_once(sqs, "a1")
+    sqs.after = lose
+    with pytest.raises(DisorderError):
+        finish(make(sqs, pace=FAILS), *dealt_in("a", 11))
+    assert sqs.bodies()[-1] == "a1"
+    assert "a11" not in sqs.bodies()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"onDisorder": "fail"}, "'onDisorder' is given without 'order'"),
+        ({"onDisorder": "fail", "order": "strict"}, "which leads to no disorder"),
+        ({"onDisorder": "fail", "order": "batch"}, "there is no 'journalLocation'"),
+        ({"maxUnrecordedRows": "2"}, "'maxUnrecordedRows' is given without 'journalLocation'"),
+    ],
+)
+def test_options_without_effect_are_refused(sqs: Sqs, options: dict[str, str], said: str) -> None:
+    """Each with what to do."""
+    with pytest.raises(OptionError, match=said):
+        sqs.options(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "pace"),
+    [
+        ({}, Pace(1, 1, False)),
+        ({"order": "batch"}, Pace(10, 10, False)),
+        ({"order": "batch", "onDisorder": "fail"}, Pace(10, 10, True)),
+        ({"order": "batch", "maxUnrecordedRows": "1"}, Pace(10, 1, False)),
+        ({"maxUnrecordedRows": "20"}, Pace(1, 20, False)),
+    ],
+)
+def test_the_options_set_the_pace(options: dict[str, str], pace: Pace) -> None:
+    """As the README's table says."""
+    url = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+    assert pace_of(parse_sink_options({"queueUrl": url, "journalLocation": "/j", **options})) == pace
+
+
+# What the record lacks
+
+
+@pytest.mark.parametrize("most", [1, 3, CALLS])
+def test_a_group_goes_on_while_the_record_lacks_few_rows(sqs: Sqs, most: int) -> None:
+    """The first put waits until nothing more can be sent: then so many are, and not one more."""
+    record, first, is_put = Noted(), threading.Lock(), threading.Event()
+    bodies = dealt(1, 20)
+    sender = make(sqs, record, Pace(1, most, False))
+
+    def hold(digests: list[bytes]) -> None:
+        if not first.acquire(blocking=False):
+            assert is_put.wait(LONG_S)
+        elif not is_put.is_set():
+            wait_until(lambda: len(sqs.bodies()) == most, LONG_S, "as many are sent as may be")
+            assert sender._groups[group_of(bodies[0])].unrecorded == most
+            is_put.set()
+
+    record.on_add = hold
+    finish(sender, *bodies)
+    assert sqs.bodies() == bodies
+    assert len(sqs.calls) == 20
+    assert record.digests == {row.digest for row in rows(*bodies)}
+
+
+def test_a_call_holds_no_more_than_may_be_unrecorded(sqs: Sqs) -> None:
+    """With `order=batch`, too."""
+    send(sqs, rows(*dealt(1, 9)), pace=Pace(10, 4, False))
+    assert [len(call) for call in sqs.calls] == [4, 4, 1]
+
+
+def test_known_rows_between_others_hold_up_nothing(sqs: Sqs) -> None:
+    """What the record lacks of a call is sent, and then what follows."""
+    bodies = dealt(1, 23)
+    known = [bodies[0], bodies[4], bodies[9], *bodies[12:20]]
+    sender = send(sqs, rows(*bodies), Noted(rows(*known)), BATCH)
+    assert sqs.bodies() == [body for body in bodies if body not in known]
+    assert (sender.sent, sender.known) == (12, 11)
+
+
+def test_a_row_that_is_refused_for_the_whole_call_is_found_in_order(sqs: Sqs) -> None:
+    """SQS does not say which one it is: each is tried alone, and nothing behind the refused one."""
+
+    def refuse(bodies: list[str]) -> None:
+        if "a3" in bodies:
+            raise refusal("InvalidMessageContents")
+
+    sqs.before = refuse
+    with pytest.raises(RefusedRowError):
+        finish(make(sqs, pace=BATCH), *dealt_in("a", 12))
+    assert sqs.bodies() == ["a1", "a2"]
