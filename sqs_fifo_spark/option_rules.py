@@ -309,7 +309,7 @@ class OptionTable:
             if option.needs and name in values and self._fields[option.needs.lower()] not in values:
                 raise OptionError(
                     f"option '{option.name}' is given without '{option.needs}', so it would have no effect. Give "
-                    f"{option.needs}, or leave it out."
+                    f"{option.needs}, or leave {option.name} out."
                 )
         for name, option in self.by_field.items():
             if name not in values:

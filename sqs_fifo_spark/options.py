@@ -186,24 +186,26 @@ class SendOptions:
     order: str = option(
         "order",
         rules.one_of("strict", "batch"),
-        "`strict`: a group's next row is sent once SQS has confirmed the one before. `batch`: up to ten rows of a "
-        "group go in one call, which is faster where few groups have many rows; they stand in order unless SQS fails "
-        "one of them and takes one behind it.",
+        "`strict`: a group's next row is sent only after SQS has confirmed the one before. `batch`: up to ten rows of "
+        "a group go in one call, which is much faster where few groups have many rows; they arrive in order unless "
+        "SQS fails one row of a call and accepts a later one.",
         default="strict",
     )
     on_disorder: str = option(
         "onDisorder",
         rules.one_of("log", "fail"),
-        "What happens if `order=batch` leads to such disorder: it is counted and logged (`log`), or the write fails, "
-        "and fails again until this is `log` (`fail`, with a journal only).",
+        "With `order=batch`, what to do when SQS accepts a row before an earlier one of its group. `log`: count and "
+        "log such rows, and go on. `fail`: fail the write, and each repeat of it, until you set `log`; this needs "
+        "`journalLocation`, and for a batch write outside of `foreachBatch` `txnAppId`, too.",
         default="log",
         needs="order",
     )
     max_unrecorded_rows: int = option(
         "maxUnrecordedRows",
         rules.whole,
-        "How many rows of a group may be sent before the journal has them. If a task dies and its rows are sent again "
-        "after more than 5 minutes, so many stand in the queue twice.",
+        "With a journal: how many rows of a group may be sent that the journal has not recorded yet, 1 to 80. If a "
+        "task dies and its rows are sent again after more than 5 minutes, up to this many rows of each group stand in "
+        "the queue twice.",
         default_from=lambda chosen: 1 if chosen["order"] == "strict" else 10,
         default_text="1, or 10 with `order=batch`",
         needs="journalLocation",

@@ -50,7 +50,11 @@ TOLD_IDS = 10_000
 
 
 DISORDER = hashlib.sha256(b"disorder").digest()
-"""Recorded like a row's digest, which it cannot be: SQS has shown that rows of this partition are out of order."""
+"""Recorded like a row's digest, which it cannot be: SQS has shown that rows of this micro-batch are out of order."""
+_REMEDY = (
+    "No more rows of this partition are sent. To send those that are missing after the others, repeat the write with "
+    "onDisorder set to log."
+)
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +125,7 @@ class Sender:
         self._told: dict[str, bool] = {}
         self._told_before: dict[str, bool] = {}
         self._failure: BaseException | None = None
+        self._is_disorder_told = False
         self._is_over = False  # once the caller stops: it may wait for its next rows long after a failure
         self._sending: set[_Sending] = set()
         self._ended = 0  # threads
@@ -248,8 +253,7 @@ class Sender:
         try:
             while rows := self._take():
                 deadline = self._record.refresh() + SEND_BUDGET_S
-                if self._pace.fails_on_disorder and self._record.is_sent(DISORDER):
-                    raise _disorder("An earlier attempt has met this.")
+                self._look_for_disorder()
                 # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
                 is_known = [self._record.is_sent(row.digest) for row in rows]
                 known = [row for row, is_sent in zip(rows, is_known, strict=True) if is_sent]
@@ -311,6 +315,22 @@ class Sender:
             group.is_ready = True
             self._ready.append(group)
 
+    def _look_for_disorder(self) -> None:
+        """Raise DisorderError, or log once, if an earlier attempt has recorded that rows are out of order."""
+        if not self._record.is_sent(DISORDER):
+            return
+        if self._pace.fails_on_disorder:
+            raise DisorderError(
+                f"an earlier attempt found rows of this micro-batch, or batch write, out of order. {_REMEDY}"
+            )
+        with self._changed:
+            is_first, self._is_disorder_told = not self._is_disorder_told, True
+        if is_first:
+            _log.warning(
+                "an earlier attempt found rows of this micro-batch, or batch write, out of order, and stopped; the rows "
+                "that are missing are sent after the others"
+            )
+
     def _send(self, rows: list[Outgoing], deadline: float) -> None:
         sending = _Sending(deadline + CONFIRM_BUDGET_S, {id(row): row.group for row in rows})
         with self._changed:
@@ -327,13 +347,20 @@ class Sender:
     def _confirm(self, sending: _Sending, confirmed: list[Confirmed]) -> None:
         with self._changed:
             overtaking = self._judge_locked(confirmed)
+            self.overtaking += len(overtaking)
         rows = [each.row for each in confirmed]
         digests = [row.digest for row in rows]
         failure = None
         if overtaking:
-            _log.warning("rows of a message group are out of order: %d stand before an earlier one", overtaking)
+            first = overtaking[0].row
+            what = (
+                f"{len(overtaking)} rows, the first of them row {first:,}, stand before an earlier one of their group"
+            )
+            _log.warning("rows are out of order: %s", what)
             if self._pace.fails_on_disorder:
-                failure = _disorder("SQS has failed a row, or the answer for it was lost, and has taken these.")
+                failure = DisorderError(
+                    f"{what}, or may do so: SQS failed that one, or gave no answer, and accepted these. {_REMEDY}"
+                )
                 self._fail(failure)
                 digests.append(DISORDER)
         if failure is None:
@@ -374,14 +401,14 @@ class Sender:
                 self._clock.wait_on(self._changed, left_s)
             return self._is_over
 
-    def _judge_locked(self, confirmed: list[Confirmed]) -> int:
-        """Count them, and which of them are equal to others; return how many stand before an earlier one.
+    def _judge_locked(self, confirmed: list[Confirmed]) -> list[Outgoing]:
+        """Count them, and which of them are equal to others; return those that stand before an earlier one.
 
         Sequence numbers rise within a group, also in a replay, for which SQS gives those of the first time. So a row
         with a lower number than one before it is equal to an older message. Or, if an earlier try of the call may have
         added it, it has overtaken that one, unless even calls before had a higher number.
         """
-        overtaking = 0
+        overtaking: list[Outgoing] = []
         for each in confirmed:
             group = self._groups[each.row.group]
             number = math.inf if each.sequence_number is None else each.sequence_number
@@ -390,9 +417,9 @@ class Sender:
             is_equal = self._is_equal_locked(each, is_late=is_late and not overtakes)
             group.last = max(group.last, each.sequence_number or -1)
             self.equal += is_equal
-            overtaking += overtakes and not is_equal
+            if overtakes and not is_equal:
+                overtaking.append(each.row)
         self.sent += len(confirmed)
-        self.overtaking += overtaking
         return overtaking
 
     def _is_equal_locked(self, confirmed: Confirmed, *, is_late: bool) -> bool:
@@ -431,10 +458,3 @@ class Sender:
                 if not group.unrecorded and not group.waiting:
                     del self._groups[row.group]
             self._changed.notify_all()
-
-
-def _disorder(why: str) -> DisorderError:
-    return DisorderError(
-        f"rows of a message group stand in the queue before an earlier one, or may do so. {why} Nothing more of the "
-        "partition is sent. To go on with the rows that are missing, behind these, set onDisorder to log."
-    )

@@ -127,6 +127,11 @@ class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
         place = _place()
         if self._options.txn_app_id is not None:
             place = Place(place.partition, self._options.txn_app_id, self._options.txn_version)
+        if self._options.on_disorder == "fail" and place.query is None:
+            raise OptionError(
+                "option 'onDisorder' is 'fail', and nothing says who writes what, so that the write, if it is repeated, "
+                "would not know of the disorder. Give txnAppId and txnVersion, or set onDisorder to log."
+            )
         return self._send(iterator, place)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -15,6 +15,13 @@ def entrants(*ways: str) -> tuple[Entrant, ...]:
 
 ALL = entrants("boto3", "awscrt", "node", "naive", "commit", "journal")
 SINKS = entrants("sender", "sink", "sink-journal")
+BATCH = {"order": "batch"}
+HOT_SINKS = (
+    *SINKS,
+    Entrant("sink", "sink, batch", BATCH),
+    Entrant("sink-journal", "sink-journal, batch", BATCH),
+    Entrant("sink-journal", "sink-journal, batch, 80 unrecorded", {**BATCH, "maxUnrecordedRows": "80"}),
+)
 S3 = Entrant("commit", "commit-s3", {"s3": "yes"})
 
 
@@ -63,6 +70,9 @@ def full() -> list[Comparison]:
         Comparison("s3", "journal on S3", (*entrants("commit", "journal"), S3, Entrant("journal-s3"))),
         replace(sink),
         replace(sink, name="sink, few groups", groups=200),
+        replace(
+            sink, name="sink, a group for each task, 10 ms", entrants=HOT_SINKS, messages=1_000, groups=2, delay_s=0.01
+        ),
         replace(sink, name="sink, large bodies", size=50_000, messages=2_000, groups=500),
         replace(sink, name="sink, 20 ms", delay_s=0.02, messages=4_000),
         *(

@@ -220,7 +220,8 @@ def test_options_of_a_role_without_a_role(option: str) -> None:
     """They would have no effect, so they are a mistake."""
     text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: SECRET})
     assert text == (
-        f"option '{option}' is given without 'roleArn', so it would have no effect. Give roleArn, or leave it out."
+        f"option '{option}' is given without 'roleArn', so it would have no effect. "
+        f"Give roleArn, or leave {option} out."
     )
 
 

@@ -118,7 +118,8 @@ def test_what_sqs_takes_behind_a_row_that_it_fails_is_counted(sqs: Sqs, caplog: 
     assert sqs.bodies() == [*bodies[:2], *bodies[3:10], bodies[2], *bodies[10:]]
     assert sqs.calls == [bodies[:10], [bodies[2]], [bodies[2]], bodies[10:]]
     assert (sender.sent, sender.overtaking, sender.equal) == (12, 7, 0)
-    assert caplog.messages == ["rows of a message group are out of order: 7 stand before an earlier one"]
+    said = "7 rows, the first of them row 4, stand before an earlier one of their group"
+    assert caplog.messages == [f"rows are out of order: {said}"]
 
 
 def test_the_last_rows_of_a_group_overtake_nothing(sqs: Sqs) -> None:
@@ -197,13 +198,13 @@ def dealt_in(group: str, count: int) -> list[str]:
 # To fail for it
 
 
-def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs) -> None:
+def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
     """What the first one knew to be sent is recorded, and that it is out of order; with `log` the next one goes on."""
     bodies = dealt_in("a", 25)
     record = Noted()
     failing_once(sqs, "a3")
     sender = make(sqs, record, FAILS)
-    with pytest.raises(DisorderError, match="set onDisorder to log"):
+    with pytest.raises(DisorderError, match="^7 rows, the first of them row 4, .* with onDisorder set to log"):
         finish(sender, *bodies)
     sent = ["a1", "a2", *bodies[3:10]]
     assert sqs.bodies() == sent
@@ -212,11 +213,13 @@ def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs) -> None:
 
     calls = len(sqs.calls)
     again = make(sqs, record, FAILS)
-    with pytest.raises(DisorderError, match="An earlier attempt has met this"):
+    with pytest.raises(DisorderError, match="an earlier attempt found rows"):
         finish(again, *bodies)
     assert (len(sqs.calls), again.sent) == (calls, 0)
 
-    last = send(sqs, rows(*bodies), record, BATCH)
+    with caplog.at_level(logging.WARNING):
+        last = send(sqs, rows(*bodies), record, BATCH)
+    assert len([each for each in caplog.messages if "an earlier attempt found rows" in each]) == 1
     assert sqs.bodies() == [*sent, "a3", *bodies[10:]]
     assert (last.sent, last.known) == (16, 9)
 

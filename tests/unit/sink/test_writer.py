@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, OptionError
 from sqs_fifo_spark.sink import writer
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
 from sqs_fifo_spark.sink.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
@@ -197,3 +197,17 @@ def test_the_driver_tells_how_many_rows_have_overtaken_others(
     given.commit([message])
     said = next(each for each in caplog.messages if "before an earlier row" in each)
     assert said.startswith("the batch write: 2 of its 3 rows stand in the queue before an earlier row of their group")
+
+
+def test_a_write_that_cannot_know_of_earlier_disorder_does_not_promise_to_fail(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless somebody says who writes what; in a micro-batch Spark does."""
+    given = {"order": "batch", "onDisorder": "fail"}
+    in_task(monkeypatch)
+    with pytest.raises(OptionError, match="Give txnAppId and txnVersion"):
+        pickle.loads(pickle.dumps(batch_writer(sqs, **given))).write(iter([batch("a1")]))
+    assert sqs.calls == []
+    for more, properties in (({"txnAppId": "x", "txnVersion": "1"}, {}), ({}, {"query": "q", "batch": "7"})):
+        in_task(monkeypatch, **properties)
+        assert pickle.loads(pickle.dumps(batch_writer(sqs, **given, **more))).write(iter([batch("a1")])).sent.rows == 1
