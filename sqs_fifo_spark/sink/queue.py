@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Confirmed:
     sequence_number: int | None
     message_id: str | None
     overtakes: bool = False
-    """Whether SQS has taken it and not yet, as far as it says, a row of its group that stands before it in the call."""
+    """Whether SQS has failed a row of its group before it in the call, which no earlier try can have added."""
     may_be_older: bool = False
     """Whether an earlier try, which had no answer for all rows, may have added it."""
 
@@ -55,8 +55,11 @@ class SinkQueue(QueueCalls):
         *,
         stopped: threading.Event,
         deadline: float,
+        may_be_older: bool = False,
     ) -> None:
         """Send up to ten rows; hand each to `confirm`, in their order, as soon as SQS has confirmed it.
+
+        `may_be_older` is whether an earlier attempt of the task may have sent them.
 
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRowError
         for a row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
@@ -66,7 +69,6 @@ class SinkQueue(QueueCalls):
         reach SQS.
         """
         pending = list(rows)
-        may_be_older = False
 
         def call() -> None:
             nonlocal pending, may_be_older
@@ -86,6 +88,7 @@ class SinkQueue(QueueCalls):
                 raise
             sent = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
             pending = [row for key, row in tried.items() if key not in sent]
+            failing: set[str] = set()
             code = "no answer for some entries"
             is_throttled = False
             fault: Exception | None = None
@@ -98,6 +101,7 @@ class SinkQueue(QueueCalls):
                 if isinstance(error, QueueRequestError):
                     fault = fault or RefusedRowError(row.row, f"SQS refuses it ({code})")
                 elif isinstance(error, TransientQueueError):
+                    failing.add(failed["Id"])
                     is_throttled = is_throttled or error.is_throttling
                 else:
                     fault = fault or error
@@ -105,12 +109,11 @@ class SinkQueue(QueueCalls):
             if fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while
             if sent:
-                confirm(_confirmed(tried, sent, may_be_older=may_be_older))
+                confirm(_confirmed(tried, sent, failing, may_be_older=may_be_older))
             if fault is not None:
                 raise fault
             if pending:
-                told = {failed.get("Id") for failed in answer.get("Failed") or ()}
-                may_be_older = may_be_older or not tried.keys() <= sent.keys() | told
+                may_be_older = may_be_older or len(sent) + len(failing) < len(tried)
                 raise TransientQueueError(
                     f"{_OPERATION} on '{self._url}': {code}, and again until the time to retry was over."
                 )
@@ -122,7 +125,7 @@ class SinkQueue(QueueCalls):
             if len(pending) == 1:
                 raise RefusedRowError(pending[0].row, f"SQS refuses it ({error.code})") from None
             for row in pending:  # it is one of them, and SQS does not tell which
-                self.send([row], confirm, stopped=stopped, deadline=deadline)
+                self.send([row], confirm, stopped=stopped, deadline=deadline, may_be_older=may_be_older)
 
     def _call_once(
         self, latest: float, entries: Sequence[Mapping[str, Any]], stopped: threading.Event
@@ -138,7 +141,11 @@ class SinkQueue(QueueCalls):
 
 
 def _confirmed(
-    tried: Mapping[str, Outgoing], sent: Mapping[str, Mapping[str, Any]], *, may_be_older: bool
+    tried: Mapping[str, Outgoing],
+    sent: Mapping[str, Mapping[str, Any]],
+    failing: Collection[str],
+    *,
+    may_be_older: bool,
 ) -> list[Confirmed]:
     overtaken: defaultdict[str, set[bytes]] = defaultdict(set)
     confirmed: list[Confirmed] = []
@@ -147,7 +154,7 @@ def _confirmed(
             overtakes = bool(overtaken[row.group] - {row.digest})  # equal rows are one message
             number, message_id = _sequence_number(sent[key]), sent[key].get("MessageId")
             confirmed.append(Confirmed(row, number, message_id, overtakes, may_be_older))
-        else:
+        elif key in failing and not may_be_older:
             overtaken[row.group].add(row.digest)
     return confirmed
 

@@ -23,7 +23,7 @@ from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import Record
 
@@ -81,12 +81,14 @@ class _Group:
     is_ready: bool = False
     under_way: int = 0
     """Rows that are taken to be sent, and that SQS has not confirmed."""
-    unrecorded: int = 0
-    """Those, and the ones that it has confirmed and the record lacks."""
+    unrecorded: list[Outgoing] = field(default_factory=list)
+    """What it has confirmed and the record lacks."""
     last: int = -1
-    """The highest sequence number that SQS has told."""
-    last_before: int = -1
-    """The same when the rows under way were taken."""
+    """The highest sequence number that SQS has told of earlier calls."""
+    numbers: dict[int, int] = field(default_factory=dict)
+    """The sequence numbers of rows of the last call, by the rows' own numbers; without rows equal to others."""
+    overtaking: set[int] = field(default_factory=set)
+    """Which rows of the last call stand before an earlier one, or may do so."""
 
 
 @dataclass(eq=False)
@@ -98,6 +100,8 @@ class _Sending:
     this process in time. But an earlier try may have sent the rows, and SQS will forget them."""
     unrecorded: dict[int, str]
     """Which of its rows the record lacks, by identity, and their groups."""
+    unconfirmed: set[int]
+    """Which of them SQS has not confirmed."""
     is_recording: bool = False
     """Only its own thread writes this."""
 
@@ -109,11 +113,15 @@ class Sender:
     begun is not completed: nothing but what is on its way already reaches SQS.
     """
 
-    def __init__(self, queue: SinkQueue, record: Record, clock: Clock, pace: Pace) -> None:
+    def __init__(
+        self, queue: SinkQueue, record: Record, clock: Clock, pace: Pace, *, may_be_older: bool = False
+    ) -> None:
+        """`may_be_older` is whether an earlier attempt of the task may have sent rows."""
         self._queue = queue
         self._record = record
         self._clock = clock
         self._pace = pace
+        self._may_be_older = may_be_older
         self._stopped = threading.Event()
         # `_changed` guards all that follows; no call is made while it is held.
         self._changed = threading.Condition()
@@ -125,7 +133,6 @@ class Sender:
         self._told: dict[str, bool] = {}
         self._told_before: dict[str, bool] = {}
         self._failure: BaseException | None = None
-        self._is_disorder_told = False
         self._is_over = False  # once the caller stops: it may wait for its next rows long after a failure
         self._sending: set[_Sending] = set()
         self._ended = 0  # threads
@@ -140,6 +147,8 @@ class Sender:
         """How many of the sent rows SQS took for equal to an earlier one, as far as this task can tell."""
         self.overtaking = 0
         """How many of the sent rows stand, or may stand, before an earlier one of their group."""
+        self.follows_disorder = False
+        """Whether an earlier attempt has recorded that rows are out of order."""
 
     def __repr__(self) -> str:
         # Without the lock: the caller may hold it, and each number is read in one step.
@@ -252,7 +261,7 @@ class Sender:
     def _run(self) -> None:
         try:
             while rows := self._take():
-                deadline = self._record.refresh() + SEND_BUDGET_S
+                deadline = self._look(rows) + SEND_BUDGET_S
                 self._look_for_disorder()
                 # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
                 is_known = [self._record.is_sent(row.digest) for row in rows]
@@ -260,8 +269,8 @@ class Sender:
                 missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
                 with self._changed:
                     self.known += len(known)
-                self._let_follow(known)
-                self._release(known)
+                    self._let_follow_locked(known)
+                    self._release_locked(known)
                 if missing:
                     self._send(missing, deadline)
                     if not self._stopped.is_set():
@@ -290,7 +299,7 @@ class Sender:
             size = 0
             while self._ready and len(rows) < MAX_ENTRIES and not self._stopped.is_set():
                 group = self._ready[0]
-                most = min(self._pace.rows_in_call, self._pace.max_unrecorded - group.unrecorded)
+                most = min(self._pace.rows_in_call, self._pace.max_unrecorded - len(group.unrecorded))
                 taken = 0
                 while taken < most and group.waiting and len(rows) < MAX_ENTRIES:
                     size += group.waiting[0].size
@@ -301,79 +310,108 @@ class Sender:
                 if taken:
                     self._ready.popleft()
                     group.is_ready = False
-                    group.last_before = group.last
                     group.under_way = taken
-                    group.unrecorded += taken
+                    group.last = max(group.last, *group.numbers.values(), -1)
+                    group.numbers, group.overtaking = {}, set()
                 if size > MAX_CALL_BYTES:
                     break
             return rows
 
     def _offer_locked(self, group: _Group) -> None:
         """Let the group's next rows be taken, if they may be sent now."""
-        may_be = group.waiting and not group.under_way and group.unrecorded < self._pace.max_unrecorded
+        may_be = group.waiting and not group.under_way and len(group.unrecorded) < self._pace.max_unrecorded
         if may_be and not group.is_ready:
             group.is_ready = True
             self._ready.append(group)
 
+    def _look(self, rows: list[Outgoing]) -> float:
+        """Look at the record, and return when, while these rows can be tried before those ahead are overdue.
+
+        Rows of their groups that the record lacks may be sent again then, and would stand behind these.
+        """
+        groups = {row.group for row in rows}
+        while True:
+            looked_at = self._record.refresh()
+            with self._changed:
+                if not (has_to_wait := self._is_overdue_locked(groups, looked_at + SEND_BUDGET_S)):
+                    return looked_at
+                while has_to_wait and not self._stopped.is_set():
+                    self._changed.wait()
+                    has_to_wait = self._is_overdue_locked(groups, looked_at + SEND_BUDGET_S)
+                if self._stopped.is_set():
+                    raise StoppedError
+
+    def _is_overdue_locked(self, groups: set[str], by: float) -> bool:
+        """Return whether the record may lack rows of these groups then, and others send them again."""
+        return any(each.limit < by and not groups.isdisjoint(each.unrecorded.values()) for each in self._sending)
+
     def _look_for_disorder(self) -> None:
-        """Raise DisorderError, or log once, if an earlier attempt has recorded that rows are out of order."""
+        """Raise DisorderError, or take a note, if an earlier attempt has recorded that rows are out of order."""
         if not self._record.is_sent(DISORDER):
             return
         if self._pace.fails_on_disorder:
             raise DisorderError(
                 f"an earlier attempt found rows of this micro-batch, or batch write, out of order. {_REMEDY}"
             )
-        with self._changed:
-            is_first, self._is_disorder_told = not self._is_disorder_told, True
-        if is_first:
-            _log.warning(
-                "an earlier attempt found rows of this micro-batch, or batch write, out of order, and stopped; the rows "
-                "that are missing are sent after the others"
-            )
+        self.follows_disorder = True
 
     def _send(self, rows: list[Outgoing], deadline: float) -> None:
-        sending = _Sending(deadline + CONFIRM_BUDGET_S, {id(row): row.group for row in rows})
+        sending = _Sending(deadline + CONFIRM_BUDGET_S, {id(row): row.group for row in rows}, set(map(id, rows)))
         with self._changed:
-            # What stands behind rows that the record lacks is not tried any more when those may be sent again.
-            groups = set(sending.unrecorded.values())
-            before = [each.limit for each in self._sending if not groups.isdisjoint(each.unrecorded.values())]
-            deadline = min((deadline, *before))
             self._sending.add(sending)
             self._changed.notify_all()  # whoever waits, waits no longer than that
-        self._queue.send(rows, functools.partial(self._confirm, sending), stopped=self._stopped, deadline=deadline)
+        confirm = functools.partial(self._confirm, sending)
+        try:
+            self._queue.send(rows, confirm, stopped=self._stopped, deadline=deadline, may_be_older=self._may_be_older)
+        except BaseException as error:
+            if not isinstance(error, StoppedError):
+                self._fail(error)
+            refused = error.row if isinstance(error, RefusedRowError) else None
+            self._record_open_order([row for row in rows if id(row) in sending.unconfirmed and row.row != refused])
+            raise
         with self._changed:
             self._sending.discard(sending)
 
     def _confirm(self, sending: _Sending, confirmed: list[Confirmed]) -> None:
         with self._changed:
             overtaking = self._judge_locked(confirmed)
-            self.overtaking += len(overtaking)
-        rows = [each.row for each in confirmed]
-        digests = [row.digest for row in rows]
+            if overtaking and self._pace.fails_on_disorder:
+                self._stopped.set()
+            rows = [each.row for each in confirmed]
+            sending.unconfirmed.difference_update(map(id, rows))
+            for row in rows:
+                self._groups[row.group].unrecorded.append(row)
+            self._let_follow_locked(rows)
+            # With what others are about to record of these groups, so that the record never lacks an earlier row.
+            digests = [row.digest for name in {row.group for row in rows} for row in self._groups[name].unrecorded]
         failure = None
         if overtaking:
-            first = overtaking[0].row
-            what = (
-                f"{len(overtaking)} rows, the first of them row {first:,}, stand before an earlier one of their group"
-            )
-            _log.warning("rows are out of order: %s", what)
+            first, others = f"row {min(overtaking):,}", len(overtaking) - 1
+            what = f"{first} and {others} others stand" if others else f"{first} stands"
+            what = f"{what} before an earlier row of the same message group"
+            _log.warning("rows are out of order: %s, or may do so", what)
+            digests.append(DISORDER)
             if self._pace.fails_on_disorder:
                 failure = DisorderError(
                     f"{what}, or may do so: SQS failed that one, or gave no answer, and accepted these. {_REMEDY}"
                 )
                 self._fail(failure)
-                digests.append(DISORDER)
-        if failure is None:
-            self._let_follow(rows)
         sending.is_recording = True
         self._add_to_record(digests, by=sending.limit)
         sending.is_recording = False
         with self._changed:
             for row in rows:
                 del sending.unrecorded[id(row)]
+            self._release_locked(rows)
         if failure is not None:
             raise failure
-        self._release(rows)
+
+    def _record_open_order(self, pending: list[Outgoing]) -> None:
+        """Record disorder if rows that this attempt gives up may have been overtaken: no numbers will tell it."""
+        with self._changed:
+            is_open = any(row.row < max(self._groups[row.group].numbers, default=0) for row in pending)
+        if is_open:
+            self._add_to_record([DISORDER], by=math.inf)
 
     def _add_to_record(self, digests: list[bytes], *, by: float) -> None:
         """Record what is sent. If that fails, so does the task; but until it can end, others may send the rows again.
@@ -401,25 +439,31 @@ class Sender:
                 self._clock.wait_on(self._changed, left_s)
             return self._is_over
 
-    def _judge_locked(self, confirmed: list[Confirmed]) -> list[Outgoing]:
-        """Count them, and which of them are equal to others; return those that stand before an earlier one.
+    def _judge_locked(self, confirmed: list[Confirmed]) -> set[int]:
+        """Count them, and which of them are equal to others; return which rows stand before an earlier one.
 
         Sequence numbers rise within a group, also in a replay, for which SQS gives those of the first time. So a row
-        with a lower number than one before it is equal to an older message. Or, if an earlier try of the call may have
-        added it, it has overtaken that one, unless even calls before had a higher number.
+        with no higher number than one before it is equal to an older message. Or, if an earlier try of the call may
+        have added it, it has overtaken that one, unless even earlier calls had a higher number.
         """
-        overtaking: list[Outgoing] = []
+        overtaking: set[int] = set()
         for each in confirmed:
-            group = self._groups[each.row.group]
+            row, group = each.row, self._groups[each.row.group]
             number = math.inf if each.sequence_number is None else each.sequence_number
-            is_late = number <= group.last
-            overtakes = number > group.last_before and (each.overtakes or (is_late and each.may_be_older))
-            is_equal = self._is_equal_locked(each, is_late=is_late and not overtakes)
-            group.last = max(group.last, each.sequence_number or -1)
-            self.equal += is_equal
-            if overtakes and not is_equal:
-                overtaking.append(each.row)
+            before = max((known for other, known in group.numbers.items() if other < row.row), default=group.last)
+            may_overtake = group.last < number <= before and each.may_be_older
+            if self._is_equal_locked(each, is_late=number <= max(before, group.last) and not may_overtake):
+                self.equal += 1
+                continue
+            found = {other for other, known in group.numbers.items() if other > row.row and known < number < math.inf}
+            if may_overtake or each.overtakes:
+                found.add(row.row)
+            overtaking |= found - group.overtaking
+            group.overtaking |= found
+            if each.sequence_number is not None:
+                group.numbers[row.row] = each.sequence_number
         self.sent += len(confirmed)
+        self.overtaking += len(overtaking)
         return overtaking
 
     def _is_equal_locked(self, confirmed: Confirmed, *, is_late: bool) -> bool:
@@ -436,25 +480,25 @@ class Sender:
             self._told_before, self._told = self._told, {}
         return is_late or ahead is False
 
-    def _let_follow(self, rows: list[Outgoing]) -> None:
+    def _let_follow_locked(self, rows: list[Outgoing]) -> None:
         """SQS has these rows: those that follow in their groups may be sent, so far as the record has kept up."""
-        with self._changed:
-            for row in rows:
-                group = self._groups[row.group]
-                group.under_way -= 1
-                self._offer_locked(group)
-            if self._ready:
-                self._changed.notify_all()
-
-    def _release(self, rows: list[Outgoing]) -> None:
-        """The record has these rows: so many more of their groups may be sent."""
-        with self._changed:
-            for row in rows:
-                self._rows -= 1
-                self._bytes -= row.size
-                group = self._groups[row.group]
-                group.unrecorded -= 1
-                self._offer_locked(group)
-                if not group.unrecorded and not group.waiting:
-                    del self._groups[row.group]
+        for row in rows:
+            group = self._groups[row.group]
+            group.under_way -= 1
+            self._offer_locked(group)
+        if self._ready:
             self._changed.notify_all()
+
+    def _release_locked(self, rows: list[Outgoing]) -> None:
+        """The record has these rows: so many more of their groups may be sent."""
+        done = set(map(id, rows))
+        for row in rows:
+            self._rows -= 1
+            self._bytes -= row.size
+        for name in {row.group for row in rows}:
+            group = self._groups[name]
+            group.unrecorded = [row for row in group.unrecorded if id(row) not in done]
+            self._offer_locked(group)
+            if not group.waiting and not group.under_way and not group.unrecorded:
+                del self._groups[name]
+        self._changed.notify_all()

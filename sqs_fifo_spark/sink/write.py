@@ -70,11 +70,13 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a task stands: its partition, and, in a stream, its query and its micro-batch."""
+    """Where a task stands: its partition and attempt, and, in a stream, its query and its micro-batch."""
 
     partition: int
     query: str | None
     batch: int | None
+    attempt: int = 0
+    """How many attempts of this task there were before."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Sent:
     known: int = 0
     equal: int = 0
     overtaking: int = 0
+    follows_disorder: bool = False
+    """Whether an earlier attempt has recorded that rows are out of order."""
 
 
 def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
@@ -217,7 +221,9 @@ def send_partition(
         return Sent(place, rows=0)
     store = open_journal()
     plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
-    sender = Sender(queue, _record(plan, place, store, clock), clock, pace_of(plan.options))
+    sender = Sender(
+        queue, _record(plan, place, store, clock), clock, pace_of(plan.options), may_be_older=place.attempt > 0
+    )
     next_row = 1
     try:
         try:
@@ -237,7 +243,7 @@ def send_partition(
     except SqsFifoError as error:
         sent = f"{sender.sent:,} rows of partition {place.partition} were sent{_before(sender)}."
         raise type(error)(f"{error} {sent}") from None
-    return Sent(place, rows=next_row - 1, known=sender.known, equal=sender.equal, overtaking=sender.overtaking)
+    return Sent(place, next_row - 1, sender.known, sender.equal, sender.overtaking, sender.follows_disorder)
 
 
 def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent], clock: Clock) -> None:

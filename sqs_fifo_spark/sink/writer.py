@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -117,6 +117,10 @@ class _PlannedWrite:
                 overtaking,
                 rows,
             )
+        elif any(each.follows_disorder for each in sent):
+            _log.warning(
+                "%s: rows stand in the queue before an earlier one of their group; its tasks log how many.", what
+            )
         finish_write(lambda: _store(self._options), sent, SYSTEM_CLOCK)
 
 
@@ -126,11 +130,11 @@ class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessage:
         place = _place()
         if self._options.txn_app_id is not None:
-            place = Place(place.partition, self._options.txn_app_id, self._options.txn_version)
+            place = replace(place, query=self._options.txn_app_id, batch=self._options.txn_version)
         if self._options.on_disorder == "fail" and place.query is None:
             raise OptionError(
-                "option 'onDisorder' is 'fail', and nothing says who writes what, so that the write, if it is repeated, "
-                "would not know of the disorder. Give txnAppId and txnVersion, or set onDisorder to log."
+                "option 'onDisorder' is 'fail', and nothing says who writes what, so that the write, if it is "
+                "repeated, would not know of the disorder. Give txnAppId and txnVersion, or set onDisorder to log."
             )
         return self._send(iterator, place)
 
@@ -192,6 +196,7 @@ def _place() -> Place:
         context.partitionId(),
         context.getLocalProperty(_QUERY),
         None if batch is None else int(batch),
+        context.attemptNumber(),
     )
 
 

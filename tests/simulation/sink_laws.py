@@ -113,6 +113,8 @@ class SinkLaws:
         """The newest micro-batch whose write was committed."""
         self._putting: dict[str, list[bytes]] = {}
         """What the last put of a thread says, by the thread's name."""
+        self.merging: set[str] = set()
+        """Which threads merge what they have recorded."""
         self._tidies: dict[str, bool] = {}
         """Whether the last put of a thread, by the thread's name, says only what its task had made durable before."""
         world.on_call = self._called
@@ -194,6 +196,8 @@ class SinkLaws:
         attempt.entries += len(entries)
         attempt.idle_lists.clear()
         attempt.calls_began_at[self._hub.current_name] = now
+        attempt.is_shaken |= attempt.unanswered.get(self._hub.current_name, False)
+        attempt.unanswered[self._hub.current_name] = len(set(groups)) < len(groups)
         if len(set(groups)) < len(groups) and attempt.options.order == "strict":
             self.violate(f"order: two rows of a group in one call: {keys}")
         for place, key in enumerate(keys):
@@ -273,9 +277,9 @@ class SinkLaws:
         overtaken = attempt.ahead[key].intersection(missing)
         if len(missing) > len(overtaken):
             self.violate(f"order: {key} is sent, and {missing} before it are not")
-        if overtaken and is_new:
+        if overtaken - {flawed} and is_new:
             self._world.note(f"{key} overtakes {overtaken}")
-            attempt.overtook.add(key)
+            attempt.overtook[key] = overtaken - {flawed}
         unrecorded = [each for each in earlier if attempt.digests.get(each) not in book.recorded]
         if self._has_journal and len(unrecorded) >= attempt.options.max_unrecorded_rows:
             self.violate(f"once: {key} is sent, and {unrecorded} before it are not recorded")
@@ -324,8 +328,11 @@ class SinkLaws:
         later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
         known = attempt.known_look(thread)
         between = [each for each in later if book.numbers.get(each, known) < known]
-        if len(between) >= attempt.options.max_unrecorded_rows:
-            self.violate(f"once: {key} is doubled, and {between} stand between the two")
+        # An answer may leave out a row that SQS has taken, and tell of those behind it in the call.
+        apart = [each for each in between if not any(key in owner.ahead[each] for owner in book.accepted[key])]
+        recorded = [each for each in apart if book.recorded.get(attempt.digests.get(each, b""), known) < known]
+        if len(between) >= attempt.options.max_unrecorded_rows or recorded:
+            self.violate(f"once: {key} is doubled, and {between} stand between the two, {recorded} of them recorded")
 
     def _could_not_tell(self, attempt: SinkAttempt, key: Key, looked_at: float) -> bool:
         """Return whether an attempt need not have recorded a row that SQS took, before another one looked.
@@ -365,6 +372,8 @@ class SinkLaws:
         attempt = self._current()
         assert attempt is not None
         sent = {each["Id"] for each in answer["Successful"]}
+        has_two = attempt.unanswered.pop(self._hub.current_name)
+        attempt.is_shaken |= has_two and len(sent) < len(entries)
         attempt.answered += len(sent)
         for each in answer["Successful"]:
             attempt.equal += each["MessageId"] in attempt.told_ids
@@ -430,6 +439,10 @@ class SinkLaws:
         is_known = attempt is not None and len(data) > 0 and attempt.recorded.issuperset(digests)
         if attempt is not None and not attempt.could_not_record.keys().isdisjoint(digests):
             is_known = False  # what seems to have failed is tried again
+        if attempt is not None and attempt.options.max_unrecorded_rows > 1:
+            is_known = (
+                self._hub.current_name in self.merging
+            )  # else it may be the record, and another thread has put it
         self._tidies[self._hub.current_name] = is_known
         self._putting[self._hub.current_name] = digests
 
@@ -475,6 +488,7 @@ class SinkLaws:
         name, book = attempt.process.name, self._books[attempt.folder]
         attempt.ended_at = self._hub.now()
         attempt.was_held_up = attempt.error is not None and self._is_held_up(attempt)
+        self._audit_disorder(attempt, book)
         # Another call may have failed before, so that nothing is waited for after its limit, a look neither.
         may_abandon = attempt.error is not None and self._is_held_up(attempt, self._looks)
         if threads and not may_abandon:
@@ -495,11 +509,18 @@ class SinkLaws:
             self.violate(f"end: {name} tells of {attempt.sent}, and {attempt.equal} rows were no messages of their own")
         if attempt.sent.equal > attempt.repeats:
             self.violate(f"end: {name} tells of {attempt.sent}, and only {attempt.repeats} rows were equal to others")
-        told = attempt.sent.overtaking
-        if told < len(attempt.overtook) or (told and (self.is_calm or attempt.options.order == "strict")):
-            self.violate(f"order: {name} tells of {attempt.sent}, and {attempt.overtook} have overtaken others")
-        if attempt.overtook and attempt.options.on_disorder == "fail":
-            self.violate(f"order: {name} ends well, and {attempt.overtook} have overtaken others")
+        overtook = self._overtook(attempt, book)
+        if attempt.sent.overtaking < len(overtook):
+            self.violate(f"order: {name} tells of {attempt.sent}, and {overtook} have overtaken others")
+        if attempt.sent.overtaking and not self._may_be_out_of_order(attempt):
+            self.violate(f"order: {name} tells of {attempt.sent}, and nothing can be out of order")
+        if attempt.sent.follows_disorder and not book.out_of_order:
+            self.violate(f"order: {name} tells of {attempt.sent}, and nobody has recorded that")
+        first_look = attempt.lists[0][0] if attempt.lists else -1
+        if attempt.options.on_disorder == "fail" and self._knows_of_disorder(attempt, first_look):
+            self.violate(f"order: {name} ends well, and its first look found rows out of order")
+        if overtook and attempt.options.on_disorder == "fail":
+            self.violate(f"order: {name} ends well, and {overtook} have overtaken others")
         lost = [row.key for row in attempt.rows if row.key not in book.accepted]
         if lost:
             self.violate(f"no loss: {name} ends well, and {lost} are not sent")
@@ -509,6 +530,27 @@ class SinkLaws:
                 self.violate(f"once: {name} ends well, and {left} are not recorded")
         if self.is_calm:
             self._audit_cost(attempt, book)
+
+    def _may_be_out_of_order(self, attempt: SinkAttempt) -> bool:
+        """Whether an attempt has reason to say so: an answer, or an attempt before it, left something open."""
+        is_batch = attempt.options.order == "batch"
+        return is_batch and (attempt.is_shaken or any(attempt.unanswered.values()) or attempt.place.attempt > 0)
+
+    @staticmethod
+    def _overtook(attempt: SinkAttempt, book: _Book) -> list[Key]:
+        """Return what has overtaken another message, rather than a row that is equal to an older one."""
+        return [key for key, overtaken in attempt.overtook.items() if not overtaken.isdisjoint(book.messages)]
+
+    def _audit_disorder(self, attempt: SinkAttempt, book: _Book) -> None:
+        """Disorder of which an attempt was told for certain is recorded when it is over, or was tried to be."""
+        told = [
+            key for key in self._overtook(attempt, book) if attempt.confirmed.issuperset({key, *attempt.ahead[key]})
+        ]
+        fails_itself = isinstance(attempt.error, DisorderError) and attempt.is_shaken and attempt.answered > 0
+        own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
+        could_not = DISORDER in attempt.could_not_record
+        if self._has_journal and (told or fails_itself) and own not in book.out_of_order and not could_not:
+            self.violate(f"order: {attempt.process.name} knows of {told}, and has not recorded that it is out of order")
 
     def _audit_record(self, attempt: SinkAttempt, book: _Book) -> None:
         """What a task knows to be sent is recorded when it fails, or was tried to the end."""
@@ -587,7 +629,7 @@ class SinkLaws:
                 self.violate(f"spoken errors: rows {flawed} are flawed, and {name} says: {text}")
         elif isinstance(error, DisorderError):
             known = self._knows_of_disorder(attempt, self._now)
-            if attempt.options.on_disorder != "fail" or not (known or any(attempt.ahead.values())):
+            if attempt.options.on_disorder != "fail" or not (known or self._may_be_out_of_order(attempt)):
                 self.violate(f"spoken errors: nothing of {name} can be out of order: {text}")
         elif isinstance(error, BatchForgottenError):
             if attempt.place.batch is None:

@@ -28,7 +28,6 @@ def _(take, sender):
         if group.waiting:
             rows.append(group.waiting.popleft())
             group.under_way += 1
-            group.unrecorded += 1
     return rows
 
 
@@ -39,8 +38,9 @@ def _(make, sender, queue, record, *given):
         record.add([each.row.digest for each in confirmed], by=math.inf)
 
     def release_and_send(rows, confirm, **given):
-        sender._let_follow(rows)
-        sender._release(rows)
+        with sender._changed:
+            sender._let_follow_locked(rows)
+            sender._release_locked(rows)
         queue.send(rows, note, **given)
 
     make(sender, but(queue, send=release_and_send), record, *given)
@@ -48,20 +48,20 @@ def _(make, sender, queue, record, *given):
 
 @planted("let a group go on before its row is recorded", "sink.sender.Sender._confirm")
 def _(confirm, sender, sending, confirmed):
-    sender._judge_locked(confirmed)
     rows = [each.row for each in confirmed]
-    sender._let_follow(rows)
-    sender._release(rows)
+    with sender._changed:
+        sender._judge_locked(confirmed)
+        sender._let_follow_locked(rows)
+        sender._release_locked(rows)
     sender._record.add([each.row.digest for each in confirmed], by=sending.limit)
 
 
-@planted("let a group go on while a row of it is sent again", "sink.sender.Sender._let_follow")
+@planted("let a group go on while a row of it is sent again", "sink.sender.Sender._let_follow_locked")
 def _(let_follow, sender, rows):
     let_follow(sender, rows)
-    with sender._changed:
-        for group in {row.group: sender._groups[row.group] for row in rows}.values():
-            group.under_way = 0
-            sender._offer_locked(group)
+    for group in {row.group: sender._groups[row.group] for row in rows}.values():
+        group.under_way = 0
+        sender._offer_locked(group)
 
 
 @planted("send as many rows of a group as there are, recorded or not", "sink.sender.pace_of")
@@ -74,14 +74,19 @@ def _(take, sender):
     return take(sender)[::-1]
 
 
-@planted("count what overtakes for equal", "sink.queue._confirmed")
+@planted("do not count what an answer shows to overtake", "sink.queue._confirmed")
 def _(confirmed, *given, **named):
     return [replace(each, overtakes=False) for each in confirmed(*given, **named)]
 
 
 @planted("look for disorder in the answers of first tries only", "sink.queue._confirmed")
-def _(confirmed, tried, sent, *, may_be_older):
-    return confirmed(tried, sent, may_be_older=False)
+def _(confirmed, *given, may_be_older):
+    return [replace(each, may_be_older=False) for each in confirmed(*given, may_be_older=may_be_older)]
+
+
+@planted("take every row of a second try for one that overtakes", "sink.queue._confirmed")
+def _(confirmed, *given, may_be_older):
+    return [replace(each, overtakes=True) for each in confirmed(*given, may_be_older=may_be_older)]
 
 
 @planted("forget that rows are out of order", "sink.record.SentRecord.add")
@@ -464,8 +469,8 @@ SINK_MUTATIONS.rewritten(
 
 SINK_MUTATIONS.rewritten(
     "take a look at the journal for a call that is held up",
-    "sink.sender.Sender._run",
-    "deadline = self._record.refresh() + SEND_BUDGET_S",
-    "self._sending.add(looking := _Sending(self._clock.monotonic() + SEND_BUDGET_S + CONFIRM_BUDGET_S)); "
-    "deadline = self._record.refresh() + SEND_BUDGET_S; self._sending.discard(looking)",
+    "sink.sender.Sender._look",
+    "looked_at = self._record.refresh()",
+    "self._sending.add(looking := _Sending(self._clock.monotonic() + SEND_BUDGET_S + CONFIRM_BUDGET_S, {}, set())); "
+    "looked_at = self._record.refresh(); self._sending.discard(looking)",
 )

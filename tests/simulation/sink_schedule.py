@@ -109,13 +109,13 @@ class SinkSchedule:
 
     def _draw_options(self, rng: random.Random) -> dict[str, str]:
         options = {}
-        if rng.random() < 0.4:
+        if rng.random() < 0.3:
             options["order"] = "batch"
         if self.has_journal:
             options["journalLocation"] = "/journal"
             if "order" in options and rng.random() < 0.4:
                 options["onDisorder"] = "fail"
-            if rng.random() < 0.4:
+            if rng.random() < 0.3:
                 options["maxUnrecordedRows"] = rng.choice(("1", "2", "5", "20"))
         return options
 
@@ -343,14 +343,15 @@ class SinkSchedule:
 
     def again(self, attempt: SinkAttempt) -> SinkAttempt:
         """Return another attempt at the same task."""
-        return SinkAttempt(attempt.draft, attempt.plan, attempt.place, attempt.rows, attempt.version)
+        place = replace(attempt.place, attempt=self._launched[_task(attempt)])
+        return SinkAttempt(attempt.draft, attempt.plan, place, attempt.rows, attempt.version)
 
     def end_copies(self, winner: SinkAttempt) -> None:
         """Spark kills the other attempts of a task that has succeeded; that may take its time."""
-        task = winner.draft, winner.place
+        task = winner.draft, winner.place.partition
         for process in self._processes("task"):
             attempt = self._attempts[process]
-            is_copy = attempt is not winner and (attempt.draft, attempt.place) == task
+            is_copy = attempt is not winner and (attempt.draft, attempt.place.partition) == task
             if is_copy and not attempt.is_over and self.rng.random() < 0.5:
                 self._kill(process)
 
@@ -493,10 +494,18 @@ class SinkSchedule:
             self.hub.step()  # others may go on here
             return ask(record, digest)
 
-        ask = SentRecord.is_sent
+        def merge(record: SentRecord, *, at: int) -> None:
+            self.laws.merging.add(name := self.hub.current_name)
+            try:
+                make_one(record, at=at)
+            finally:
+                self.laws.merging.discard(name)
+
+        ask, make_one = SentRecord.is_sent, SentRecord._merge
         patches = {
             "uuid.uuid4": new_id,
             "sqs_fifo_spark.sink.record.SentRecord.is_sent": is_sent,
+            "sqs_fifo_spark.sink.record.SentRecord._merge": merge,
             "sqs_fifo_spark.sink.sender.threading": Threading(self.hub),
             "sqs_fifo_spark.sink.record.threading": Threading(self.hub),
             "sqs_fifo_spark.aws.client.sqs_client": lambda *_: self.world.client,

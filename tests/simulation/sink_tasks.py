@@ -112,8 +112,12 @@ class SinkAttempt:
         """How often it was told an id again, for another row."""
         self.ahead: defaultdict[Key, set[Key]] = defaultdict(set)
         """What stood before a row, of its group, in a call."""
-        self.overtook: set[Key] = set()
-        """What the queue has added in calls of its own before what stood before it there."""
+        self.overtook: dict[Key, set[Key]] = {}
+        """What the queue has added in calls of its own before what stood before it there, and before what."""
+        self.unanswered: dict[str, bool] = {}
+        """Whether the call of each thread that has no answer yet has two rows of a group."""
+        self.is_shaken = False
+        """Whether such a call had no answer, or one that does not say of all rows that they are sent."""
         self.repeats = 0
         """How often the queue took a row for one that it had."""
         self.doomed_at: float | None = None

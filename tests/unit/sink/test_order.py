@@ -10,10 +10,17 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
-from sqs_fifo_spark.errors import DisorderError, OptionError, RowError
+from sqs_fifo_spark.errors import (
+    DisorderError,
+    JournalUnavailableError,
+    OptionError,
+    RowError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.options import parse_sink_options
 from sqs_fifo_spark.sink.message import RefusedRowError
-from sqs_fifo_spark.sink.sender import CALLS, DISORDER, Pace, pace_of
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.sender import CALLS, CONFIRM_BUDGET_S, DISORDER, Pace, Sender, pace_of
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
@@ -118,8 +125,8 @@ def test_what_sqs_takes_behind_a_row_that_it_fails_is_counted(sqs: Sqs, caplog: 
     assert sqs.bodies() == [*bodies[:2], *bodies[3:10], bodies[2], *bodies[10:]]
     assert sqs.calls == [bodies[:10], [bodies[2]], [bodies[2]], bodies[10:]]
     assert (sender.sent, sender.overtaking, sender.equal) == (12, 7, 0)
-    said = "7 rows, the first of them row 4, stand before an earlier one of their group"
-    assert caplog.messages == [f"rows are out of order: {said}"]
+    said = "row 4 and 6 others stand before an earlier row of the same message group"
+    assert caplog.messages == [f"rows are out of order: {said}, or may do so"]
 
 
 def test_the_last_rows_of_a_group_overtake_nothing(sqs: Sqs) -> None:
@@ -195,16 +202,99 @@ def dealt_in(group: str, count: int) -> list[str]:
     return [f"{group}{number}" for number in range(1, count + 1)]
 
 
+def lose_first(sqs: Sqs) -> None:
+    """Let the answer of the first call be lost."""
+    calls = len(sqs.calls)
+
+    def lose(called: list[str], answer: Answer) -> None:
+        if len(sqs.calls) == calls + 1:
+            raise LOST
+
+    sqs.after = lose
+
+
+def test_a_row_that_is_told_late_and_stands_in_order_is_overtaken_by_none(sqs: Sqs) -> None:
+    """The first try added all, and the second one fails a row that it would only have recognised."""
+    lose_first(sqs)
+    sqs.failing = lambda body: ("InternalError", False) if body == "a2" and sqs.tries(body) == 2 else None
+    sender = send(sqs, rows(*dealt_in("a", 5)), pace=BATCH)
+    assert (sqs.bodies(), sender.overtaking, sender.equal) == (dealt_in("a", 5), 0, 0)
+
+
+def test_a_row_that_an_answer_leaves_out_may_stand_in_order(sqs: Sqs) -> None:
+    """Only its number tells."""
+
+    def leave_out(called: list[str], answer: Answer) -> None:
+        answer["Successful"] = [each for each in answer["Successful"] if len(called) < 3 or each["Id"] != "1"]
+
+    sqs.after = leave_out
+    sender = send(sqs, rows("a1", "a2", "a3"), pace=BATCH)
+    assert (sqs.bodies(), sender.overtaking, sender.equal) == (["a1", "a2", "a3"], 0, 0)
+
+
+def test_rows_that_are_sent_one_by_one_are_judged_alike(sqs: Sqs) -> None:
+    """A call that is refused as a whole tells nothing of the one before, whose answer was lost."""
+
+    def before(bodies: list[str]) -> None:
+        if len(sqs.calls) == 2:
+            raise refusal("InvalidParameterValue")
+
+    failing_once(sqs, "a1")
+    lose_first(sqs)
+    sqs.before = before
+    sender = send(sqs, rows("a1", "a2", "a3"), pace=BATCH)
+    assert (sqs.bodies(), sender.overtaking, sender.equal) == (["a2", "a3", "a1"], 2, 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_next_attempt_is_told_by_numbers(sqs: Sqs, fails: bool) -> None:
+    """Of what the first one sent and had no answer for; without a journal, too."""
+    failing_once(sqs, "a3")
+    lose_first(sqs)
+
+    def throttle(called: list[str]) -> None:
+        if len(sqs.calls) > 1:
+            raise THROTTLED
+
+    sqs.before = throttle
+    with pytest.raises(TransientQueueError):
+        finish(make(sqs, Noted(looked_at=sqs.clock.monotonic()), FAILS), *dealt_in("a", 10))
+    assert len(sqs.bodies()) == 9
+    sqs.before = lambda called: None
+    queue, pace = SinkQueue(sqs.options(), sqs.clock), FAILS if fails else BATCH
+    second = Sender(queue, Noted(), sqs.clock, pace, may_be_older=True)
+    if fails:
+        with pytest.raises(DisorderError):
+            finish(second, *dealt_in("a", 10))
+        return
+    finish(second, *dealt_in("a", 10))
+    assert (second.overtaking, second.equal) == (7, 0)
+
+
+def test_what_an_attempt_gives_up_may_have_been_overtaken(sqs: Sqs) -> None:
+    """It records that: the next attempt sends that row alone, whose number tells nothing."""
+    record = Noted(looked_at=sqs.clock.monotonic())
+    lose_first(sqs)
+    sqs.failing = lambda body: ("InternalError", False) if body == "a2" else None
+    with pytest.raises(TransientQueueError):
+        finish(make(sqs, record, BATCH), "a1", "a2", "a3")
+    assert DISORDER in record.digests
+    sqs.failing = lambda body: None
+    record._looked_at = sqs.clock.monotonic()
+    second = send(sqs, rows("a1", "a2", "a3"), record, BATCH)
+    assert (second.known, second.follows_disorder) == (2, True)
+
+
 # To fail for it
 
 
-def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
+def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs) -> None:
     """What the first one knew to be sent is recorded, and that it is out of order; with `log` the next one goes on."""
     bodies = dealt_in("a", 25)
     record = Noted()
     failing_once(sqs, "a3")
     sender = make(sqs, record, FAILS)
-    with pytest.raises(DisorderError, match="^7 rows, the first of them row 4, .* with onDisorder set to log"):
+    with pytest.raises(DisorderError, match=r"^row 4 and 6 others stand .* with onDisorder set to log"):
         finish(sender, *bodies)
     sent = ["a1", "a2", *bodies[3:10]]
     assert sqs.bodies() == sent
@@ -217,9 +307,8 @@ def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs, caplog: pytest
         finish(again, *bodies)
     assert (len(sqs.calls), again.sent) == (calls, 0)
 
-    with caplog.at_level(logging.WARNING):
-        last = send(sqs, rows(*bodies), record, BATCH)
-    assert len([each for each in caplog.messages if "an earlier attempt found rows" in each]) == 1
+    last = send(sqs, rows(*bodies), record, BATCH)
+    assert last.follows_disorder
     assert sqs.bodies() == [*sent, "a3", *bodies[10:]]
     assert (last.sent, last.known) == (16, 9)
 
@@ -270,7 +359,63 @@ def test_the_options_set_the_pace(options: dict[str, str], pace: Pace) -> None:
     assert pace_of(parse_sink_options({"queueUrl": url, "journalLocation": "/j", **options})) == pace
 
 
+def test_a_refused_row_is_told_as_such(sqs: Sqs) -> None:
+    """By each attempt: it is not disorder that fails the write."""
+    sqs.failing = {"a2": ("InvalidMessageContents", True)}.get
+    record = Noted()
+    for _ in range(2):
+        with pytest.raises(RefusedRowError):
+            finish(make(sqs, record, FAILS), *dealt_in("a", 12))
+    assert DISORDER not in record.digests
+
+
 # What the record lacks
+
+
+def test_the_record_never_lacks_a_row_before_one_that_it_has(sqs: Sqs) -> None:
+    """If a put fails, what others put has those rows, too."""
+    record, second = Noted(), threading.Event()
+    first = rows("a1")[0].digest
+
+    def fail(digests: list[bytes]) -> None:
+        if digests == [first]:
+            assert second.wait(LONG_S)
+            raise JournalUnavailableError("no")
+        second.set()
+
+    record.on_add = fail
+    with pytest.raises(JournalUnavailableError):
+        finish(make(sqs, record, Pace(1, 2, False)), "a1", "a2")
+    assert sqs.bodies() == ["a1", "a2"]
+    assert record.digests == {row.digest for row in rows("a1", "a2")}
+
+
+def test_nothing_is_tried_behind_a_row_whose_record_is_overdue(sqs: Sqs) -> None:
+    """That row may soon be sent again, and would then stand behind what follows it."""
+    record, is_free = Noted(), threading.Event()
+    first, second = rows("a1", "a2")
+
+    def hold(digests: list[bytes]) -> None:
+        if digests == [first.digest]:
+            assert is_free.wait(LONG_S)
+
+    record.on_add = hold
+    record._looked_at = sqs.clock.monotonic()
+    sender = make(sqs, record, Pace(1, 2, False))
+    sender.add([first])
+    wait_until(lambda: sqs.bodies() == ["a1"], LONG_S, "the first row is sent")
+    record._looked_at += CONFIRM_BUDGET_S + 1
+    sender.add([second])
+
+    def is_taken() -> bool:
+        idle = len(sender._changed._waiters)  # type: ignore[attr-defined]
+        return sender._groups["a"].under_way == 1 and idle == CALLS - 1
+
+    wait_until(is_taken, LONG_S, "the second row is taken, and its thread waits")
+    assert sqs.calls == [["a1"]]
+    is_free.set()
+    sender.finish()
+    assert sqs.bodies() == ["a1", "a2"]
 
 
 @pytest.mark.parametrize("most", [1, 3, CALLS])
@@ -285,7 +430,7 @@ def test_a_group_goes_on_while_the_record_lacks_few_rows(sqs: Sqs, most: int) ->
             assert is_put.wait(LONG_S)
         elif not is_put.is_set():
             wait_until(lambda: len(sqs.bodies()) == most, LONG_S, "as many are sent as may be")
-            assert sender._groups[group_of(bodies[0])].unrecorded == most
+            assert len(sender._groups[group_of(bodies[0])].unrecorded) == most
             is_put.set()
 
     record.on_add = hold

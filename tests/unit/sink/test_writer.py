@@ -43,7 +43,7 @@ def in_task(monkeypatch: pytest.MonkeyPatch, **properties: str) -> None:
     """Let what runs be a task whose local properties are these."""
     names = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
     given = {names[name]: value for name, value in properties.items()}
-    context = SimpleNamespace(partitionId=lambda: 3, getLocalProperty=given.get)
+    context = SimpleNamespace(partitionId=lambda: 3, attemptNumber=lambda: 0, getLocalProperty=given.get)
     monkeypatch.setattr(writer, "TaskContext", SimpleNamespace(get=lambda: context))
 
 
