@@ -7,8 +7,7 @@ call stay in order, unless it fails one of them and takes another one behind it.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +30,6 @@ class Confirmed:
     row: Outgoing
     sequence_number: int | None
     message_id: str | None
-    overtakes: bool = False
-    """Whether SQS has failed a row of its group before it in the call, which no earlier try can have added."""
     may_be_older: bool = False
     """Whether an earlier try, which had no answer for all rows, may have added it."""
 
@@ -88,7 +85,7 @@ class SinkQueue(QueueCalls):
                 raise
             sent = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
             pending = [row for key, row in tried.items() if key not in sent]
-            failing: set[str] = set()
+            failing = 0
             code = "no answer for some entries"
             is_throttled = False
             fault: Exception | None = None
@@ -101,7 +98,7 @@ class SinkQueue(QueueCalls):
                 if isinstance(error, QueueRequestError):
                     fault = fault or RefusedRowError(row.row, f"SQS refuses it ({code})")
                 elif isinstance(error, TransientQueueError):
-                    failing.add(failed["Id"])
+                    failing += 1
                     is_throttled = is_throttled or error.is_throttling
                 else:
                     fault = fault or error
@@ -109,11 +106,11 @@ class SinkQueue(QueueCalls):
             if fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while
             if sent:
-                confirm(_confirmed(tried, sent, failing, may_be_older=may_be_older))
+                confirm(_confirmed(tried, sent, may_be_older=may_be_older))
             if fault is not None:
                 raise fault
             if pending:
-                may_be_older = may_be_older or len(sent) + len(failing) < len(tried)
+                may_be_older = may_be_older or len(sent) + failing < len(tried)
                 raise TransientQueueError(
                     f"{_OPERATION} on '{self._url}': {code}, and again until the time to retry was over."
                 )
@@ -141,22 +138,13 @@ class SinkQueue(QueueCalls):
 
 
 def _confirmed(
-    tried: Mapping[str, Outgoing],
-    sent: Mapping[str, Mapping[str, Any]],
-    failing: Collection[str],
-    *,
-    may_be_older: bool,
+    tried: Mapping[str, Outgoing], sent: Mapping[str, Mapping[str, Any]], *, may_be_older: bool
 ) -> list[Confirmed]:
-    overtaken: defaultdict[str, set[bytes]] = defaultdict(set)
-    confirmed: list[Confirmed] = []
-    for key, row in tried.items():
-        if key in sent:
-            overtakes = bool(overtaken[row.group] - {row.digest})  # equal rows are one message
-            number, message_id = _sequence_number(sent[key]), sent[key].get("MessageId")
-            confirmed.append(Confirmed(row, number, message_id, overtakes, may_be_older))
-        elif key in failing and not may_be_older:
-            overtaken[row.group].add(row.digest)
-    return confirmed
+    return [
+        Confirmed(row, _sequence_number(sent[key]), sent[key].get("MessageId"), may_be_older)
+        for key, row in tried.items()
+        if key in sent
+    ]
 
 
 def _sequence_number(entry: Mapping[str, Any]) -> int | None:

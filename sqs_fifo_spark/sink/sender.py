@@ -51,10 +51,7 @@ TOLD_IDS = 10_000
 
 DISORDER = hashlib.sha256(b"disorder").digest()
 """Recorded like a row's digest, which it cannot be: SQS has shown that rows of this micro-batch are out of order."""
-_REMEDY = (
-    "No more rows of this partition are sent. To send those that are missing after the others, repeat the write with "
-    "onDisorder set to log."
-)
+_REMEDY = "No more rows of this partition are sent. To send the rest, repeat the write with onDisorder set to log."
 
 _log = logging.getLogger(__name__)
 
@@ -456,7 +453,7 @@ class Sender:
                 self.equal += 1
                 continue
             found = {other for other, known in group.numbers.items() if other > row.row and known < number < math.inf}
-            if may_overtake or each.overtakes:
+            if may_overtake:
                 found.add(row.row)
             overtaking |= found - group.overtaking
             group.overtaking |= found

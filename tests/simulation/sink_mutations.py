@@ -32,7 +32,7 @@ def _(take, sender):
 
 
 @planted("let a group go on before its row is confirmed", "sink.sender.Sender.__init__")
-def _(make, sender, queue, record, *given):
+def _(make, sender, queue, record, *given, **named):
     def note(confirmed):
         sender.sent += len(confirmed)
         record.add([each.row.digest for each in confirmed], by=math.inf)
@@ -43,7 +43,7 @@ def _(make, sender, queue, record, *given):
             sender._release_locked(rows)
         queue.send(rows, note, **given)
 
-    make(sender, but(queue, send=release_and_send), record, *given)
+    make(sender, but(queue, send=release_and_send), record, *given, **named)
 
 
 @planted("let a group go on before its row is recorded", "sink.sender.Sender._confirm")
@@ -74,9 +74,11 @@ def _(take, sender):
     return take(sender)[::-1]
 
 
-@planted("do not count what an answer shows to overtake", "sink.queue._confirmed")
-def _(confirmed, *given, **named):
-    return [replace(each, overtakes=False) for each in confirmed(*given, **named)]
+@planted("judge the rows of each answer by themselves", "sink.sender.Sender._judge_locked")
+def _(judge, sender, confirmed):
+    for each in confirmed:
+        sender._groups[each.row.group].numbers = {}
+    return judge(sender, confirmed)
 
 
 @planted("look for disorder in the answers of first tries only", "sink.queue._confirmed")
@@ -84,9 +86,9 @@ def _(confirmed, *given, may_be_older):
     return [replace(each, may_be_older=False) for each in confirmed(*given, may_be_older=may_be_older)]
 
 
-@planted("take every row of a second try for one that overtakes", "sink.queue._confirmed")
+@planted("take all that is late for rows that overtake", "sink.queue._confirmed")
 def _(confirmed, *given, may_be_older):
-    return [replace(each, overtakes=True) for each in confirmed(*given, may_be_older=may_be_older)]
+    return [replace(each, may_be_older=True) for each in confirmed(*given, may_be_older=may_be_older)]
 
 
 @planted("forget that rows are out of order", "sink.record.SentRecord.add")
