@@ -449,16 +449,16 @@ class Sender:
             number = math.inf if each.sequence_number is None else each.sequence_number
             before = max((known for other, known in group.numbers.items() if other < row.row), default=group.last)
             may_overtake = group.last < number <= before and each.may_be_older
+            found = {other for other, known in group.numbers.items() if other > row.row and known < number < math.inf}
             if self._is_equal_locked(each, is_late=number <= max(before, group.last) and not may_overtake):
                 self.equal += 1
-                continue
-            found = {other for other, known in group.numbers.items() if other > row.row and known < number < math.inf}
-            if may_overtake:
-                found.add(row.row)
+            else:
+                if may_overtake:
+                    found.add(row.row)
+                if each.sequence_number is not None:
+                    group.numbers[row.row] = each.sequence_number
             overtaking |= found - group.overtaking
             group.overtaking |= found
-            if each.sequence_number is not None:
-                group.numbers[row.row] = each.sequence_number
         self.sent += len(confirmed)
         self.overtaking += len(overtaking)
         return overtaking

@@ -19,6 +19,7 @@ from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 _TASK = re.compile(r"task \d+/\d+ #\d+")
 _QUERY = re.compile(r"query \d+")
+_NUMBER = re.compile(r"\d+")
 _CAUGHT = re.compile(r"epochs/(\d+)/caught-(\d+)")
 
 
@@ -122,6 +123,9 @@ class Laws:
         """What a partition's chain has served or deferred, and when the link was put, before the epoch was settled."""
         self._first_links: defaultdict[tuple[int, int, int], frozenset[str]] = defaultdict(frozenset)
         """What the first link of each of these chains has."""
+        self._has_just_deferred = False
+        self._newest_claim: dict[str, int] = {}
+        """The highest claim in the last list of claims of each thread."""
         self._read_in: defaultdict[str, set[EpochPlan]] = defaultdict(set)
         """In which epochs, of which plans, tasks received it, or a driver handed it."""
         self._received_for: defaultdict[str, set[EpochPlan]] = defaultdict(set)
@@ -160,6 +164,7 @@ class Laws:
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
         world.on_release = self._releases
+        world.store.on_listed = self._has_listed
         world.on_poll = self._polls
         world.on_polled = self._has_polled
 
@@ -211,8 +216,10 @@ class Laws:
     def has_put_link(self, name: str) -> None:
         """Chains: a link says what of those before it is not confirmed, so who puts it deletes nothing meanwhile."""
         task = _TASK.match(self._world.actor())
+        self._has_just_deferred = False
         if task and name in self._world.store.objects:  # else it was taken
             head = self._decoded(name)
+            self._has_just_deferred = not head.chain.is_last and any(receipt.deferred for receipt in head.receipts)
             self._put[task[0]].update(receipt.message_id for receipt in head.receipts)
             if head.origin.epoch > self._world.journal().ledger().epoch:
                 place = (head.origin.epoch, head.origin.plan, head.origin.partition)
@@ -223,6 +230,20 @@ class Laws:
         deleting = [_TASK.match(actor) for actor in self._world.deleting]
         if task and any(each is not None and each[0] == task[0] for each in deleting):
             self.violate(f"chains: {task[0]} puts a link while it deletes what stands before it")
+
+    def has_just_deferred(self) -> bool:
+        """Whether the link that a task has just put defers something, and another one may follow it."""
+        return self._has_just_deferred
+
+    def _has_listed(self, prefix: str, names: list[str]) -> None:
+        if prefix == "drivers":
+            self._newest_claim[self._world.actor()] = max((int(_NUMBER.findall(name)[-1]) for name in names), default=0)
+
+    def has_claimed(self, number: int) -> None:
+        """One owner: who has seen a newer claim does not own the journal."""
+        seen = self._newest_claim[self._world.actor()]
+        if seen > number:
+            self.violate(f"one owner: {self._query()} takes the journal by claim {number}, and has seen claim {seen}")
 
     def fenced(self, task: str) -> None:
         """Progress: a task that stops for another driver asks to release what it has received and put nowhere.

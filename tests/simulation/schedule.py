@@ -33,6 +33,7 @@ DIES_WITH_CATCH = "dies with a catch"
 ENDS = {"after put epochs/.*/caught-": DIES_WITH_CATCH, "is in the sink$": "dies before the commit log"}
 """After what a driver dies, and what that is called in a climate."""
 HALF_BEGUN, OUTLIVED = "dies half begun", "outlived by its tasks"
+EXPIRED = "what a chain has deferred expires"
 MOST_ATTEMPTS = 20
 """Of a task, after which it is copied no more: copies that come faster than they end would take all turns, for ever."""
 LONGEST_DRAIN = 150
@@ -51,7 +52,10 @@ class Schedule:
         self.is_calm = rng.random() < 0.15
         self.climate = Climate.draw(rng, is_calm=self.is_calm)
         ends = Climate.draw(
-            random.Random(f"{seed}/ends"), is_calm=self.is_calm, faults=(*ENDS.values(), HALF_BEGUN, OUTLIVED), chaos={}
+            random.Random(f"{seed}/ends"),
+            is_calm=self.is_calm,
+            faults=(*ENDS.values(), HALF_BEGUN, OUTLIVED, EXPIRED),
+            chaos={},
         )
         self.climate = replace(self.climate, calls={**self.climate.calls, **ends.calls})
         self.hub = Hub(rng)
@@ -189,6 +193,8 @@ class Schedule:
             factor = 15 if self._is_first_of_new() else 3
             if self._is_half_begun() and self._happens(HALF_BEGUN, factor):
                 self.hub.outside(self._kill_all)
+            if self.laws.has_just_deferred() and self._happens(EXPIRED, 50):
+                self.hub.outside(self._let_expire)
         if "task" in self.hub.current_name:
             if event.startswith("before put epochs/") and self._happens(OUTLIVED, 15 if self._may_return() else 3):
                 self.hub.outside(lambda: self._outlive("is planned"))
@@ -220,6 +226,17 @@ class Schedule:
         self._spared, self._spared_until = self._processes("task"), until
         for task in self._spared:
             task.stalled_until = self.hub.now() + LAPSE_S
+        for _ in range(4):
+            self._send()
+
+    def _let_expire(self) -> None:
+        """The queue keeps nothing for more than a minute, for a moment; and more is sent."""
+        model, url = self.world.model, self.world.url
+        self.world.note("what is older than a minute expires")
+        kept = model.call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["MessageRetentionPeriod"]})
+        for attributes in ({"MessageRetentionPeriod": "60"}, kept["Attributes"]):
+            model.call("SetQueueAttributes", {"QueueUrl": url, "Attributes": attributes})
+            model.call("GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["All"]})
         for _ in range(4):
             self._send()
 
@@ -801,8 +818,15 @@ class Schedule:
         def new_id() -> uuid.UUID:
             return uuid.UUID(int=dice.getrandbits(128), version=4)
 
+        def claim(journal: Journal) -> int:
+            number = really_claim(journal)
+            self.laws.has_claimed(number)
+            return number
+
+        really_claim = Journal.claim
         with (
             mock.patch("uuid.uuid4", new_id),
+            mock.patch("sqs_fifo_spark.source.journal.Journal.claim", claim),
             mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.epoch.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),

@@ -79,6 +79,7 @@ class MemoryStore:
         "conflict" says so though nothing is there and nothing was put."""
         self.fails: Callable[[str], bool] = lambda call: False
         """Whether any other call fails."""
+        self.on_listed: Callable[[str, Names], None] = lambda prefix, names: None
         self._step = step
 
     def get(self, name: str) -> bytes | None:
@@ -92,7 +93,9 @@ class MemoryStore:
 
     def list(self, prefix: str) -> list[str]:
         self._before("list", prefix)
-        return sorted(name for name in self.objects if name.startswith(f"{prefix}/"))
+        found = sorted(name for name in self.objects if name.startswith(f"{prefix}/"))
+        self.on_listed(prefix, found)
+        return found
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         return put_until_seen(
