@@ -21,7 +21,7 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -204,7 +204,7 @@ class SentRecord:
         if is_ours:
             part: list[tuple[str, bytes]] = []
             try:
-                data = b"".join(sorted(put.digests))
+                data = b"".join(sorted(set(put.digests)))
                 part.append((self._put(data), data))
             except BaseException as error:  # whatever it is, others wait for this put
                 put.error = error
@@ -233,7 +233,7 @@ class SentRecord:
                 return
             parts, self._parts = self._parts, []
         try:
-            whole = self._put(b"".join(data for _, data in parts))
+            whole = self._put(b"".join(sorted({digest for _, data in parts for digest in _digests(data)})))
             self._store.delete([name for name, _ in parts if name != whole])
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -267,7 +267,7 @@ class SentRecord:
             return False
         if hashlib.sha256(data).hexdigest() != digest or len(data) % _DIGEST_LENGTH:
             raise _damaged(name)
-        self._sent.update(data[at : at + _DIGEST_LENGTH] for at in range(0, len(data), _DIGEST_LENGTH))
+        self._sent.update(_digests(data))
         self._seen.add(name)
         return True
 
@@ -317,6 +317,10 @@ def _forget(store: Store, query: str, over: int, *, every: int) -> None:
     store.put_if_absent(f"over/{query}/{over:020d}", b"")
     store.delete([name for name in _objects(store, f"sent/{query}") if _number(name) <= over])
     store.delete([name for name in marks if _number(name) < last])
+
+
+def _digests(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + _DIGEST_LENGTH] for at in range(0, len(data), _DIGEST_LENGTH))
 
 
 def _objects(store: Store, folder: str) -> list[str]:

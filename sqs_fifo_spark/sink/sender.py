@@ -363,8 +363,8 @@ class Sender:
         except BaseException as error:
             if not isinstance(error, StoppedError):
                 self._fail(error)
-            refused = error.row if isinstance(error, RefusedRowError) else None
-            self._record_open_order([row for row in rows if id(row) in sending.unconfirmed and row.row != refused])
+            if not isinstance(error, RefusedRowError):  # which each attempt meets, and a user has to correct
+                self._record_open_order([row for row in rows if id(row) in sending.unconfirmed])
             raise
         with self._changed:
             self._sending.discard(sending)

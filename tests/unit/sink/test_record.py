@@ -65,6 +65,16 @@ def test_what_is_added_is_one_object_named_by_its_content(store: Store, clock: S
     assert store.objects == {name: content}
 
 
+def test_what_is_added_again_takes_no_more_room(store: Store, clock: SharedClock) -> None:
+    """In one object, and when several become one."""
+    given = record(store, clock)
+    given.add([A, B, A], by=math.inf)
+    given.add([B, C], by=math.inf)
+    assert sorted(map(len, store.objects.values())) == [64, 64]
+    given.close()
+    assert list(store.objects.values()) == [b"".join(sorted((A, B, C)))]
+
+
 def test_what_was_added_is_known_to_whoever_looks(store: Store, clock: SharedClock) -> None:
     """To a later attempt in the same run, and in another run to every partition, however it is partitioned then."""
     record(store, clock).add([A, B], by=math.inf)
