@@ -23,6 +23,7 @@ from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink.judge import Judge, Numbers
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import Record
@@ -45,8 +46,6 @@ CALLS = 8
 MAX_BUFFERED_ROWS = 10_000
 MAX_BUFFERED_BYTES = 16 << 20
 """How much of a partition waits to be sent: much, so that ten groups are ready also where rows of one group cluster."""
-TOLD_IDS = 10_000
-"""How many ids of the last messages are kept (up to twice as many), to see which rows SQS took for equal ones."""
 
 
 DISORDER = hashlib.sha256(b"disorder").digest()
@@ -80,12 +79,7 @@ class _Group:
     """Rows that are taken to be sent, and that SQS has not confirmed."""
     unrecorded: list[Outgoing] = field(default_factory=list)
     """What it has confirmed and the record lacks."""
-    last: int = -1
-    """The highest sequence number that SQS has told of earlier calls."""
-    numbers: dict[int, int] = field(default_factory=dict)
-    """The sequence numbers of rows of the last call, by the rows' own numbers; without rows equal to others."""
-    overtaking: set[int] = field(default_factory=set)
-    """Which rows of the last call stand before an earlier one, or may do so."""
+    numbers: Numbers = field(default_factory=Numbers)
 
 
 @dataclass(eq=False)
@@ -126,9 +120,7 @@ class Sender:
         self._ready: deque[_Group] = deque()  # those whose next rows may be sent
         self._rows = 0
         self._bytes = 0
-        # Ids of messages, by which rows are known as equal; and whether one was counted before its message was told.
-        self._told: dict[str, bool] = {}
-        self._told_before: dict[str, bool] = {}
+        self._judge = Judge()
         self._failure: BaseException | None = None
         self._is_over = False  # once the caller stops: it may wait for its next rows long after a failure
         self._sending: set[_Sending] = set()
@@ -308,8 +300,7 @@ class Sender:
                     self._ready.popleft()
                     group.is_ready = False
                     group.under_way = taken
-                    group.last = max(group.last, *group.numbers.values(), -1)
-                    group.numbers, group.overtaking = {}, set()
+                    group.numbers.begin_call()
                 if size > MAX_CALL_BYTES:
                     break
             return rows
@@ -406,7 +397,7 @@ class Sender:
     def _record_open_order(self, pending: list[Outgoing]) -> None:
         """Record disorder if rows that this attempt gives up may have been overtaken: no numbers will tell it."""
         with self._changed:
-            is_open = any(row.row < max(self._groups[row.group].numbers, default=0) for row in pending)
+            is_open = any(self._groups[row.group].numbers.has_row_after(row.row) for row in pending)
         if is_open:
             self._add_to_record([DISORDER], by=math.inf)
 
@@ -437,45 +428,15 @@ class Sender:
             return self._is_over
 
     def _judge_locked(self, confirmed: list[Confirmed]) -> set[int]:
-        """Count them, and which of them are equal to others; return which rows stand before an earlier one.
-
-        Sequence numbers rise within a group, also in a replay, for which SQS gives those of the first time. So a row
-        with no higher number than one before it is equal to an older message. Or, if an earlier try of the call may
-        have added it, it has overtaken that one, unless even earlier calls had a higher number.
-        """
+        """Count them, and which of them are equal to others; return which rows show now as overtaking."""
         overtaking: set[int] = set()
         for each in confirmed:
-            row, group = each.row, self._groups[each.row.group]
-            number = math.inf if each.sequence_number is None else each.sequence_number
-            before = max((known for other, known in group.numbers.items() if other < row.row), default=group.last)
-            may_overtake = group.last < number <= before and each.may_be_older
-            found = {other for other, known in group.numbers.items() if other > row.row and known < number < math.inf}
-            if self._is_equal_locked(each, is_late=number <= max(before, group.last) and not may_overtake):
-                self.equal += 1
-            else:
-                if may_overtake:
-                    found.add(row.row)
-                if each.sequence_number is not None:
-                    group.numbers[row.row] = each.sequence_number
-            overtaking |= found - group.overtaking
-            group.overtaking |= found
+            is_equal, found = self._judge.is_equal(each, self._groups[each.row.group].numbers)
+            self.equal += is_equal
+            overtaking |= found
         self.sent += len(confirmed)
         self.overtaking += len(overtaking)
         return overtaking
-
-    def _is_equal_locked(self, confirmed: Confirmed, *, is_late: bool) -> bool:
-        """Return whether SQS took this row for equal to another: it gave another row's id, or no higher number.
-
-        A row is confirmed once, however often it is sent: a try whose answer was lost gave no id.
-        """
-        if confirmed.message_id is None:
-            return is_late
-        ahead = self._told.get(confirmed.message_id, self._told_before.get(confirmed.message_id))
-        # Of an equal row and the message itself, the row may be confirmed first: then the message does not count.
-        self._told[confirmed.message_id] = is_late and ahead is not False
-        if len(self._told) >= TOLD_IDS:
-            self._told_before, self._told = self._told, {}
-        return is_late or ahead is False
 
     def _let_follow_locked(self, rows: list[Outgoing]) -> None:
         """SQS has these rows: those that follow in their groups may be sent, so far as the record has kept up."""

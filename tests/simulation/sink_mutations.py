@@ -77,7 +77,7 @@ def _(take, sender):
 @planted("judge the rows of each answer by themselves", "sink.sender.Sender._judge_locked")
 def _(judge, sender, confirmed):
     for each in confirmed:
-        sender._groups[each.row.group].numbers = {}
+        sender._groups[each.row.group].numbers.of_call.clear()
     return judge(sender, confirmed)
 
 
@@ -184,9 +184,9 @@ def _(outgoing, *given, **named):
     return [replace(row, size=0) for row in outgoing(*given, **named)]
 
 
-@planted("count only equal rows of one group", "sink.sender.Sender._is_equal_locked")
-def _(is_equal, sender, confirmed, *, is_late):
-    return is_equal(sender, replace(confirmed, message_id=None), is_late=is_late)
+@planted("count only equal rows of one group", "sink.judge.Judge._is_equal")
+def _(is_equal, judge, confirmed, *, is_late):
+    return is_equal(judge, replace(confirmed, message_id=None), is_late=is_late)
 
 
 # The time to try

@@ -257,6 +257,26 @@ def rows_of(groups_and_bodies: Iterable[tuple[str, str]], *, form: RowForm = FOR
     return outgoing(list(zip(*values, strict=True)), form, first_row=1)
 
 
+def in_trouble(sqs: Sqs, seed: int) -> Callable[[], bool]:
+    """Throttle a fifth of the calls, and lose the answers of a fifth; return what says whether something else fails."""
+    dice, lock = random.Random(seed), threading.Lock()
+
+    def is_hit() -> bool:
+        with lock:
+            return dice.random() < 0.2
+
+    def before(bodies: list[str]) -> None:
+        if is_hit():
+            raise THROTTLED
+
+    def after(bodies: list[str], answer: Answer) -> None:
+        if is_hit():
+            raise LOST
+
+    sqs.before, sqs.after = before, after
+    return is_hit
+
+
 class Noted:
     """A record in memory, which can fail."""
 

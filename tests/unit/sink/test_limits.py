@@ -32,8 +32,8 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.options import parse_sink_options
+from sqs_fifo_spark.sink import judge, sender
 from sqs_fifo_spark.sink import record as sent_record
-from sqs_fifo_spark.sink import sender
 from sqs_fifo_spark.sink import write as sink
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
@@ -275,12 +275,12 @@ def test_a_row_whose_answer_was_lost_is_not_told_as_equal(sqs: Sqs) -> None:
 
 def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
     """An equal row is told if it comes soon enough; a long task does not hold all that it has sent."""
-    monkeypatch.setattr(sender, "TOLD_IDS", 50)
+    monkeypatch.setattr(judge, "TOLD_IDS", 50)
     given = [(f"g{number}", f"{number}") for number in range(300)]
     made = make(sqs, NoRecord(sqs.clock))
     made.add(rows_of(given))
     made.finish()
-    assert 50 <= len(made._told) + len(made._told_before) <= 100
+    assert 50 <= len(made._judge._told) + len(made._judge._told_before) <= 100
     assert made.equal == 0
 
 

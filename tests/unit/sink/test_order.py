@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import random
 import threading
-from typing import Any
 
 import pytest
 
@@ -33,6 +31,7 @@ from tests.unit.sending import (
     dealt,
     finish,
     group_of,
+    in_trouble,
     make,
     refusal,
     rows,
@@ -88,21 +87,7 @@ def test_a_call_of_one_group_is_no_larger_than_sqs_takes(sqs: Sqs) -> None:
 @pytest.mark.parametrize("groups", [1, 3, 25])
 def test_calls_that_fail_as_a_whole_change_no_order(sqs: Sqs, seed: int, groups: int) -> None:
     """SQS takes all of a call, or nothing, and its answer may be lost."""
-    dice, lock = random.Random(seed), threading.Lock()
-
-    def roll() -> float:
-        with lock:
-            return dice.random()
-
-    def before(bodies: list[str]) -> None:
-        if roll() < 0.2:
-            raise THROTTLED
-
-    def after(bodies: list[str], answer: dict[str, Any]) -> None:
-        if roll() < 0.2:
-            raise LOST
-
-    sqs.before, sqs.after = before, after
+    in_trouble(sqs, seed)
     bodies = dealt(groups, 300 // groups)
     record = Noted()
     sender = send(sqs, rows(*bodies), record, BATCH)

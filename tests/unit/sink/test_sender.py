@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
@@ -15,13 +13,12 @@ from sqs_fifo_spark.sink.sender import CALLS
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
-    LOST,
-    THROTTLED,
     Noted,
     Sqs,
     dealt,
     finish,
     group_of,
+    in_trouble,
     make,
     rows,
     rows_of,
@@ -46,22 +43,8 @@ def assert_in_order(sqs: Sqs, bodies: Iterable[str]) -> None:
 @pytest.mark.parametrize("groups", [1, 7, 25])
 def test_each_row_once_and_each_group_in_order_whatever_fails(sqs: Sqs, seed: int, groups: int) -> None:
     """Through throttled calls, failed entries and lost answers; the queue itself watches each call."""
-    dice, lock = random.Random(seed), threading.Lock()
-
-    def roll() -> float:
-        with lock:
-            return dice.random()
-
-    def before(bodies: list[str]) -> None:
-        if roll() < 0.2:
-            raise THROTTLED
-
-    def after(bodies: list[str], answer: dict[str, Any]) -> None:
-        if roll() < 0.2:
-            raise LOST
-
-    sqs.before, sqs.after = before, after
-    sqs.failing = lambda body: ("InternalError", False) if roll() < 0.2 else None
+    is_hit = in_trouble(sqs, seed)
+    sqs.failing = lambda body: ("InternalError", False) if is_hit() else None
     bodies = dealt(groups, 150 // groups)
     record = Noted()
     sender = send(sqs, rows(*bodies), record)

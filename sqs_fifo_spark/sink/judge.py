@@ -1,0 +1,80 @@
+"""What sequence numbers and message ids tell of rows that SQS has confirmed: which stand where they should.
+
+Sequence numbers rise within a group, also in a replay, for which SQS gives those of the first time. So a row with no
+higher number than one before it is equal to an older message. Or, if an earlier try of its call may have added it, it
+has overtaken that one. Nothing here is locked: the caller sees to that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from sqs_fifo_spark.sink.queue import Confirmed
+
+TOLD_IDS = 10_000
+"""How many ids of the last messages are kept (up to twice as many), to see which rows SQS took for equal ones."""
+
+
+@dataclass
+class Numbers:
+    """The sequence numbers that SQS has told of a group's rows, and what they show."""
+
+    last: int = -1
+    """The highest one of earlier calls."""
+    of_call: dict[int, int] = field(default_factory=dict)
+    """Those of rows of the last call, by the rows' own numbers; without rows that are equal to others."""
+    overtaking: set[int] = field(default_factory=set)
+    """Which rows of the last call stand before an earlier one, or may do so."""
+
+    def begin_call(self) -> None:
+        self.last = max(self.last, *self.of_call.values(), -1)
+        self.of_call, self.overtaking = {}, set()
+
+    def has_row_after(self, row: int) -> bool:
+        """Return whether SQS has told of a row of the last call that stands behind this one in it."""
+        return row < max(self.of_call, default=0)
+
+
+class Judge:
+    """Judges the rows of one task, one after the other."""
+
+    def __init__(self) -> None:
+        # Ids of messages, by which rows are known as equal; and whether one was counted before its message was told.
+        self._told: dict[str, bool] = {}
+        self._told_before: dict[str, bool] = {}
+
+    def is_equal(self, each: Confirmed, numbers: Numbers) -> tuple[bool, set[int]]:
+        """Return whether SQS took the row for equal to another; and which rows show now as overtaking an earlier one.
+
+        Those may be rows that were confirmed before. None is returned twice.
+        """
+        row = each.row.row
+        number = math.inf if each.sequence_number is None else each.sequence_number
+        before = max((known for other, known in numbers.of_call.items() if other < row), default=numbers.last)
+        # A number below all of earlier calls is an older message's.
+        may_overtake = numbers.last < number <= before and each.may_be_older
+        found = {other for other, known in numbers.of_call.items() if other > row and known < number < math.inf}
+        is_equal = self._is_equal(each, is_late=number <= max(before, numbers.last) and not may_overtake)
+        if not is_equal:
+            if may_overtake:
+                found.add(row)
+            if each.sequence_number is not None:
+                numbers.of_call[row] = each.sequence_number
+        found -= numbers.overtaking
+        numbers.overtaking |= found
+        return is_equal, found
+
+    def _is_equal(self, each: Confirmed, *, is_late: bool) -> bool:
+        """Return whether SQS gave another row's id, or no higher number.
+
+        A row is confirmed once, however often it is sent: a try whose answer was lost gave no id.
+        """
+        if each.message_id is None:
+            return is_late
+        ahead = self._told.get(each.message_id, self._told_before.get(each.message_id))
+        # Of an equal row and the message itself, the row may be confirmed first: then the message does not count.
+        self._told[each.message_id] = is_late and ahead is not False
+        if len(self._told) >= TOLD_IDS:
+            self._told_before, self._told = self._told, {}
+        return is_late or ahead is False
