@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
@@ -75,6 +75,64 @@ def retried(call: Callable[[], T], failure: type[Exception], retrying: Callable[
         return call()
 
     return retrying()(again)
+
+
+class Begun(Generic[T]):
+    """A call that is under way, of which the first try was sent before anybody waits for its answer.
+
+    So one thread has several under way, without a thread for each. To be used by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], T],
+        *,
+        clock: Clock,
+        budget_s: float,
+        min_tries: int = 1,
+        otherwise: Callable[[], T] | None = None,
+    ) -> None:
+        """`ask` returns the answer to what was sent when it is called first, and to a try of its own after that.
+
+        It is tried again as by `retry_transient`, for `budget_s` from now. What `otherwise` returns is the result where
+        that raises TransientQueueError.
+        """
+        self._ask = ask
+        self._clock = clock
+        self._deadline = clock.monotonic() + budget_s
+        self._min_tries = min_tries
+        self._otherwise = otherwise
+        self._answers: list[T] = []
+        self._error: Exception | None = None
+
+    def wait(self) -> bool:
+        """Wait for the answer to the first try, if nobody has; return whether it is one. `result` tells what is not."""
+        if not self._answers and self._error is None:
+            try:
+                self._answers.append(self._ask())
+            except Exception as error:
+                self._error = error
+        return bool(self._answers)
+
+    def result(self) -> T:
+        """Return the answer, tried again if need be. Raises what `retry_transient` raises."""
+
+        def first_or_again() -> T:
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+            return self._ask()
+
+        if not self.wait():
+            left_s = self._deadline - self._clock.monotonic()
+            try:
+                answer = retry_transient(first_or_again, clock=self._clock, budget_s=left_s, min_tries=self._min_tries)
+            except TransientQueueError:
+                if self._otherwise is None:
+                    raise
+                answer = self._otherwise()
+            self._answers.append(answer)
+        return self._answers[0]
 
 
 class SharedPause:

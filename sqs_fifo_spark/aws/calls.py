@@ -36,6 +36,11 @@ CALL_BUDGET_S = 30.0
 """How long a call is tried again when its caller has no closer deadline."""
 
 
+Ask = Callable[[], Mapping[str, Any]]
+Beside = Callable[[Ask], Ask]
+"""Begins a call while its caller goes on, and returns what waits for it."""
+
+
 @dataclass(frozen=True)
 class QueueFacts:
     """What the queue says of itself."""
@@ -93,20 +98,25 @@ class QueueCalls:
     def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
         return retry_transient(lambda: self._call(operation, **arguments), clock=self._clock, budget_s=budget_s)
 
-    def _begin(self, operation: str, **arguments: Any) -> Callable[[], Mapping[str, Any]]:
+    def _begin(self, operation: str, wait_time_s: int, beside: Beside, **arguments: Any) -> Ask:
         """Send a call now, and return what waits for its answer, or raises, for `_call` to be given as `begun`.
 
-        A client that cannot do the one without the other does both.
+        A client that cannot do the one without the other does both `beside` the caller.
         """
         try:
             with aws.without_sdk_logs():
-                client = aws.sqs_client(self._config)
+                client = aws.sqs_client(self._config, wait_time_s)
                 begin = getattr(client, "begin", None)
                 if begin is not None:
-                    begun: Callable[[], Mapping[str, Any]] = begin(operation, QueueUrl=self._url, **arguments)
+                    begun: Ask = begin(operation, QueueUrl=self._url, **arguments)
                     return begun
-                answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
-                return lambda: answer
+
+            def ask() -> Mapping[str, Any]:
+                with aws.without_sdk_logs():
+                    answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
+                    return answer
+
+            return beside(ask)
         except Exception as error:
             failure = error
 

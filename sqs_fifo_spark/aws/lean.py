@@ -2,8 +2,9 @@
 
 boto3 says once what a call looks like: address, headers, what is signed. From then on a call is its arguments as JSON,
 a signature by botocore's signer, and one exchange on a connection of the client's own pool: proxies aside, all that is
-set for connections holds, and each asks in the last moment whether it may still send. A refusal is read and raised by
-boto3 itself. Nothing is tried again here.
+set for connections holds, and each asks in the last moment whether it may still send. Of an answer as SQS gives it only
+the length is read; any other is http.client's matter, and a refusal is raised by boto3 itself. Nothing is tried again
+here.
 
 Answers are as boto3 gives them, but `ResponseMetadata` is not in them. What is no JSON, or ends early, is an error,
 where boto3 takes it for an answer without messages.
@@ -17,10 +18,13 @@ import base64
 import errno
 import functools
 import hashlib
+import hmac
 import http.client
+import io
 import json
 import logging
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +41,9 @@ import botocore.parsers
 import urllib3.exceptions
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest, HeadersDict
+from botocore.credentials import Credentials
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
 TRANSPORT_VARIABLE = "SQSFIFO_TRANSPORT"
 OPERATIONS: Mapping[str, Mapping[str, Any]] = {
@@ -48,6 +55,10 @@ OPERATIONS: Mapping[str, Mapping[str, Any]] = {
 """The lean calls, each with as much of its arguments as boto3 asks for."""
 
 _DATE, _TOKEN = "(date)", "(token)"
+_LEAST_S = 0.001
+"""How long an answer is waited for that is late already: it may be there."""
+_ANSWER_BUFFER = 1 << 16
+"""Bytes; most answers come in one piece."""
 _log = logging.getLogger(__name__)
 
 
@@ -138,16 +149,17 @@ class LeanClient:
         body = _encode(arguments).encode()
         headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
         connection = self._sent(body, headers)
-        return lambda: self._answer(operation, arguments, connection)
+        latest = SYSTEM_CLOCK.monotonic() + self._read_timeout
+        return lambda: self._answer(operation, arguments, connection, latest)
 
     def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return self.begin(operation, **arguments)()
 
-    def _answer(self, operation: str, arguments: dict[str, Any], connection: Any) -> dict[str, Any]:
+    def _answer(self, operation: str, arguments: dict[str, Any], connection: Any, latest: float) -> dict[str, Any]:
         """Return the answer. Raises what boto3 raises, and ResponseParserError for what cannot be read."""
-        response, content = self._received(connection)
-        if response.status >= 300:
-            self._refuse(operation, arguments, response, content)
+        refusal, content = self._received(connection, latest)
+        if refusal is not None:
+            self._refuse(operation, arguments, refusal, content)
         try:
             is_plain = b"null" not in content and b"BinaryValue" not in content
             answer = json.loads(content.decode() or "{}", object_hook=None if is_plain else _as_boto3_has_it)
@@ -156,8 +168,6 @@ class LeanClient:
         if not isinstance(answer, dict):
             raise botocore.parsers.ResponseParserError(f"the answer to {operation} is no JSON object")
         return answer
-
-    # http.client's own methods, which are beneath urllib3's: no second objects for answer and headers.
 
     def _sent(self, body: bytes, headers: Mapping[str, str]) -> Any:
         """Return a connection of the pool's on which the call was sent, head and body in one piece."""
@@ -171,22 +181,34 @@ class LeanClient:
             if connection.sock is not None:
                 connection.sock.settimeout(self._connect_timeout)
             try:
-                http.client.HTTPConnection.request(connection, "POST", "/", body, headers)
+                connection.send(_head(headers) + body)
             except OSError as error:
                 if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.EPROTOTYPE):
                     raise  # else SQS may have refused the head of a long request, and says so
         return connection
 
-    def _received(self, connection: Any) -> tuple[http.client.HTTPResponse, bytes]:
-        """Return the answer on that connection, which goes back to the pool."""
+    def _received(self, connection: Any, latest: float) -> tuple[http.client.HTTPResponse | None, bytes]:
+        """Return the answer on that connection, which goes back to the pool: the response if it is a refusal, the body.
+
+        Waits for each piece of it until `latest`, on the monotonic clock.
+        """
         with self._closed_on_error(connection):
-            connection.sock.settimeout(self._read_timeout)
-            response = http.client.HTTPConnection.getresponse(connection)
-            content = response.read()
-            if not content and response.length is None and not response.chunked:
-                raise http.client.IncompleteRead(b"")  # http.client takes an end within the headers for theirs
+            connection.sock.settimeout(max(_LEAST_S, latest - SYSTEM_CLOCK.monotonic()))
+            refusal = None
+            with connection.sock.makefile("rb", _ANSWER_BUFFER) as file:
+                content = _plain_content(file)
+                if content is None:
+                    response = http.client.HTTPResponse(SimpleNamespace(makefile=lambda mode: file), method="POST")  # type: ignore[arg-type]
+                    response.begin()
+                    content = response.read()
+                    if not content and response.length is None and not response.chunked:
+                        raise http.client.IncompleteRead(b"")  # http.client takes an end within the headers for theirs
+                    if response.will_close:
+                        connection.close()
+                    if response.status >= 300:
+                        refusal = response
         self._pool._put_conn(connection)
-        return response, content
+        return refusal, content
 
     @contextmanager
     def _closed_on_error(self, connection: Any) -> Iterator[None]:
@@ -225,6 +247,52 @@ class LeanClient:
         raise botocore.parsers.ResponseParserError(f"{operation}: status {response.status}, {kind}")
 
 
+_ILLEGAL = re.compile(r"[\r\n]")
+
+
+def _head(headers: Mapping[str, str]) -> bytes:
+    """Return what stands before the body. ValueError for a header that would be two."""
+    if any(map(_ILLEGAL.search, headers.values())):
+        raise ValueError("a header has more than one line")  # a token from a file, as a rule; not what it says
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    return "".join(["POST / HTTP/1.1\r\nAccept-Encoding: identity\r\n", *lines, "\r\n"]).encode("latin-1")
+
+
+def _plain_content(file: io.BufferedReader) -> bytes | None:
+    """Return the body of an answer as SQS gives it: 200, of a told length, on a connection that stays.
+
+    Returns None for any other, and leaves that to http.client, of which nothing is read then. That takes a large part
+    of a call's time for headers that nobody asks for.
+    """
+    there = file.peek()
+    end = there.find(b"\r\n\r\n")
+    if end < 0 or not there.startswith(b"HTTP/1.1 200 "):
+        return None
+    lengths = []
+    for line in there[:end].split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        if name == b"content-length":
+            lengths.append(value.strip())
+        elif name in (b"connection", b"transfer-encoding") or line[:1] in b" \t":
+            return None
+    if len(lengths) != 1 or not lengths[0].isdigit():
+        return None
+    file.read(end + 4)
+    content = file.read(int(lengths[0]))
+    if len(content) < int(lengths[0]):
+        raise http.client.IncompleteRead(content)
+    return content
+
+
+class _Signer(SigV4Auth):  # type: ignore[misc]
+    """botocore's, whose steps take one call of OpenSSL each, not an object of Python's."""
+
+    def _sign(self, key: bytes, msg: str, hex: bool = False) -> Any:
+        digest = hmac.digest(key, msg.encode("utf-8"), "sha256")
+        return digest.hex() if hex else digest
+
+
 class _Form:
     """What is the same in all calls of one operation, as boto3 makes them: address, headers, what is signed."""
 
@@ -244,11 +312,15 @@ class _Form:
         if request["method"] != "POST" or json.loads(request["body"]) != arguments:
             raise LookupError
         signing = context.get("signing") or {}
-        self._signer = functools.partial(
-            SigV4Auth,
-            service_name=signing.get("signing_name") or signer.signing_name,
-            region_name=signing.get("region") or signer.region_name,
-        )
+        names = {
+            "service_name": signing.get("signing_name") or signer.signing_name,
+            "region_name": signing.get("region") or signer.region_name,
+        }
+        self._signer = functools.partial(_Signer, **names)
+        check = SimpleNamespace(context={"timestamp": "20000101T000000Z"})
+        ours, theirs = (make(Credentials("id", "key"), **names) for make in (_Signer, SigV4Auth))
+        if ours.signature("text", check) != theirs.signature("text", check):
+            raise LookupError
         self.url: str = request["url"]
         self._headers = dict(request["headers"].items())
         self._headers["Host"] = self._signer(None).headers_to_sign(AWSRequest("POST", self.url))["host"]

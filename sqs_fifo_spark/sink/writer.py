@@ -37,6 +37,7 @@ from sqs_fifo_spark.sink.write import (
     send_partition,
     warn_once,
 )
+from sqs_fifo_spark.worker import exempt_from_collection
 
 _log = logging.getLogger(__name__)
 _HAS_STREAM_ARROW = hasattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")  # from Spark 4.1 on
@@ -86,6 +87,7 @@ class _PlannedWrite:
         assert self._plan is not None
         queue, journal = SinkQueue(self._options, SYSTEM_CLOCK), lambda: _store(self._options)
         sent = send_partition(self._plan, batches, place, queue=queue, open_journal=journal, clock=SYSTEM_CLOCK)
+        exempt_from_collection()
         return SentMessage(sent)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str, why_known: str) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, QueueCalls
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls
 from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.retry import retry_transient
+from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
 from sqs_fifo_spark.source.pool import Answer, MakePool, Pool, in_calling_thread
 
@@ -70,8 +70,13 @@ class Queue(QueueCalls):
     def __init__(self, options: SourceOptions, clock: Clock, pool: MakePool = in_calling_thread) -> None:
         super().__init__(options, clock)
         self._visibility_timeout_s = options.visibility_timeout_s
+        # For a client that cannot send a call without waiting for its answer. What runs there waits for nothing else.
+        self._begun_pool = pool("begun", CONCURRENT_CALLS)
         self._call_pool = pool("call", CONCURRENT_CALLS)
         self._renewal_pool = pool("renewal", renewal_threads(options.max_messages_per_trigger, options.heartbeat_s))
+
+    def _beside(self, ask: Ask) -> Ask:
+        return self._begun_pool.submit(ask).result
 
     def require_permissions(self) -> None:
         """Raise AccessDeniedError unless messages may be deleted and their visibility changed.
@@ -110,39 +115,59 @@ class Queue(QueueCalls):
     def receive(
         self, max_messages: int, *, receive: int, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S
     ) -> list[Message]:
-        """Return up to `max_messages` (at most ten) messages, hidden from others for the visibility timeout.
+        """Do as `begin_receive`, and wait for its answer."""
+        return self.begin_receive(
+            max_messages, receive=receive, wait_time_s=wait_time_s, budget_s=budget_s, is_beside=False
+        ).result()
 
-        With `wait_time_s` the call blocks until a message comes or the time is over. Retries carry the same
+    def begin_receive(
+        self,
+        max_messages: int,
+        *,
+        receive: int,
+        wait_time_s: int = 0,
+        budget_s: float = CALL_BUDGET_S,
+        is_beside: bool = True,
+    ) -> Begun[list[Message]]:
+        """Ask for up to `max_messages` (at most ten) messages, hidden from others for the visibility timeout.
+
+        With `wait_time_s` SQS answers when a message comes or the time is over. Retries carry the same
         attempt id, so that messages whose answer was lost on the wire are delivered again (SQS keeps them for 5
         minutes); so there are some retries also when the budget is used up. `receive` becomes the number of this
-        receive in each receipt.
+        receive in each receipt. Not `is_beside`: asked only when somebody waits.
         """
         attempt_id = str(uuid.uuid4())
+        long_s = wait_time_s if wait_time_s > 1 else 0  # a second is well within the timeout of every other call
 
-        def call() -> list[Message]:
-            nonlocal attempt_id
-            asked_at = self._clock.now()
+        def arguments() -> dict[str, Any]:
+            return {
+                "MaxNumberOfMessages": min(MAX_ENTRIES, max_messages),
+                "WaitTimeSeconds": wait_time_s,
+                "VisibilityTimeout": self._visibility_timeout_s,
+                "ReceiveRequestAttemptId": attempt_id,
+                "MessageSystemAttributeNames": list(SYSTEM_ATTRIBUTES),
+                "MessageAttributeNames": ["All"],
+            }
+
+        asked_at: float | None = self._clock.now()
+        begun: Ask | None = self._begin("receive_message", long_s, self._beside, **arguments()) if is_beside else None
+
+        def ask() -> list[Message]:
+            nonlocal attempt_id, asked_at, begun
+            received_at = self._clock.now() if asked_at is None else asked_at
+            first, asked_at, begun = begun, None, None
             try:
-                answer = self._call(
-                    "receive_message",
-                    wait_time_s if wait_time_s > 1 else 0,  # a second is well within the timeout of every other call
-                    MaxNumberOfMessages=min(MAX_ENTRIES, max_messages),
-                    WaitTimeSeconds=wait_time_s,
-                    VisibilityTimeout=self._visibility_timeout_s,
-                    ReceiveRequestAttemptId=attempt_id,
-                    MessageSystemAttributeNames=list(SYSTEM_ATTRIBUTES),
-                    MessageAttributeNames=["All"],
-                )
+                answer = self._call("receive_message", long_s, begun=first, **arguments())
             except VoidAttemptError as error:
                 attempt_id = str(uuid.uuid4())
                 raise TransientQueueError(str(error)) from None
-            return [from_sqs(each, receive=receive, received_at=asked_at) for each in answer.get("Messages", ())]
+            return [from_sqs(each, receive=receive, received_at=received_at) for each in answer.get("Messages", ())]
 
-        return retry_transient(call, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
+        return Begun(ask, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
 
-    def begin_receive(self, receive: Callable[[], T]) -> Answer[T]:
-        """Begin a `receive` beside others. What it brings is its own to keep: nobody may wait for the answer."""
-        return self._call_pool.submit(receive)
+    def finish_receive(self, finish: Callable[[], T]) -> Answer[T]:
+        """Do the rest of a receive beside others, once its first try has failed."""
+        return self._call_pool.submit(finish)
 
     def delete(
         self,
@@ -159,15 +184,25 @@ class Queue(QueueCalls):
         """
         deadline = self._clock.monotonic() + budget_s
 
-        def call(entries: list[Receipt]) -> list[Outcome]:
+        def begin(entries: list[Receipt]) -> Begun[list[Outcome]]:
             before_call(entries)
-            left_s = deadline - self._clock.monotonic()
-            if left_s <= 0:
-                return [Outcome.FAILED] * len(entries)
-            handles = [{"ReceiptHandle": receipt.receipt_handle} for receipt in entries]
-            return self._batch("delete_message_batch", handles, left_s)
+            return self._begin_delete(entries, deadline)
 
-        return _call_in_batches(call, receipts, self._call_pool)
+        parts = split_into_batches(receipts)
+        begun: list[Begun[list[Outcome]]] = []
+        for part in parts:
+            # One thread sends and waits, while all goes well; what fails is tried again in several.
+            if len(begun) >= CONCURRENT_CALLS and not begun[-CONCURRENT_CALLS].wait():
+                break
+            begun.append(begin(part))
+        there = [each.wait() for each in begun]
+        is_done = all(there) and len(there) == len(parts)
+
+        def outcomes(place: int) -> list[Outcome]:
+            return (begun[place] if place < len(begun) else begin(parts[place])).result()
+
+        answers = map(outcomes, range(len(parts))) if is_done else self._call_pool.map(outcomes, range(len(parts)))
+        return _paired(parts, answers)
 
     def begin_delete(
         self, receipts: Sequence[Receipt], *, budget_s: float, before_call: Callable[[Sequence[Receipt]], None]
@@ -176,16 +211,16 @@ class Queue(QueueCalls):
 
         What is called before that finds the messages deleted, or not yet.
         """
-        deadline = self._clock.monotonic() + budget_s
         before_call(receipts)
+        begun = self._begin_delete(receipts, self._clock.monotonic() + budget_s)
+        return lambda: list(zip(receipts, begun.result(), strict=True))
+
+    def _begin_delete(self, receipts: Sequence[Receipt], deadline: float) -> Begun[list[Outcome]]:
+        left_s = deadline - self._clock.monotonic()
+        if left_s <= 0:
+            return Begun(lambda: [Outcome.FAILED] * len(receipts), clock=self._clock, budget_s=0.0)
         handles = [{"ReceiptHandle": receipt.receipt_handle} for receipt in receipts]
-        begun = self._begin("delete_message_batch", Entries=_numbered(handles, range(len(handles))))
-
-        def finish() -> list[tuple[Receipt, Outcome]]:
-            left_s = deadline - self._clock.monotonic()
-            return list(zip(receipts, self._batch("delete_message_batch", handles, left_s, begun), strict=True))
-
-        return finish
+        return self._begin_batch("delete_message_batch", handles, left_s)
 
     def release(self, receipts: Iterable[Receipt]) -> None:
         """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse."""
@@ -219,20 +254,22 @@ class Queue(QueueCalls):
         entries = [
             {"ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": visibility_timeout_s} for receipt in receipts
         ]
-        return self._batch("change_message_visibility_batch", entries, budget_s)
+        return self._begin_batch("change_message_visibility_batch", entries, budget_s, is_beside=False).result()
 
-    def _batch(
-        self,
-        operation: str,
-        entries: Sequence[Mapping[str, Any]],
-        budget_s: float,
-        begun: Callable[[], Mapping[str, Any]] | None = None,
-    ) -> list[Outcome]:
-        """Return the outcome of each entry. The first call may have `begun`."""
+    def _begin_batch(
+        self, operation: str, entries: Sequence[Mapping[str, Any]], budget_s: float, *, is_beside: bool = True
+    ) -> Begun[list[Outcome]]:
+        """Send a call for these entries, up to ten, and return the outcome of each: FAILED if the last try fails.
+
+        Not `is_beside`: it is sent only when somebody waits.
+        """
         outcomes = [Outcome.FAILED] * len(entries)
         pending = list(range(len(entries)))
+        begun: Ask | None = None
+        if is_beside:
+            begun = self._begin(operation, 0, self._beside, Entries=_numbered(entries, pending))
 
-        def call() -> None:
+        def ask() -> list[Outcome]:
             nonlocal pending, begun
             first, begun = begun, None
             answer = self._call(operation, begun=first, Entries=_numbered(entries, pending))
@@ -253,12 +290,10 @@ class Queue(QueueCalls):
             pending = [index for index in pending if index in again or index not in answered]
             if pending:
                 raise TransientQueueError(f"{operation}: {len(pending)} of {len(entries)} entries failed")
+            return outcomes
 
-        try:
-            retry_transient(call, clock=self._clock, budget_s=budget_s)
-        except TransientQueueError:
-            return outcomes  # what is still pending stands as FAILED
-        return outcomes
+        # What is still pending in the end stands as FAILED.
+        return Begun(ask, clock=self._clock, budget_s=budget_s, otherwise=lambda: outcomes)
 
 
 def _numbered(entries: Sequence[Mapping[str, Any]], places: Iterable[int]) -> list[Mapping[str, Any]]:
@@ -292,6 +327,9 @@ def _call_in_batches(
     call: Callable[[list[Receipt]], list[Outcome]], receipts: Iterable[Receipt], pool: Pool
 ) -> list[tuple[Receipt, Outcome]]:
     """Return each receipt with its outcome of `call`, made for ten at a time."""
-    entries = split_into_batches(receipts)
-    answers = pool.map(call, entries)
-    return [pair for part, outcomes in zip(entries, answers, strict=True) for pair in zip(part, outcomes, strict=True)]
+    parts = split_into_batches(receipts)
+    return _paired(parts, pool.map(call, parts))
+
+
+def _paired(parts: list[list[Receipt]], answers: Iterable[list[Outcome]]) -> list[tuple[Receipt, Outcome]]:
+    return [pair for part, outcomes in zip(parts, answers, strict=True) for pair in zip(part, outcomes, strict=True)]

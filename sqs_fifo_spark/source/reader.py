@@ -23,6 +23,7 @@ from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.worker import exempt_from_collection
 
 try:
     from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -72,6 +73,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         names = schema.names
         for batch in read_partition(self._options, partition.value):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
+        exempt_from_collection()
 
     def commit(self, end: dict[str, Any]) -> None:
         self._driver.commit(Offset.from_json(end))

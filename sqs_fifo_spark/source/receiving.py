@@ -15,9 +15,11 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
+from sqs_fifo_spark.source.pool import Answer
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue
 from sqs_fifo_spark.source.settling import release
 
@@ -208,38 +210,48 @@ class Receiver:
 
         Where one fails for good, that is raised when all are over: what the others bring is in `unsealed`.
         """
-        left, sizes = self._messages_left, []
+        left, begun = self._messages_left, []
         for _ in range(count):
-            sizes.append(min(MAX_ENTRIES, left))
-            left -= sizes[-1]
-        first = self._next_receive
-        self._next_receive += count
-        calls = [functools.partial(self._ask, most, first + place, wait_time_s) for place, most in enumerate(sizes)]
-        waits: list[Callable[[], tuple[float, list[Message]]]] = [calls[0]]
-        answers, errors = [], []
-        try:
-            for call in calls[1:]:
-                waits.append(self._queue.begin_receive(call).result)
-        except Exception as error:  # there is no thread for it
-            errors.append(error)
-        for wait in waits:
+            begun.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
+            left -= MAX_ENTRIES
+        answers: dict[int, tuple[float, list[Message]]] = {}
+        failed: dict[int, Callable[[], tuple[float, list[Message]]]] = {}
+        waits: dict[int, Answer[tuple[float, list[Message]]]] = {}
+        errors: list[Exception] = []
+        for place, (asked_at, call) in enumerate(begun):
+            finish = functools.partial(self._finish, asked_at, call)
+            if call.wait():
+                answers[place] = finish()
+            else:
+                failed[place] = finish
+        # Only once what is there is held: to try again may take long.
+        for place, again in failed.items():
             try:
-                answers.append(wait())
+                waits[place] = self._queue.finish_receive(again)
+            except Exception as error:  # there is no thread for it
+                errors.append(error)
+        for place, wait in waits.items():
+            try:
+                answers[place] = wait.result()
             except Exception as error:
                 errors.append(error)
-        for _, messages in answers:
+        for _, messages in answers.values():
             self.unsealed += (message.receipt for message in messages)
         if errors:
             raise errors[0]
-        return answers
+        return [answers[place] for place in sorted(answers)]
 
-    def _ask(self, most: int, receive: int, wait_time_s: int) -> tuple[float, list[Message]]:
-        """Return one answer, with when it was asked for. May run beside others."""
+    def _begin(self, most: int, wait_time_s: int) -> tuple[float, Begun[list[Message]]]:
         asked_at = self._clock.monotonic()
+        receive = self._next_receive
+        self._next_receive += 1
+        budget_s = self._deadline - asked_at
+        return asked_at, self._queue.begin_receive(most, receive=receive, wait_time_s=wait_time_s, budget_s=budget_s)
+
+    def _finish(self, asked_at: float, call: Begun[list[Message]]) -> tuple[float, list[Message]]:
+        """Return the answer to a receive, with when it was asked for. May run beside others."""
         try:
-            answer = self._queue.receive(
-                most, receive=receive, wait_time_s=wait_time_s, budget_s=self._deadline - asked_at
-            )
+            answer = call.result()
         except TransientQueueError as error:
             _log.warning("a partition stops receiving early: %s", error)
             return asked_at, []

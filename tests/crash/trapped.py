@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
@@ -115,7 +116,7 @@ def _install() -> None:
     """Put the points into this process's copy of the package, once."""
     settling: list[int] = []
     seal, put_ledger = Journal.seal, Journal.put_ledger
-    batch: Callable[..., list[Outcome]] = Queue._batch
+    begin_batch: Callable[..., Begun[list[Outcome]]] = Queue._begin_batch
     commit = Driver.commit
 
     def trapped_seal(journal: Journal, segment: Segment, claim: int, **given: Any) -> Segment:
@@ -128,11 +129,18 @@ def _install() -> None:
         _slow.stall("after")
         return sealed
 
-    def trapped_batch(queue: Queue, operation: str, *arguments: Any) -> list[Outcome]:
-        outcomes = batch(queue, operation, *arguments)
-        if operation == "delete_message_batch":
-            _traps().reach("deleting" if settling else "task-deleted")
-        return outcomes
+    def trapped_batch(queue: Queue, operation: str, *arguments: Any, **named: Any) -> Begun[list[Outcome]]:
+        begun = begin_batch(queue, operation, *arguments, **named)
+        ask = begun._ask
+
+        def trapped_ask() -> list[Outcome]:
+            outcomes = ask()
+            if operation == "delete_message_batch":
+                _traps().reach("deleting" if settling else "task-deleted")
+            return outcomes
+
+        begun._ask = trapped_ask
+        return begun
 
     def trapped_put_ledger(journal: Journal, ledger: Ledger) -> list[str]:
         _traps().reach("deleted")
@@ -150,7 +158,7 @@ def _install() -> None:
     for owner, name, trapped in (
         (Journal, "seal", trapped_seal),
         (Journal, "put_ledger", trapped_put_ledger),
-        (Queue, "_batch", trapped_batch),
+        (Queue, "_begin_batch", trapped_batch),
         (Driver, "commit", trapped_commit),
     ):
         setattr(owner, name, trapped)

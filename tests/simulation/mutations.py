@@ -188,9 +188,12 @@ def _(call, *given, **named):
     return {**answer, "Successful": [*answer.get("Successful", ()), *failed], "Failed": refused}
 
 
-@planted("take a refused delete for a success", "source.queue.Queue._batch")
-def _(batch, *given):
-    return [Outcome.DONE if outcome is Outcome.LOST else outcome for outcome in batch(*given)]
+@planted("take a refused delete for a success", "source.queue.Queue._begin_batch")
+def _(begin_batch, *given, **named):
+    begun = begin_batch(*given, **named)
+    ask = begun._ask
+    begun._ask = lambda: [Outcome.DONE if outcome is Outcome.LOST else outcome for outcome in ask()]
+    return begun
 
 
 @planted("settle as served what Spark was never given")

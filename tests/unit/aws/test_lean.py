@@ -660,11 +660,19 @@ class _Renamed(botocore.auth.SigV4Auth):  # type: ignore[misc]
     canonical_request = property()
 
 
+class _Otherwise(botocore.auth.SigV4Auth):  # type: ignore[misc]
+    """Signs in another way."""
+
+    def _sign(self, key: bytes, msg: str, hex: bool = False) -> object:
+        return super()._sign(key, msg + "\n", hex)
+
+
 @pytest.mark.parametrize(
     ("name", "other"),
     [
         ("AWSRequest", lambda *_: None),
-        ("SigV4Auth", _Renamed),
+        ("_Signer", _Renamed),
+        ("_Signer", _Otherwise),
         ("_DATE", "host"),
     ],
 )

@@ -6,11 +6,13 @@ import itertools
 import string
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, RELEASE_BUDGET_S, Queue
@@ -20,33 +22,50 @@ from tests.unit.source.test_far_apart import once
 
 S = TypeVar("S")
 T = TypeVar("T")
-ROUNDS = 9
-"""Receives one after the other that bring 45 answers: 1, 1, 2, 4, then 8 at once."""
+ROUNDS = 11
+"""Receives one after the other that bring 44 answers: 1, 1, 2, 4, then 8 at once; and up to two that bring none."""
 
 
-class Begun(CallingThread):
-    """Makes a call when somebody waits for it, and counts those that wait."""
+class Late(CallingThread):
+    """Makes a call when somebody waits for it."""
+
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        return LateAnswer(call)
+
+
+class LateAnswer(Answer[T]):
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+
+    def result(self) -> T:
+        return self._call()
+
+
+class Receives:
+    """Counts the receives that are under way at once, and in how many rounds they are made."""
 
     def __init__(self) -> None:
         self.waiting = 0
         self.most = 0
         self.rounds = 0
+        begin = Queue.begin_receive
 
-    def submit(self, call: Callable[[], T], /) -> Answer[T]:
-        self.rounds += not self.waiting
-        self.waiting += 1
-        self.most = max(self.most, self.waiting)
-        return BegunAnswer(self, call)
+        def counted(queue: Queue, *given: Any, **named: Any) -> Begun[list[Message]]:
+            begun = begin(queue, *given, **named)
+            self.rounds += not self.waiting
+            self.waiting += 1
+            self.most = max(self.most, self.waiting)
+            wait, waiting = begun.wait, [1]
 
+            def wait_once() -> bool:
+                self.waiting -= sum(waiting)
+                waiting.clear()
+                return wait()
 
-class BegunAnswer(Answer[T]):
-    def __init__(self, pool: Begun, call: Callable[[], T]) -> None:
-        self._pool = pool
-        self._call = call
+            begun.wait = wait_once  # type: ignore[method-assign]
+            return begun
 
-    def result(self) -> T:
-        self._pool.waiting -= 1
-        return self._call()
+        self.begin_receive = counted
 
 
 class Short(CallingThread):
@@ -67,14 +86,14 @@ def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> W
 
 
 @pytest.fixture
-def begun(world: World) -> Begun:
-    pool = Begun()
-
+def begun(world: World, monkeypatch: pytest.MonkeyPatch) -> Receives:
     def make(name: str, threads: int) -> Pool:
-        return pool if name == "call" else CallingThread()
+        return Late() if name == "begun" else CallingThread()
 
     world.pool = make
-    return pool
+    receives = Receives()
+    monkeypatch.setattr(Queue, "begin_receive", receives.begin_receive)
+    return receives
 
 
 def begin(world: World, messages: int, *, size: int = 3) -> tuple[Query, PartitionPlan]:
@@ -91,13 +110,13 @@ def receives(world: World) -> int:
 
 
 @in_both_modes
-def test_as_many_receives_are_made_at_once_as_have_brought_something(world: World, begun: Begun) -> None:
+def test_as_many_receives_are_made_at_once_as_have_brought_something(world: World, begun: Receives) -> None:
     """Each row once, and hardly a receive more than one after the other makes."""
     query, plan = begin(world, 450)
-    before = receives(world)
+    before, begun.rounds = receives(world), 0
     rows = read(world, plan)
     assert len(rows) == len({row.body for row in rows}) == 450
-    assert begun.most == CONCURRENT_CALLS - 1  # and the one that the task makes itself
+    assert begun.most == CONCURRENT_CALLS
     assert begun.rounds <= ROUNDS
     assert receives(world) - before <= 44 + CONCURRENT_CALLS
     query.to_sink(0, {0: rows})
@@ -108,14 +127,14 @@ def test_as_many_receives_are_made_at_once_as_have_brought_something(world: Worl
 
 @in_both_modes
 @pytest.mark.parametrize("limit", [11, 25, 77, 203])
-def test_receives_at_once_keep_the_limit_of_messages(world: World, begun: Begun, limit: int) -> None:
+def test_receives_at_once_keep_the_limit_of_messages(world: World, begun: Receives, limit: int) -> None:
     """All together."""
     _, plan = begin(world, 450)
     assert len(read(world, replace(plan, max_messages=limit))) == limit
 
 
 @in_both_modes
-def test_receives_at_once_keep_the_limit_of_bytes(world: World, begun: Begun) -> None:
+def test_receives_at_once_keep_the_limit_of_bytes(world: World, begun: Receives) -> None:
     """As far as answers are not larger than those before: one more answer, as without others beside it."""
     _, plan = begin(world, 450, size=100)
     rows = read(world, replace(plan, max_bytes=100 * 100))
@@ -124,7 +143,7 @@ def test_receives_at_once_keep_the_limit_of_bytes(world: World, begun: Begun) ->
 
 
 @in_both_modes
-def test_no_receive_is_made_for_what_is_not_expected(world: World, begun: Begun) -> None:
+def test_no_receive_is_made_for_what_is_not_expected(world: World, begun: Receives) -> None:
     """Each would be in vain."""
     _, plan = begin(world, 100)
     before = receives(world)
@@ -133,7 +152,7 @@ def test_no_receive_is_made_for_what_is_not_expected(world: World, begun: Begun)
 
 
 @in_both_modes
-def test_what_others_bring_is_released_if_a_receive_is_refused(world: World, begun: Begun) -> None:
+def test_what_others_bring_is_released_if_a_receive_is_refused(world: World, begun: Receives) -> None:
     """Nobody is going to seal it: else it would be hidden for a visibility timeout."""
     _, plan = begin(world, 450)
     made = 0
@@ -153,7 +172,7 @@ def test_what_others_bring_is_released_if_a_receive_is_refused(world: World, beg
 
 
 @in_both_modes
-def test_a_receive_without_an_answer_ends_the_chain_with_what_others_bring(world: World, begun: Begun) -> None:
+def test_a_receive_without_an_answer_ends_the_chain_with_what_others_bring(world: World, begun: Receives) -> None:
     """The queue goes on to fail for longer than it is tried."""
     query, plan = begin(world, 450)
     made = 0
@@ -174,7 +193,7 @@ def test_a_receive_without_an_answer_ends_the_chain_with_what_others_bring(world
 
 
 @in_both_modes
-def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World, begun: Begun) -> None:
+def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World, begun: Receives) -> None:
     """For longer than a visibility timeout: no other consumer gets any of it."""
     query, plan = begin(world, 450)
     seen: list[str] = []
@@ -204,7 +223,7 @@ def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World,
 
 
 @in_both_modes
-def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begun: Begun) -> None:
+def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begun: Receives) -> None:
     """It was asked for before they were deleted, and what follows them was locked then."""
     query, plan = begin(world, 100)
     world.fault = lambda action: "throttled" if "Delete" in action else ""
@@ -235,7 +254,7 @@ def test_each_of_two_runs_far_apart_serves_what_is_new(make_world: Callable[...,
 def test_what_others_bring_is_released_if_there_is_no_thread_for_a_receive(world: World) -> None:
     """Where the number of processes is limited."""
     pool = Short()
-    world.pool = lambda name, threads: pool if name == "call" else CallingThread()
+    world.pool = lambda name, threads: pool if name == "begun" else CallingThread()
     _, plan = begin(world, 450)
     with pytest.raises(RuntimeError):
         read(world, plan)
@@ -243,7 +262,7 @@ def test_what_others_bring_is_released_if_there_is_no_thread_for_a_receive(world
 
 
 @in_both_modes
-def test_more_than_its_share_a_partition_asks_for_one_at_a_time(world: World, begun: Begun) -> None:
+def test_more_than_its_share_a_partition_asks_for_one_at_a_time(world: World, begun: Receives) -> None:
     """Others take what is left, so that many at once would be in vain."""
     _, plan = begin(world, 450)
     rows = read(world, replace(plan, partitions=8, expected=450))
