@@ -127,8 +127,9 @@ class Begun(Generic[T]):
             left_s = self._deadline - self._clock.monotonic()
             try:
                 answer = retry_transient(first_or_again, clock=self._clock, budget_s=left_s, min_tries=self._min_tries)
-            except TransientQueueError:
+            except TransientQueueError as error:
                 if self._otherwise is None:
+                    self._error = error
                     raise
                 answer = self._otherwise()
             self._answers.append(answer)

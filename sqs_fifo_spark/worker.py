@@ -15,10 +15,12 @@ import os
 def exempt_from_collection() -> None:
     """Let collections pass over what this process has by now; once for each process, at the end of its first task.
 
-    What is no longer used is freed as before, unless it refers to itself. Runs on executors.
+    What is no longer used is freed as before, unless it refers to itself: then it stays. Runs on executors; does
+    nothing in a process that ends with its task.
     """
-    gc.collect()
-    gc.freeze()
+    if os.environ.get("SPARK_REUSE_WORKER"):
+        gc.collect()
+        gc.freeze()
 
 
 os.register_at_fork(after_in_child=exempt_from_collection.cache_clear)

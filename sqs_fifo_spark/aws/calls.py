@@ -7,11 +7,12 @@ QueueNotFoundError; everything else that SQS refuses is QueueRequestError.
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import botocore.exceptions
 import botocore.parsers
@@ -29,6 +30,8 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.options import ConnectionOptions
 from sqs_fifo_spark.retry import retry_transient
 
+T = TypeVar("T")
+
 MAX_ENTRIES = 10
 MAX_CALL_BYTES = 1_048_576
 """What the messages of one call may have together, and one message, unless its queue allows less."""
@@ -39,6 +42,18 @@ CALL_BUDGET_S = 30.0
 Ask = Callable[[], Mapping[str, Any]]
 Beside = Callable[[Ask], Ask]
 """Begins a call while its caller goes on, and returns what waits for it."""
+
+
+_batch_numbers = itertools.count()
+
+
+def named_apart(entries: Iterable[T]) -> dict[str, T]:
+    """Return the entries of one batch call by ids that no other call of this process has.
+
+    So an answer that belongs to another call, as a proxy may give it, confirms nothing of this one.
+    """
+    number = next(_batch_numbers)
+    return {f"{number}-{place}": entry for place, entry in enumerate(entries)}
 
 
 @dataclass(frozen=True)
@@ -142,15 +157,19 @@ class QueueCalls:
         except botocore.exceptions.ClientError as error:
             if error.response.get("Error", {}).get("Code") not in STALE:
                 raise
-            aws.forget_clients()  # they may have been renewed
-            return ask()
+            what = str(error.response["Error"]["Code"])  # they may have been renewed
         except (
             aws.ChainError,
             botocore.exceptions.NoCredentialsError,
             botocore.exceptions.CredentialRetrievalError,
-        ):
-            aws.forget_clients()  # a client is built with what the chain has; it may have had no answer in time
-            return ask()
+        ) as error:
+            # A client is built with what the chain has; it may have had no answer in time.
+            what = type(error).__name__
+        aws.forget_clients()
+        if begun:
+            # The answers to others, begun beside it, wait to be read: a second call is made like any other try.
+            raise TransientQueueError(f"{operation} on '{self._url}' was refused for its credentials ({what}).")
+        return ask()
 
     def _call(
         self,

@@ -6,8 +6,8 @@ set for connections holds, and each asks in the last moment whether it may still
 the length is read; any other is http.client's matter, and a refusal is raised by boto3 itself. Nothing is tried again
 here.
 
-Answers are as boto3 gives them, but `ResponseMetadata` is not in them. What is no JSON, or ends early, is an error,
-where boto3 takes it for an answer without messages.
+Answers are as boto3 gives them, but `ResponseMetadata` is not in them. What is no JSON, or ends early, or has a status
+that SQS never gives, is an error, and closes the connection, on which more may be to come.
 
 The environment variable SQSFIFO_TRANSPORT=boto3, on driver and executors, leaves these calls to boto3, too.
 """
@@ -19,6 +19,7 @@ import errno
 import functools
 import hashlib
 import hmac
+import http
 import http.client
 import io
 import json
@@ -55,8 +56,8 @@ OPERATIONS: Mapping[str, Mapping[str, Any]] = {
 """The lean calls, each with as much of its arguments as boto3 asks for."""
 
 _DATE, _TOKEN = "(date)", "(token)"
-_LEAST_S = 0.001
-"""How long an answer is waited for that is late already: it may be there."""
+_LEAST_S = 0.25
+"""How long an answer is waited for that nobody has waited for in time: it may be there."""
 _ANSWER_BUFFER = 1 << 16
 """Bytes; most answers come in one piece."""
 _log = logging.getLogger(__name__)
@@ -148,7 +149,7 @@ class LeanClient:
         """
         body = _encode(arguments).encode()
         headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
-        connection = self._sent(body, headers)
+        connection = self._sent(_head(headers) + body)
         latest = SYSTEM_CLOCK.monotonic() + self._read_timeout
         return lambda: self._answer(operation, arguments, connection, latest)
 
@@ -157,19 +158,15 @@ class LeanClient:
 
     def _answer(self, operation: str, arguments: dict[str, Any], connection: Any, latest: float) -> dict[str, Any]:
         """Return the answer. Raises what boto3 raises, and ResponseParserError for what cannot be read."""
-        refusal, content = self._received(connection, latest)
+        with self._closed_on_error(connection):
+            refusal, content = _received(connection, max(latest, SYSTEM_CLOCK.monotonic() + _LEAST_S))
+            answer = {} if refusal is not None else _parsed(operation, content)
+        self._pool._put_conn(connection)
         if refusal is not None:
             self._refuse(operation, arguments, refusal, content)
-        try:
-            is_plain = b"null" not in content and b"BinaryValue" not in content
-            answer = json.loads(content.decode() or "{}", object_hook=None if is_plain else _as_boto3_has_it)
-        except (ValueError, RecursionError):
-            answer = None
-        if not isinstance(answer, dict):
-            raise botocore.parsers.ResponseParserError(f"the answer to {operation} is no JSON object")
         return answer
 
-    def _sent(self, body: bytes, headers: Mapping[str, str]) -> Any:
+    def _sent(self, request: bytes) -> Any:
         """Return a connection of the pool's on which the call was sent, head and body in one piece."""
         try:
             connection = self._pool._get_conn()  # which finds a kept one that the server has closed
@@ -181,34 +178,11 @@ class LeanClient:
             if connection.sock is not None:
                 connection.sock.settimeout(self._connect_timeout)
             try:
-                connection.send(_head(headers) + body)
+                connection.send(request)
             except OSError as error:
                 if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.EPROTOTYPE):
                     raise  # else SQS may have refused the head of a long request, and says so
         return connection
-
-    def _received(self, connection: Any, latest: float) -> tuple[http.client.HTTPResponse | None, bytes]:
-        """Return the answer on that connection, which goes back to the pool: the response if it is a refusal, the body.
-
-        Waits for each piece of it until `latest`, on the monotonic clock.
-        """
-        with self._closed_on_error(connection):
-            connection.sock.settimeout(max(_LEAST_S, latest - SYSTEM_CLOCK.monotonic()))
-            refusal = None
-            with connection.sock.makefile("rb", _ANSWER_BUFFER) as file:
-                content = _plain_content(file)
-                if content is None:
-                    response = http.client.HTTPResponse(SimpleNamespace(makefile=lambda mode: file), method="POST")  # type: ignore[arg-type]
-                    response.begin()
-                    content = response.read()
-                    if not content and response.length is None and not response.chunked:
-                        raise http.client.IncompleteRead(b"")  # http.client takes an end within the headers for theirs
-                    if response.will_close:
-                        connection.close()
-                    if response.status >= 300:
-                        refusal = response
-        self._pool._put_conn(connection)
-        return refusal, content
 
     @contextmanager
     def _closed_on_error(self, connection: Any) -> Iterator[None]:
@@ -218,9 +192,9 @@ class LeanClient:
         except BaseException as error:
             connection.close()
             self._pool._put_conn(None)
-            if isinstance(error, Exception):
-                raise _as_botocore_tells(error, self._url) from None
-            raise
+            if not isinstance(error, Exception) or isinstance(error, botocore.parsers.ResponseParserError):
+                raise
+            raise _as_botocore_tells(error, self._url) from None
 
     def _refuse(
         self, operation: str, arguments: dict[str, Any], response: http.client.HTTPResponse, content: bytes
@@ -247,18 +221,77 @@ class LeanClient:
         raise botocore.parsers.ResponseParserError(f"{operation}: status {response.status}, {kind}")
 
 
-_ILLEGAL = re.compile(r"[\r\n]")
+class IllegalHeaderError(botocore.exceptions.BotoCoreError):  # type: ignore[misc]
+    """A header would be two, or cannot be sent: a token from a file, as a rule. It does not say what it holds."""
+
+    fmt = "a header has a character that no header may have; look at the credentials"
+
+
+_ILLEGAL = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 
 
 def _head(headers: Mapping[str, str]) -> bytes:
-    """Return what stands before the body. ValueError for a header that would be two."""
+    """Return what stands before the body. Raises IllegalHeaderError."""
     if any(map(_ILLEGAL.search, headers.values())):
-        raise ValueError("a header has more than one line")  # a token from a file, as a rule; not what it says
+        raise IllegalHeaderError
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return "".join(["POST / HTTP/1.1\r\nAccept-Encoding: identity\r\n", *lines, "\r\n"]).encode("latin-1")
 
 
-def _plain_content(file: io.BufferedReader) -> bytes | None:
+class _AnswerUntil(io.RawIOBase):
+    """What a connection's socket brings until a time on the monotonic clock; then TimeoutError."""
+
+    def __init__(self, connection: Any, until: float) -> None:
+        self._socket = connection.sock
+        self._until = until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._until - SYSTEM_CLOCK.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left_s)
+        count: int = self._socket.recv_into(buffer)
+        return count
+
+
+def _received(connection: Any, until: float) -> tuple[http.client.HTTPResponse | None, bytes]:
+    """Return the answer on that connection, which may be used again if it is open: the response if a refusal, the body.
+
+    Raises what a socket raises, or HTTPException for what SQS never answers; then more may be to come.
+    """
+    file = io.BufferedReader(_AnswerUntil(connection, until), _ANSWER_BUFFER)
+    content = _plain_content(file)
+    if content is not None:
+        return None, content
+    response = http.client.HTTPResponse(SimpleNamespace(makefile=lambda mode: file), method="POST")  # type: ignore[arg-type]
+    response.begin()
+    content = response.read()
+    if not content and response.length is None and not response.chunked:
+        raise http.client.IncompleteRead(b"")  # http.client takes an end within the headers for theirs
+    is_refusal = response.status >= 300
+    if not is_refusal and (response.status != 200 or (response.chunked and not content)):
+        raise http.client.HTTPException(f"status {response.status}")  # a second answer may follow
+    # A server may say that it waited too long, and have got the call meanwhile.
+    if response.will_close or not content or response.status == http.HTTPStatus.REQUEST_TIMEOUT:
+        connection.close()
+    return response if is_refusal else None, content
+
+
+def _parsed(operation: str, content: bytes) -> dict[str, Any]:
+    try:
+        is_plain = b"null" not in content and b"BinaryValue" not in content
+        answer = json.loads(content.decode() or "{}", object_hook=None if is_plain else _as_boto3_has_it)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise botocore.parsers.ResponseParserError(f"the answer to {operation} is no JSON object")
+    return answer
+
+
+def _plain_content(file: io.BufferedReader[Any]) -> bytes | None:
     """Return the body of an answer as SQS gives it: 200, of a told length, on a connection that stays.
 
     Returns None for any other, and leaves that to http.client, of which nothing is read then. That takes a large part
@@ -271,10 +304,11 @@ def _plain_content(file: io.BufferedReader) -> bytes | None:
     lengths = []
     for line in there[:end].split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
-        name = name.lower()
+        name, value = name.lower(), value.strip()
         if name == b"content-length":
-            lengths.append(value.strip())
-        elif name in (b"connection", b"transfer-encoding") or line[:1] in b" \t":
+            lengths.append(value)
+        is_other = name == b"connection" and value.lower() != b"keep-alive"
+        if is_other or name == b"transfer-encoding" or line[:1] in b" \t" or b"\n" in line:
             return None
     if len(lengths) != 1 or not lengths[0].isdigit():
         return None
@@ -286,11 +320,20 @@ def _plain_content(file: io.BufferedReader) -> bytes | None:
 
 
 class _Signer(SigV4Auth):  # type: ignore[misc]
-    """botocore's, whose steps take one call of OpenSSL each, not an object of Python's."""
+    """botocore's, which derives a day's key once."""
 
-    def _sign(self, key: bytes, msg: str, hex: bool = False) -> Any:
-        digest = hmac.digest(key, msg.encode("utf-8"), "sha256")
-        return digest.hex() if hex else digest
+    def signature(self, string_to_sign: str, request: Any) -> str:
+        day = request.context["timestamp"][:8]
+        key = _key_of_day(self.credentials.secret_key, day, self._region_name, self._service_name)
+        return hmac.digest(key, string_to_sign.encode(), "sha256").hex()
+
+
+@functools.lru_cache(maxsize=8)
+def _key_of_day(secret: str, *scope: str) -> bytes:
+    key = f"AWS4{secret}".encode()
+    for part in (*scope, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
 
 
 class _Form:
@@ -317,15 +360,17 @@ class _Form:
             "region_name": signing.get("region") or signer.region_name,
         }
         self._signer = functools.partial(_Signer, **names)
-        check = SimpleNamespace(context={"timestamp": "20000101T000000Z"})
-        ours, theirs = (make(Credentials("id", "key"), **names) for make in (_Signer, SigV4Auth))
-        if ours.signature("text", check) != theirs.signature("text", check):
-            raise LookupError
         self.url: str = request["url"]
         self._headers = dict(request["headers"].items())
         self._headers["Host"] = self._signer(None).headers_to_sign(AWSRequest("POST", self.url))["host"]
         self._plain = self._canonical({"X-Amz-Date": _DATE})
         self._with_token = self._canonical({"X-Amz-Date": _DATE, "X-Amz-Security-Token": _TOKEN})
+        for credentials in (Credentials("id", "key"), Credentials("id", "key", "of  two words")):
+            as_botocore = AWSRequest("POST", self.url, headers=dict(request["headers"].items()), data=b"{}")
+            SigV4Auth(credentials, **names).add_auth(as_botocore)
+            ours = self.signed(b"{}", credentials.get_frozen_credentials(), as_botocore.headers["X-Amz-Date"])
+            if ours["Authorization"] != as_botocore.headers["Authorization"]:
+                raise LookupError
 
     def _canonical(self, marks: dict[str, str]) -> tuple[str, str]:
         """Return what botocore signs, with marks where calls differ and without the body's hash, which is its end."""
@@ -336,16 +381,16 @@ class _Form:
             raise LookupError
         return canonical.rpartition("\n")[0], signer.signed_headers(signer.headers_to_sign(request))
 
-    def signed(self, body: bytes, credentials: Any) -> dict[str, str]:
-        """Return the headers of a call with this body, made now."""
-        date = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    def signed(self, body: bytes, credentials: Any, date: str = "") -> dict[str, str]:
+        """Return the headers of a call with this body, made now, or at another `date`."""
+        date = date or datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         headers = {**self._headers, "X-Amz-Date": date}
         canonical, names = self._plain
         if credentials.token:
             headers["X-Amz-Security-Token"] = credentials.token
             canonical, names = self._with_token
         signer = self._signer(credentials)
-        canonical = canonical.replace(_DATE, date).replace(_TOKEN, credentials.token or "")
+        canonical = canonical.replace(_DATE, date).replace(_TOKEN, " ".join((credentials.token or "").split()))
         # As it wants to be asked: with a request, of which it takes the time.
         request = SimpleNamespace(context={"timestamp": date})
         text = signer.string_to_sign(request, f"{canonical}\n{hashlib.sha256(body).hexdigest()}")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqs_fifo_spark.aws.calls import QueueCalls
+from sqs_fifo_spark.aws.calls import QueueCalls, named_apart
 from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.aws.codes import MessageRefusedError, error_from_aws
 from sqs_fifo_spark.clock import Clock
@@ -76,7 +76,7 @@ class SinkQueue(QueueCalls):
                 raise TransientQueueError(
                     f"{_OPERATION} on '{self._url}' was not made in time: this process stood still."
                 )
-            tried = {str(index): row for index, row in enumerate(pending)}
+            tried = named_apart(pending)
             entries = [{"Id": key, **row.entry} for key, row in tried.items()]
             try:
                 answer = self._call_once(deadline + CONNECT_TIMEOUT_S, entries, stopped)

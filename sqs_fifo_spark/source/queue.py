@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls, named_apart
 from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, TransientQueueError
@@ -32,6 +32,8 @@ RELEASE_BUDGET_S = 10.0
 
 CONCURRENT_CALLS = 8
 """Receives, or deletes and releases, that driver or task has under way at once."""
+LONGEST_BEGIN_S = 1.0
+"""After so long no further call is begun beside others: new connections may be slow, and answers wait to be read."""
 RENEWAL_S = 0.1
 """What a renewal of ten messages takes, on a slow day."""
 MOST_RENEWAL_THREADS = 32
@@ -59,6 +61,11 @@ def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
     """Return how many calls at once renew `max_messages` within a heartbeat, from 4 to MOST_RENEWAL_THREADS."""
     wanted = math.ceil(max_messages / MAX_ENTRIES * RENEWAL_S / heartbeat_s)
     return max(4, min(MOST_RENEWAL_THREADS, wanted))
+
+
+def is_held_up(begun_at: float, clock: Clock) -> bool:
+    """Return whether to begin calls has taken so long, since the first one, that their answers are to be read first."""
+    return clock.monotonic() - begun_at > LONGEST_BEGIN_S
 
 
 class Queue(QueueCalls):
@@ -190,10 +197,14 @@ class Queue(QueueCalls):
 
         parts = split_into_batches(receipts)
         begun: list[Begun[list[Outcome]]] = []
+        begun_at: list[float] = []
         for part in parts:
             # One thread sends and waits, while all goes well; what fails is tried again in several.
             if len(begun) >= CONCURRENT_CALLS and not begun[-CONCURRENT_CALLS].wait():
                 break
+            if begun and is_held_up(begun_at[-CONCURRENT_CALLS:][0], self._clock):
+                break
+            begun_at.append(self._clock.monotonic())
             begun.append(begin(part))
         there = [each.wait() for each in begun]
         is_done = all(there) and len(there) == len(parts)
@@ -264,30 +275,36 @@ class Queue(QueueCalls):
         Not `is_beside`: it is sent only when somebody waits.
         """
         outcomes = [Outcome.FAILED] * len(entries)
-        pending = list(range(len(entries)))
+        pending = named_apart(range(len(entries)))
+        """The places of entries that have no outcome yet, by their ids in the call that is made next, or was begun."""
         begun: Ask | None = None
         if is_beside:
-            begun = self._begin(operation, 0, self._beside, Entries=_numbered(entries, pending))
+            begun = self._begin(operation, 0, self._beside, Entries=_entries(entries, pending))
 
         def ask() -> list[Outcome]:
             nonlocal pending, begun
-            first, begun = begun, None
-            answer = self._call(operation, begun=first, Entries=_numbered(entries, pending))
+            first, begun, asked = begun, None, pending
+            pending = named_apart(asked.values())
+            answer = self._call(operation, begun=first, Entries=_entries(entries, asked))
+            left = set(asked.values())
             for done in answer.get("Successful", ()):
-                outcomes[int(done["Id"])] = Outcome.DONE
-            again = []
+                place = asked.get(done.get("Id"))
+                if place is not None:
+                    outcomes[place] = Outcome.DONE
+                    left.discard(place)
             for failed in answer.get("Failed", ()):
+                place = asked.get(failed.get("Id"))
+                if place is None:
+                    continue
                 error = error_from_aws(
                     operation, self._url, failed["Code"], failed.get("Message", ""), sender_fault=failed
                 )
                 if isinstance(error, LostHoldError):
-                    outcomes[int(failed["Id"])] = Outcome.LOST
-                elif isinstance(error, TransientQueueError):
-                    again.append(int(failed["Id"]))
-                else:
+                    outcomes[place] = Outcome.LOST
+                    left.discard(place)
+                elif not isinstance(error, TransientQueueError):
                     raise error
-            answered = {int(each["Id"]) for each in (*answer.get("Successful", ()), *answer.get("Failed", ()))}
-            pending = [index for index in pending if index in again or index not in answered]
+            pending = named_apart(sorted(left))
             if pending:
                 raise TransientQueueError(f"{operation}: {len(pending)} of {len(entries)} entries failed")
             return outcomes
@@ -296,12 +313,9 @@ class Queue(QueueCalls):
         return Begun(ask, clock=self._clock, budget_s=budget_s, otherwise=lambda: outcomes)
 
 
-def _numbered(entries: Sequence[Mapping[str, Any]], places: Iterable[int]) -> list[Mapping[str, Any]]:
-    """Return the entries at `places` as one call has them.
-
-    Their places serve as ids: a message that came twice may stand twice in one call.
-    """
-    return [{"Id": str(place), **entries[place]} for place in places]
+def _entries(entries: Sequence[Mapping[str, Any]], places: Mapping[str, int]) -> list[Mapping[str, Any]]:
+    """Return the entries at `places`, which are told by id, as one call has them."""
+    return [{"Id": key, **entries[place]} for key, place in places.items()]
 
 
 def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:

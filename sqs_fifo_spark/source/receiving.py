@@ -20,7 +20,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.pool import Answer
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue, is_held_up
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
@@ -134,7 +134,8 @@ class Receiver:
                 break
             is_single = is_short or (wait_time_s and not receives)
             at_once = 1 if is_single else self._at_once(receives, most, room, size)
-            answers = [answer for answer in self._receive(at_once, 0 if receives else wait_time_s) if answer[1]]
+            asked = self._receive(at_once, 0 if receives else wait_time_s)
+            answers = [answer for answer in asked if answer[1]]
             receives += len(answers)
             has_freed = False
             for received_at, answer in answers:
@@ -144,9 +145,7 @@ class Receiver:
                 room -= len(kept)
                 size -= sum(message.size for message in kept)
                 has_freed = has_freed or len(kept) < len(answer)
-            if (
-                len(answers) < at_once and not has_freed
-            ):  # else what follows a copy was locked when these were asked for
+            if len(answers) < len(asked) and not has_freed:  # else what follows a copy was locked when they were made
                 self.is_over = not self._in_links or (may_end and not messages)
                 break
         self._note(receives, messages)
@@ -206,12 +205,13 @@ class Receiver:
         return max(1, min(CONCURRENT_CALLS, hoped, -(-wanted // MAX_ENTRIES), space // max(1, self._largest)))
 
     def _receive(self, count: int, wait_time_s: int) -> list[tuple[float, list[Message]]]:
-        """Return the answers of so many receives, each with when it was asked for; all are held.
+        """Return the answers of up to so many receives, each with when it was asked for; all are held.
 
         Where one fails for good, that is raised when all are over: what the others bring is in `unsealed`.
         """
-        left, begun = self._messages_left, []
-        for _ in range(count):
+        left = self._messages_left
+        begun: list[tuple[float, Begun[list[Message]]]] = []
+        while len(begun) < count and not (begun and is_held_up(begun[0][0], self._clock)):
             begun.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
             left -= MAX_ENTRIES
         answers: dict[int, tuple[float, list[Message]]] = {}

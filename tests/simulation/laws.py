@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sqs_fifo_spark.local.events import Event
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import decode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
@@ -373,6 +374,11 @@ class Laws:
             self._world.journal().plan_of(name) == offset.plan and "/caught-" not in name
             for name in self._world.store.under(f"epochs/{offset.epoch:020d}/")
         )
+
+    def plans(self, offset: Offset) -> set[int]:
+        """Return the plans of which the journal has a link of that epoch."""
+        names = self._world.store.under(f"epochs/{offset.epoch:020d}/")
+        return {self._decoded(name).origin.plan for name in names if Journal.is_link(name)}
 
     def sealed(self, offset: Offset, *, to_serve: bool = False) -> set[str]:
         """Return what stands in the segments of an epoch; with `to_serve`, only what a read of it shows."""

@@ -14,7 +14,10 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """What comes back. `status` 0: nothing, and the connection is closed."""
+    """What comes back. `status` 0: nothing, and the connection is closed.
+
+    `content` may be made of the request, which it gets.
+    """
 
     content: Any = field(default_factory=dict)
     status: int = 200
@@ -26,8 +29,9 @@ class Answer:
     closes: bool = False
     """The connection is closed behind it, without a word of that in the headers."""
 
-    def bytes(self) -> bytes:
-        return self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
+    def bytes(self, request: bytes) -> bytes:
+        content = self.content(json.loads(request)) if callable(self.content) else self.content
+        return content if isinstance(content, bytes) else json.dumps(content).encode()
 
 
 @dataclass
@@ -71,7 +75,7 @@ class Answering:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 server.asked.append(Asked(self.path, headers, content, self.number))
                 server.hold.wait(60)
-                answer, body = server.answer, server.answer.bytes()
+                answer, body = server.answer, server.answer.bytes(content)
                 self.close_connection = answer.closes or answer.is_cut or answer.has_cut_head or not answer.status
                 if not answer.status:
                     return

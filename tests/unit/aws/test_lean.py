@@ -742,7 +742,7 @@ def test_no_log_or_error_has_a_body_a_token_or_a_signature(
 
 
 RECEIPT = Receipt("m", "AQ==", "g", 1, 1, 0, 0.0, 0)
-ANSWERED = Answer({"Successful": [{"Id": "0"}]})
+ANSWERED = Answer(lambda request: {"Successful": [{"Id": each["Id"]} for each in request["Entries"]]})
 
 
 def begin_delete(server: Answering, budget_s: float = 30.0) -> Callable[[], list[tuple[Receipt, Outcome]]]:

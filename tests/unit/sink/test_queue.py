@@ -163,7 +163,9 @@ def test_an_entry_that_the_answer_does_not_name_is_not_taken_for_sent(
 
     def forget(bodies: list[str], answer: dict[str, Any]) -> None:
         if len(sqs.calls) == 1:
-            answer["Successful"] = [each for each in answer["Successful"] if bodies[int(each["Id"])] not in forgotten]
+            answer["Successful"] = [
+                each for each in answer["Successful"] if bodies[int(each["Id"].rpartition("-")[2])] not in forgotten
+            ]
             for name in ("Successful", "Failed"):
                 if not answer[name]:
                     del answer[name]
