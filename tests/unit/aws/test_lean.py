@@ -15,6 +15,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -259,6 +260,41 @@ def test_what_cannot_be_read_is_no_answer(pair: Pair, answer: Answer) -> None:
         pair.clients[0].receive_message(**RECEIVE)
 
 
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer({}, 102), botocore.exceptions.ConnectionClosedError),
+        (Answer({}, 103), botocore.exceptions.ConnectionClosedError),
+        (Answer(b"", 204), botocore.exceptions.ConnectionClosedError),
+        (Answer({}, 202), botocore.exceptions.ConnectionClosedError),
+        (Answer(b"<html>"), botocore.parsers.ResponseParserError),
+        (Answer({"__type": "x"}, 408), botocore.exceptions.ClientError),
+        (Answer(b"", 503), botocore.exceptions.ClientError),
+    ],
+)
+def test_behind_an_answer_that_sqs_never_gives_another_may_follow(
+    server: Answering, answer: Answer, error: type[Exception]
+) -> None:
+    """It would be taken for that of the next call, whose entries it would confirm."""
+    client = build(server.url)
+    server.answer = answer
+    with pytest.raises(error):
+        client.receive_message(**RECEIVE)
+    server.answer = Answer()
+    assert client.receive_message(**RECEIVE) == {}
+    assert [asked.connection for asked in server.asked] == [1, 2]
+
+
+@pytest.mark.parametrize("value", ["keep-alive", "Keep-Alive"])
+def test_an_answer_with_the_headers_of_sqs_is_read_by_its_length(
+    server: Answering, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by http.client, which takes longer."""
+    monkeypatch.setattr("http.client.HTTPResponse", None)
+    server.answer = Answer({"Messages": []}, headers={"x-amzn-RequestId": "r", "connection": value})
+    assert build(server.url).receive_message(**RECEIVE) == {"Messages": []}
+
+
 # Address and signature
 
 
@@ -296,7 +332,7 @@ def test_the_host_is_the_one_that_boto3_finds(
     assert host in (client._pool.host, f"{client._pool.host}:{client._pool.port}")
 
 
-@pytest.mark.parametrize("token", [None, TOKEN])
+@pytest.mark.parametrize("token", [None, TOKEN, " of  two words\t"])
 @pytest.mark.parametrize(
     ("region", "url"), [("us-east-1", "http://127.0.0.1:4566"), ("eu-west-1", None), ("cn-north-1", "https://[::1]")]
 )
@@ -334,6 +370,18 @@ def test_credentials_are_asked_for_with_each_call(server: Answering) -> None:
         client.receive_message(**RECEIVE)
     assert [asked.access_key for asked in server.asked] == ["A", "B", "C"]
     assert [asked.headers.get("x-amz-security-token") for asked in server.asked] == [None, TOKEN, None]
+
+
+@pytest.mark.parametrize("token", [f"{TOKEN}\nx: y", f"{TOKEN}\r", f"{TOKEN}€", f"{TOKEN}\x00"])
+def test_a_token_that_no_header_may_have_is_not_sent(server: Answering, token: str) -> None:
+    """Nor told."""
+    credentials = Credentials("AKIDEXAMPLE", "secret", token)
+    client = lean.LeanClient(build(server.url, "boto3"), credentials)
+    with pytest.raises(lean.IllegalHeaderError) as caught:
+        client.receive_message(**RECEIVE)
+    assert TOKEN not in "".join(traceback.format_exception(caught.value))
+    assert not caught.value.__context__
+    assert not server.asked
 
 
 def test_a_chain_that_fails_is_told_as_it_is(server: Answering) -> None:
@@ -546,6 +594,58 @@ def test_a_call_goes_on_while_its_caller_makes_another() -> None:
         assert [first["Body"], second["Body"]] == ["a", "b"]
         assert [each["Id"] for each in wait()["Successful"]] == ["0"]
         assert sum(connection is not None for connection in client._pool.pool.queue) == 2
+
+
+@contextmanager
+def in_pieces(pieces: Iterator[bytes], go: threading.Event) -> Iterator[str]:
+    """Answer one request with these pieces, each sent as it is made, once `go` is set; the URL."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                taken = b""
+                while not taken.endswith(b"}"):
+                    taken += connection.recv(65_536)
+                go.wait(60)
+                for piece in pieces:
+                    connection.sendall(piece)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def test_an_answer_in_drops_is_waited_for_no_longer_than_one_that_does_not_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each drop comes in time; together they would take minutes."""
+    monkeypatch.setattr(aws, "READ_TIMEOUT_S", 0.5)
+    go = threading.Event()
+    go.set()
+
+    def drops() -> Iterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\nx: "
+        for _ in range(6_000):
+            SYSTEM_CLOCK.sleep(0.02)
+            yield b"x"
+
+    with in_pieces(drops(), go) as url, pytest.raises(botocore.exceptions.ReadTimeoutError):
+        build(url).receive_message(**RECEIVE)
+
+
+def test_an_answer_that_nobody_waited_for_in_time_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller had to read others first; it is not there as a whole."""
+    monkeypatch.setattr(aws, "READ_TIMEOUT_S", 0.001)
+    monkeypatch.setattr(lean, "_LEAST_S", 60)
+    go = threading.Event()
+    with in_pieces(iter([b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{", b"}"]), go) as url:
+        wait = build(url).begin("receive_message", **RECEIVE)
+        threading.Timer(0.05, go.set).start()
+        assert wait() == {}
 
 
 def test_a_begun_call_that_gets_no_answer_gives_its_connection_up(server: Answering) -> None:
@@ -787,6 +887,20 @@ def test_a_begun_delete_without_credentials_asks_for_new_ones(server: Answering)
     wait_until(lambda: server.asked, 30, "the delete to be sent")
     server.answer = ANSWERED
     assert wait() == [(RECEIPT, Outcome.DONE)]
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+@pytest.mark.parametrize("list_name", ["Successful", "Failed"])
+def test_what_belongs_to_another_call_confirms_nothing(
+    server: Answering, transport: str, list_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Be it the answer to a call before, as something between here and SQS may give it once more."""
+    monkeypatch.setenv(lean.TRANSPORT_VARIABLE, transport)
+    server.answer = ANSWERED
+    assert begin_delete(server)() == [(RECEIPT, Outcome.DONE)]
+    (entry,) = json.loads(server.asked[0].content)["Entries"]
+    server.answer = Answer({list_name: [{**FAILED, "Id": entry["Id"]}]})
+    assert begin_delete(server, budget_s=0.1)() == [(RECEIPT, Outcome.FAILED)]
 
 
 @pytest.mark.parametrize("call", [lambda queue: queue.receive(1, receive=0, budget_s=0)])

@@ -15,7 +15,7 @@ from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, RELEASE_BUDGET_S, Queue
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World, in_both_modes
 from tests.unit.source.test_far_apart import once
@@ -216,6 +216,29 @@ def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World,
     rows = read(world, plan)
     assert made > 7
     assert not seen
+    query.to_sink(0, {0: rows})
+    query.checkpoint.committed.add(0)
+    query.drain()
+    world.audit()
+
+
+@in_both_modes
+def test_answers_are_read_before_more_is_begun_where_that_takes_long(
+    world: World, begun: Receives, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New connections may be slow: what is there would be held late. And no row is missed for it."""
+    query, plan = begin(world, 450)
+    begin_receive = Queue.begin_receive
+
+    def slowly(queue: Queue, *given: Any, **named: Any) -> Begun[list[Message]]:
+        call = begin_receive(queue, *given, **named)
+        world.clock.advance(0.6 * LONGEST_BEGIN_S)
+        return call
+
+    monkeypatch.setattr(Queue, "begin_receive", slowly)
+    rows = read(world, replace(plan, max_messages=60))
+    assert len(rows) == 60
+    assert begun.most == 2
     query.to_sink(0, {0: rows})
     query.checkpoint.committed.add(0)
     query.drain()
