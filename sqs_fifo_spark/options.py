@@ -24,6 +24,8 @@ MAX_UNRECORDED_ROWS = 80
 """All that the calls of one task have under way."""
 MAX_IN_FLIGHT = 120_000
 """SQS's cap of messages in flight in one FIFO queue."""
+MAX_CALLS_PER_S = 1_000_000
+"""Far above what one queue answers."""
 
 
 def _own_endpoint(chosen: Mapping[str, Any]) -> str | None:
@@ -140,6 +142,16 @@ class SourceOptions(ConnectionOptions):
         default=8,
         low=1,
         high=1000,
+    )
+    max_calls_per_s: int | None = option(
+        "maxCallsPerSecond",
+        rules.whole,
+        "Most receives and deletes a second, of driver and tasks together, where others need the queue, too. Each task "
+        "gets an equal share, used or not. Holds are renewed beside that, and what they take is counted.",
+        default=None,
+        default_text="no limit",
+        low=1,
+        high=MAX_CALLS_PER_S,
     )
     delete_after: str = option(
         "deleteAfter",

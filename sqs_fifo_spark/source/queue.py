@@ -21,6 +21,7 @@ from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, Transien
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
+from sqs_fifo_spark.source.pace import Pace
 from sqs_fifo_spark.source.pool import Answer, MakePool, Pool, in_calling_thread
 
 T = TypeVar("T")
@@ -74,8 +75,12 @@ class Queue(QueueCalls):
     Renewals have a pool that makes no other calls: neither a long commit nor a journal that stalls keeps them waiting.
     """
 
-    def __init__(self, options: SourceOptions, clock: Clock, pool: MakePool = in_calling_thread) -> None:
+    def __init__(
+        self, options: SourceOptions, clock: Clock, pool: MakePool = in_calling_thread, *, sharers: int = 1
+    ) -> None:
+        """`sharers` is how many processes share `maxCallsPerSecond`, of which this one takes an equal part."""
         super().__init__(options, clock)
+        self._pace = Pace(clock, options.max_calls_per_s and options.max_calls_per_s / sharers)
         self._visibility_timeout_s = options.visibility_timeout_s
         # For a client that cannot send a call without waiting for its answer. What runs there waits for nothing else.
         self._begun_pool = pool("begun", CONCURRENT_CALLS)
@@ -156,11 +161,15 @@ class Queue(QueueCalls):
                 "MessageAttributeNames": ["All"],
             }
 
+        if is_beside:
+            self._pace.wait()
         asked_at: float | None = self._clock.now()
         begun: Ask | None = self._begin("receive_message", long_s, self._beside, **arguments()) if is_beside else None
 
         def ask() -> list[Message]:
             nonlocal attempt_id, asked_at, begun
+            if begun is None:
+                self._pace.wait()
             received_at = self._clock.now() if asked_at is None else asked_at
             first, asked_at, begun = begun, None, None
             try:
@@ -189,13 +198,14 @@ class Queue(QueueCalls):
         within `budget_s` is FAILED. `before_call` gets the receipts of each call, up to ten, just before the call, or
         before it is found to be too late for one.
         """
-        deadline = self._clock.monotonic() + budget_s
+        parts = split_into_batches(receipts)
+        deadline = self._clock.monotonic() + budget_s + self._pace.needed_s(len(parts))
 
         def begin(entries: list[Receipt]) -> Begun[list[Outcome]]:
+            self._pace.wait()
             before_call(entries)
             return self._begin_delete(entries, deadline)
 
-        parts = split_into_batches(receipts)
         begun: list[Begun[list[Outcome]]] = []
         begun_at: list[float] = []
         for part in parts:
@@ -222,6 +232,7 @@ class Queue(QueueCalls):
 
         What is called before that finds the messages deleted, or not yet.
         """
+        self._pace.wait()
         before_call(receipts)
         begun = self._begin_delete(receipts, self._clock.monotonic() + budget_s)
         return lambda: list(zip(receipts, begun.result(), strict=True))
@@ -283,6 +294,8 @@ class Queue(QueueCalls):
 
         def ask() -> list[Outcome]:
             nonlocal pending, begun
+            if begun is None:
+                self._pace.count()
             first, begun, asked = begun, None, pending
             pending = named_apart(asked.values())
             answer = self._call(operation, begun=first, Entries=_entries(entries, asked))

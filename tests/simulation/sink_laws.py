@@ -548,7 +548,11 @@ class SinkLaws:
         ]
         fails_itself = isinstance(attempt.error, DisorderError) and attempt.is_shaken and attempt.answered > 0
         own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
-        could_not = DISORDER in attempt.could_not_record
+        # A put that has begun may be held up for longer than the attempt waits.
+        putting = (
+            digests for thread, digests in self._putting.items() if f"{thread} ".startswith(f"{attempt.process.name} ")
+        )
+        could_not = DISORDER in attempt.could_not_record or any(DISORDER in digests for digests in putting)
         if self._has_journal and (told or fails_itself) and own not in book.out_of_order and not could_not:
             self.violate(f"order: {attempt.process.name} knows of {told}, and has not recorded that it is out of order")
 
