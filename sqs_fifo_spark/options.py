@@ -146,8 +146,8 @@ class SourceOptions(ConnectionOptions):
     max_calls_per_s: int | None = option(
         "maxCallsPerSecond",
         rules.whole,
-        "Most receives and deletes a second, of driver and tasks together, where others need the queue, too. Each task "
-        "gets an equal share, used or not. Holds are renewed beside that, and what they take is counted.",
+        "Most receives and deletes a second, of driver and tasks together, over some seconds, where others need the "
+        "queue, too. Each task gets an equal share, used or not. Retries, renewals and releases come on top.",
         default=None,
         default_text="no limit",
         low=1,

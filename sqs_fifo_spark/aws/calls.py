@@ -7,8 +7,8 @@ QueueNotFoundError; everything else that SQS refuses is QueueRequestError.
 
 from __future__ import annotations
 
-import itertools
 import json
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ import botocore.parsers
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.codes import STALE, error_from_aws
+from sqs_fifo_spark.aws.lean import IllegalHeaderError
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -44,16 +45,13 @@ Beside = Callable[[Ask], Ask]
 """Begins a call while its caller goes on, and returns what waits for it."""
 
 
-_batch_numbers = itertools.count()
-
-
 def named_apart(entries: Iterable[T]) -> dict[str, T]:
-    """Return the entries of one batch call by ids that no other call of this process has.
+    """Return the entries of one batch call by ids that no other call has.
 
     So an answer that belongs to another call, as a proxy may give it, confirms nothing of this one.
     """
-    number = next(_batch_numbers)
-    return {f"{number}-{place}": entry for place, entry in enumerate(entries)}
+    call = os.urandom(6).hex()
+    return {f"{call}-{place}": entry for place, entry in enumerate(entries)}
 
 
 @dataclass(frozen=True)
@@ -160,6 +158,7 @@ class QueueCalls:
             what = str(error.response["Error"]["Code"])  # they may have been renewed
         except (
             aws.ChainError,
+            IllegalHeaderError,
             botocore.exceptions.NoCredentialsError,
             botocore.exceptions.CredentialRetrievalError,
         ) as error:
@@ -215,6 +214,7 @@ class QueueCalls:
                 ) from None
             except (
                 aws.ChainError,
+                IllegalHeaderError,
                 botocore.exceptions.NoCredentialsError,
                 botocore.exceptions.PartialCredentialsError,
                 botocore.exceptions.CredentialRetrievalError,

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 from sqs_fifo_spark.clock import Clock
 
+SLOW_S = 0.1
+"""From this time between two calls on, one is over before the next one is made."""
+
 
 class Pace:
-    """Lets calls go one after the other, so many a second; or all at once. Used by all threads of driver or task."""
+    """Gives calls their turns, so many a second; or all at once. Used by all threads of driver or task."""
 
-    def __init__(self, clock: Clock, per_second: float | None) -> None:
+    def __init__(self, clock: Clock, per_second: float | None, *, first_in_s: float = 0.0) -> None:
         self._clock = clock
         self._every_s = 0.0 if per_second is None else 1 / per_second
         # Guards `_next`; nobody sleeps while it is held.
         self._lock = threading.Lock()
-        self._next = 0.0
-        """When the next call may go, on the monotonic clock."""
+        self._next = clock.monotonic() + first_in_s
+        """When the next call may be made, on the monotonic clock."""
 
-    def wait(self) -> None:
-        """Return when it is the caller's turn to make a call."""
-        left_s = self.count()
+    @property
+    def is_slow(self) -> bool:
+        """Whether turns are so far apart that what has been asked for is not to wait for the next one."""
+        return self._every_s >= SLOW_S
+
+    def wait(self, latest: float = math.inf) -> bool:
+        """Return True when it is the caller's turn; or False at once, without a turn, if that comes after `latest`."""
+        if not self._every_s:
+            return True
+        with self._lock:
+            turn = max(self._clock.monotonic(), self._next)
+            if turn > latest:
+                return False
+            self._next = turn + self._every_s
+        left_s = turn - self._clock.monotonic()
         if left_s > 0:
             self._clock.sleep(left_s)
-
-    def count(self) -> float:
-        """Count a call, and return how long it has to wait for its turn: one that cannot wait delays those after it."""
-        if not self._every_s:
-            return 0.0
-        with self._lock:
-            now = self._clock.monotonic()
-            turn = max(now, self._next)
-            self._next = turn + self._every_s
-            return turn - now
+        return True
 
     def needed_s(self, calls: int) -> float:
         """Return how long so many calls wait for each other."""

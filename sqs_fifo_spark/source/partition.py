@@ -41,7 +41,7 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     """
     journal = _journal(options.journal_location, options.region, plan.journal)
     pools = Pools()
-    queue = Queue(options, SYSTEM_CLOCK, pools.make, sharers=plan.partitions)
+    queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=plan.partition, sharers=plan.partitions)
     with closing(pools), closing(serve(plan, queue, journal, options, SYSTEM_CLOCK)) as links:
         for rows in _gathered(links):
             for start in range(0, rows.num_rows, ROWS_PER_BATCH):

@@ -76,11 +76,19 @@ class Queue(QueueCalls):
     """
 
     def __init__(
-        self, options: SourceOptions, clock: Clock, pool: MakePool = in_calling_thread, *, sharers: int = 1
+        self,
+        options: SourceOptions,
+        clock: Clock,
+        pool: MakePool = in_calling_thread,
+        *,
+        sharer: int = 0,
+        sharers: int = 1,
     ) -> None:
-        """`sharers` is how many processes share `maxCallsPerSecond`, of which this one takes an equal part."""
+        """`sharers` is how many processes share `maxCallsPerSecond` equally; this one's first turn is by its number."""
         super().__init__(options, clock)
-        self._pace = Pace(clock, options.max_calls_per_s and options.max_calls_per_s / sharers)
+        limit = options.max_calls_per_s
+        self.pace = Pace(clock, limit and limit / sharers, first_in_s=sharer / limit if limit else 0.0)
+        """What `begin_receive` is to wait for before; deletes do so themselves."""
         self._visibility_timeout_s = options.visibility_timeout_s
         # For a client that cannot send a call without waiting for its answer. What runs there waits for nothing else.
         self._begun_pool = pool("begun", CONCURRENT_CALLS)
@@ -127,7 +135,8 @@ class Queue(QueueCalls):
     def receive(
         self, max_messages: int, *, receive: int, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S
     ) -> list[Message]:
-        """Do as `begin_receive`, and wait for its answer."""
+        """Do as `begin_receive` when it is its turn, and wait for its answer."""
+        self.pace.wait()
         return self.begin_receive(
             max_messages, receive=receive, wait_time_s=wait_time_s, budget_s=budget_s, is_beside=False
         ).result()
@@ -161,15 +170,11 @@ class Queue(QueueCalls):
                 "MessageAttributeNames": ["All"],
             }
 
-        if is_beside:
-            self._pace.wait()
         asked_at: float | None = self._clock.now()
         begun: Ask | None = self._begin("receive_message", long_s, self._beside, **arguments()) if is_beside else None
 
         def ask() -> list[Message]:
             nonlocal attempt_id, asked_at, begun
-            if begun is None:
-                self._pace.wait()
             received_at = self._clock.now() if asked_at is None else asked_at
             first, asked_at, begun = begun, None, None
             try:
@@ -199,20 +204,21 @@ class Queue(QueueCalls):
         before it is found to be too late for one.
         """
         parts = split_into_batches(receipts)
-        deadline = self._clock.monotonic() + budget_s + self._pace.needed_s(len(parts))
+        deadline = self._clock.monotonic() + budget_s + self.pace.needed_s(len(parts))
 
         def begin(entries: list[Receipt]) -> Begun[list[Outcome]]:
-            self._pace.wait()
+            has_turn = self.pace.wait(latest=deadline)
             before_call(entries)
-            return self._begin_delete(entries, deadline)
+            return self._begin_delete(entries, deadline if has_turn else -math.inf)
 
         begun: list[Begun[list[Outcome]]] = []
         begun_at: list[float] = []
         for part in parts:
             # One thread sends and waits, while all goes well; what fails is tried again in several.
-            if len(begun) >= CONCURRENT_CALLS and not begun[-CONCURRENT_CALLS].wait():
+            most = 1 if self.pace.is_slow else CONCURRENT_CALLS
+            if len(begun) >= most and not begun[-most].wait():
                 break
-            if begun and is_held_up(begun_at[-CONCURRENT_CALLS:][0], self._clock):
+            if begun and not self.pace.is_slow and is_held_up(begun_at[-most:][0], self._clock):
                 break
             begun_at.append(self._clock.monotonic())
             begun.append(begin(part))
@@ -232,7 +238,7 @@ class Queue(QueueCalls):
 
         What is called before that finds the messages deleted, or not yet.
         """
-        self._pace.wait()
+        self.pace.wait()
         before_call(receipts)
         begun = self._begin_delete(receipts, self._clock.monotonic() + budget_s)
         return lambda: list(zip(receipts, begun.result(), strict=True))
@@ -294,19 +300,18 @@ class Queue(QueueCalls):
 
         def ask() -> list[Outcome]:
             nonlocal pending, begun
-            if begun is None:
-                self._pace.count()
             first, begun, asked = begun, None, pending
             pending = named_apart(asked.values())
             answer = self._call(operation, begun=first, Entries=_entries(entries, asked))
             left = set(asked.values())
+            refused = {failed.get("Id"): failed for failed in answer.get("Failed", ())}
             for done in answer.get("Successful", ()):
                 place = asked.get(done.get("Id"))
-                if place is not None:
+                if place is not None and done["Id"] not in refused:
                     outcomes[place] = Outcome.DONE
                     left.discard(place)
-            for failed in answer.get("Failed", ()):
-                place = asked.get(failed.get("Id"))
+            for key, failed in refused.items():
+                place = asked.get(key)
                 if place is None:
                     continue
                 error = error_from_aws(

@@ -211,7 +211,7 @@ class Receiver:
         """
         left = self._messages_left
         begun: list[tuple[float, Begun[list[Message]]]] = []
-        while len(begun) < count and not (begun and is_held_up(begun[0][0], self._clock)):
+        while len(begun) < count and not (begun and (self._queue.pace.is_slow or is_held_up(begun[0][0], self._clock))):
             begun.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
             left -= MAX_ENTRIES
         answers: dict[int, tuple[float, list[Message]]] = {}
@@ -242,6 +242,7 @@ class Receiver:
         return [answers[place] for place in sorted(answers)]
 
     def _begin(self, most: int, wait_time_s: int) -> tuple[float, Begun[list[Message]]]:
+        self._queue.pace.wait()
         asked_at = self._clock.monotonic()
         receive = self._next_receive
         self._next_receive += 1
@@ -301,8 +302,8 @@ class _Copies:
         if not copies:
             return answer
         kept = set()
-        self._lease.stop_renewing(copies)
-        for receipt, outcome in self._queue.delete(copies, budget_s=self._budget_s):
+        outcomes = self._queue.delete(copies, budget_s=self._budget_s, before_call=self._lease.stop_renewing)
+        for receipt, outcome in outcomes:
             if outcome is Outcome.DONE:
                 self.deleted.add(receipt.message_id)
             elif outcome is Outcome.LOST:

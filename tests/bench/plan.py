@@ -37,7 +37,7 @@ def scaled(comparison: Comparison, scale: float) -> Comparison:
 
 def full() -> list[Comparison]:
     """All shapes, at least five rounds of each."""
-    drain = Comparison("drain", "many groups", ALL, messages=20_000)
+    drain = Comparison("drain", "many groups", ALL, messages=50_000)
     hot = Comparison("hot", "one group", entrants("loop", "bare", "naive", "journal", "commit"), 1_000, groups=1)
     delay = replace(drain, topic="delay", messages=4_000)
     sink = Comparison("sink", "sink, many groups", SINKS, messages=20_000)

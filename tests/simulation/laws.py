@@ -375,10 +375,11 @@ class Laws:
             for name in self._world.store.under(f"epochs/{offset.epoch:020d}/")
         )
 
-    def plans(self, offset: Offset) -> set[int]:
-        """Return the plans of which the journal has a link of that epoch."""
-        names = self._world.store.under(f"epochs/{offset.epoch:020d}/")
-        return {self._decoded(name).origin.plan for name in names if Journal.is_link(name)}
+    def plans(self, epoch: int, after: Offset) -> set[int]:
+        """Return the plans of which the journal has a link of that epoch, where that follows `after`."""
+        names = self._world.store.under(f"epochs/{epoch:020d}/")
+        origins = [self._decoded(name).origin for name in names if Journal.is_link(name)]
+        return {origin.plan for origin in origins if origin.after == after.name}
 
     def sealed(self, offset: Offset, *, to_serve: bool = False) -> set[str]:
         """Return what stands in the segments of an epoch; with `to_serve`, only what a read of it shows."""

@@ -491,7 +491,7 @@ class Schedule:
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
         # It is announced again by the newest plan that the journal has of it, whichever Spark has logged.
-        newest = replace(lost, plan=max(self.laws.plans(lost), default=lost.plan))
+        newest = replace(lost, plan=max(self.laws.plans(lost.epoch, checkpoint.offsets[-1]), default=lost.plan))
         if batch in checkpoint.sink or not self.laws.sealed(newest, to_serve=True):
             self._lost_batches.append((checkpoint, batch))
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")

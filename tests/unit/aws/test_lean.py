@@ -31,7 +31,7 @@ from botocore.credentials import Credentials
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws import lean
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.errors import AccessDeniedError, TransientQueueError
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.message import Receipt
@@ -901,6 +901,29 @@ def test_what_belongs_to_another_call_confirms_nothing(
     (entry,) = json.loads(server.asked[0].content)["Entries"]
     server.answer = Answer({list_name: [{**FAILED, "Id": entry["Id"]}]})
     assert begin_delete(server, budget_s=0.1)() == [(RECEIPT, Outcome.FAILED)]
+
+
+def test_what_is_told_as_done_and_as_failed_is_not_done(server: Answering) -> None:
+    def both(request: Mapping[str, Any]) -> object:
+        (entry,) = request["Entries"]
+        return {"Successful": [{"Id": entry["Id"]}], "Failed": [{**FAILED, "Id": entry["Id"], "Code": "InternalError"}]}
+
+    server.answer = Answer(both)
+    assert begin_delete(server, budget_s=0.1)() == [(RECEIPT, Outcome.FAILED)]
+
+
+def test_a_token_that_no_header_may_have_is_told_as_a_credential(
+    server: Answering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renewed meanwhile, it is taken: it is no trouble of the network's, and no fault of the call's."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", f"{TOKEN}\n")
+    with pytest.raises(AccessDeniedError, match="no usable AWS credentials") as caught:
+        begin_delete(server)()
+    assert TOKEN not in str(caught.value)
+    server.answer = ANSWERED
+    wait = begin_delete(server)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
+    assert wait() == [(RECEIPT, Outcome.DONE)]
 
 
 @pytest.mark.parametrize("call", [lambda queue: queue.receive(1, receive=0, budget_s=0)])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from string import ascii_letters
 
 import pytest
 
 from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.pace import Pace
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.settling import delete_committed
 from tests.simulation.spark import Query
 from tests.unit.by_hand import MODES, World
 
@@ -48,32 +51,59 @@ def test_tasks_share_what_the_query_has(make_world: Callable[..., World]) -> Non
     """However many of them run at once."""
     world = make_world(maxCallsPerSecond=str(PER_SECOND))
     world.send(*(f"{name}1" for name in "abcdefgh"))
-    queue = Queue(world.options, world.clock, sharers=8)
+    queue = Queue(world.options, world.clock, sharer=3, sharers=8)
     world.trace.clear()
     for number in range(4):
         queue.receive(1, receive=number)
-    times = paced(world)
-    assert [round(at - times[0], 3) for at in times] == [0.0, 2.0, 4.0, 6.0]
+    assert [round(at, 3) for at in paced(world)] == [0.75, 2.75, 4.75, 6.75]
 
 
-def test_what_cannot_wait_is_counted() -> None:
-    """A renewal delays the calls that can."""
+def test_a_turn_that_comes_too_late_is_not_taken() -> None:
+    """It is left to whoever can still use it."""
     clock = ManualClock()
     pace = Pace(clock, 2)
-    pace.wait()
-    assert pace.count() == 0.5
-    assert pace.count() == 1.0
     begun = clock.monotonic()
-    pace.wait()
-    assert clock.monotonic() - begun == 1.5
+    assert pace.wait()
+    assert not pace.wait(latest=begun + 0.4)
+    assert clock.monotonic() == begun
+    assert pace.wait(latest=begun + 0.5)
+    assert clock.monotonic() == begun + 0.5
     clock.advance(60)
-    assert pace.count() == 0.0
+    assert pace.wait(latest=begun + 60.5)
+    assert clock.monotonic() == begun + 60.5
+
+
+def test_a_slow_pace_ends_and_loses_no_hold(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is deleted, in a time far beyond that in which a commit tries to delete; what waits for that is renewed."""
+    world = make_world(maxCallsPerSecond="1", visibilityTimeoutSeconds="30", maxMessagesPerTrigger="1000")
+    world.send(*(f"{first}{second}1" for first in ascii_letters for second in ascii_letters[:20]))
+    queue = Queue(world.options, world.clock)
+    lease = Lease(queue, world.clock, visibility_timeout_s=30, heartbeat_s=10)
+    receipts = []
+    for number in range(104):
+        received = queue.receive(10, receive=number)
+        lease.hold([message.receipt for message in received], since=world.clock.monotonic())
+        receipts += [message.receipt for message in received]
+        lease.renew()
+    sleep = world.clock.sleep
+
+    def beat(seconds: float) -> None:
+        sleep(seconds)
+        lease.renew()
+
+    monkeypatch.setattr(world.clock, "sleep", beat)
+    begun = world.clock.monotonic()
+    assert not delete_committed(receipts, {}, queue=queue, lease=lease, clock=world.clock)
+    assert world.clock.monotonic() - begun >= 103
+    assert world.depth() == (0, 0)
+    assert not [event for event in world.events if event.kind == "lapsed"]
 
 
 def test_without_a_limit_nothing_waits() -> None:
     clock = ManualClock()
     pace = Pace(clock, None)
-    for _ in range(3):
-        pace.wait()
-        assert pace.count() == 0.0
+    begun = clock.monotonic()
+    assert all(pace.wait() for _ in range(1_000))
+    assert clock.monotonic() == begun
     assert pace.needed_s(1_000) == 0.0
+    assert not pace.is_slow
