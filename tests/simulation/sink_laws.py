@@ -546,7 +546,9 @@ class SinkLaws:
         told = [
             key for key in self._overtook(attempt, book) if attempt.confirmed.issuperset({key, *attempt.ahead[key]})
         ]
-        fails_itself = isinstance(attempt.error, DisorderError) and attempt.is_shaken and attempt.answered > 0
+        is_told = isinstance(attempt.error, DisorderError) and "an earlier attempt found" in str(attempt.error)
+        fails_itself = isinstance(attempt.error, DisorderError) and not is_told and attempt.is_shaken
+        fails_itself = fails_itself and attempt.answered > 0
         own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
         # A put that has begun may be held up for longer than the attempt waits.
         putting = (
