@@ -123,6 +123,7 @@ class SinkLaws:
         world.on_answer = self._answered
         world.on_refusal = self._refused
         world.store.on_put_begins = self._put_begins
+        world.store.on_put_ends = self._put_ends
         world.store.on_put = self._put
         world.store.on_list_asked = self._list_asked
         world.store.on_list = self._listed
@@ -446,6 +447,9 @@ class SinkLaws:
         self._tidies[self._hub.current_name] = is_known
         self._putting[self._hub.current_name] = digests
 
+    def _put_ends(self) -> None:
+        del self._putting[self._hub.current_name]
+
     def _put(self, name: str, data: bytes) -> None:
         self._now += 1
         attempt = self._current()
@@ -542,20 +546,26 @@ class SinkLaws:
         return [key for key, overtaken in attempt.overtook.items() if not overtaken.isdisjoint(book.messages)]
 
     def _audit_disorder(self, attempt: SinkAttempt, book: _Book) -> None:
-        """Disorder of which an attempt was told for certain is recorded when it is over, or was tried to be."""
+        """Disorder of which an attempt was told for certain is recorded when it is over, or was tried to be.
+
+        It fails for its own disorder, which it records, or for that which its last look has found in the record.
+        """
+        if not self._has_journal:
+            return
         told = [
             key for key in self._overtook(attempt, book) if attempt.confirmed.issuperset({key, *attempt.ahead[key]})
         ]
-        is_told = isinstance(attempt.error, DisorderError) and "an earlier attempt found" in str(attempt.error)
-        fails_itself = isinstance(attempt.error, DisorderError) and not is_told and attempt.is_shaken
-        fails_itself = fails_itself and attempt.answered > 0
-        own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
-        # A put that has begun may be held up for longer than the attempt waits.
-        putting = (
-            digests for thread, digests in self._putting.items() if f"{thread} ".startswith(f"{attempt.process.name} ")
+        fails_itself = (
+            isinstance(attempt.error, DisorderError)
+            and attempt.is_shaken
+            and attempt.answered > 0
+            and not self._knows_of_disorder(attempt, attempt.lists[-1][0])
         )
-        could_not = DISORDER in attempt.could_not_record or any(DISORDER in digests for digests in putting)
-        if self._has_journal and (told or fails_itself) and own not in book.out_of_order and not could_not:
+        own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
+        # A put that is under way still is one that was tried: it may be held up for longer than the attempt waits.
+        under_way = (self._putting.get(each.name, ()) for each in self._hub.threads_of(attempt.process))
+        could_not = DISORDER in attempt.could_not_record or any(DISORDER in digests for digests in under_way)
+        if (told or fails_itself) and own not in book.out_of_order and not could_not:
             self.violate(f"order: {attempt.process.name} knows of {told}, and has not recorded that it is out of order")
 
     def _audit_record(self, attempt: SinkAttempt, book: _Book) -> None:

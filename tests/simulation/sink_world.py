@@ -42,6 +42,8 @@ class SinkStore(MemoryStore):
         self.on_put: Callable[[str, bytes], None] = lambda name, data: None
         self.on_put_begins: Callable[[bytes], None] = lambda data: None
         """Told of each put before its first try: the store may try it again."""
+        self.on_put_ends: Callable[[], None] = lambda: None
+        """Told of each put when its caller knows how it ended, or is dead."""
         self.on_list_asked: Callable[[str], None] = lambda prefix: None
         """Told of each list when it is asked for: it may begin much later."""
         self.on_list: Callable[[str], None] = lambda prefix: None
@@ -63,7 +65,10 @@ class SinkStore(MemoryStore):
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
         self.on_put_begins(data)
-        return super().put_if_absent(name, data)
+        try:
+            return super().put_if_absent(name, data)
+        finally:
+            self.on_put_ends()
 
 
 class SinkWorld(World):
