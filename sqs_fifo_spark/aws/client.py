@@ -84,7 +84,7 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
             retries={"total_max_attempts": 1},
             connect_timeout=CONNECT_TIMEOUT_S,
             read_timeout=wait_time_s + READ_TIMEOUT_S,
-            max_pool_connections=48,
+            max_pool_connections=96,
             user_agent_extra="sqs-fifo-spark",
         ),
     )

@@ -32,7 +32,9 @@ RELEASE_BUDGET_S = 10.0
 """How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
 
 CONCURRENT_CALLS = 8
-"""Receives, or deletes and releases, that driver or task has under way at once."""
+"""Receives, or calls that are made by threads of their own, that driver or task has under way at once."""
+CONCURRENT_DELETES = 32
+"""Deletes that one thread has under way at once: the driver's are those of all tasks, and cost only round trips."""
 LONGEST_BEGIN_S = 1.0
 """After so long no further call is begun beside others: new connections may be slow, and answers wait to be read."""
 RENEWAL_S = 0.1
@@ -213,12 +215,17 @@ class Queue(QueueCalls):
 
         begun: list[Begun[list[Outcome]]] = []
         begun_at: list[float] = []
+        most = 1 if self.pace.is_slow else CONCURRENT_DELETES
+        answered = 0
+        all_well = True
+        # One thread sends and waits, while all goes well; what fails is tried again in several.
         for part in parts:
-            # One thread sends and waits, while all goes well; what fails is tried again in several.
-            most = 1 if self.pace.is_slow else CONCURRENT_CALLS
-            if len(begun) >= most and not begun[-most].wait():
-                break
-            if begun and not self.pace.is_slow and is_held_up(begun_at[-most:][0], self._clock):
+            while all_well and answered < len(begun):
+                if len(begun) - answered < most and not is_held_up(begun_at[answered], self._clock):
+                    break
+                all_well = begun[answered].wait()
+                answered += 1
+            if not all_well:
                 break
             begun_at.append(self._clock.monotonic())
             begun.append(begin(part))

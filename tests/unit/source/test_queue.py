@@ -27,8 +27,9 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
+from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.message import Message, Receipt
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue, split_into_batches
+from sqs_fifo_spark.source.queue import LONGEST_BEGIN_S, Outcome, Queue, split_into_batches
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -360,8 +361,9 @@ def test_entries_of_one_receive_go_together(rig: Rig) -> None:
         assert all(whole[receive] == count for receive, count in Counter(r.receive for r in call).items())
 
 
-def test_any_number_of_messages_is_deleted(rig: Rig) -> None:
+def test_any_number_of_messages_is_deleted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """In calls for ten at most; each is told before its turn, so that what is not called for yet is still renewed."""
+    monkeypatch.setattr("sqs_fifo_spark.source.queue.CONCURRENT_DELETES", 8)
     rig.send(*(f"{group}{number}" for group in "abcdefghijk" for number in range(10)), "l1", "m1", "n1", "o1", "p1")
     receipts = [message.receipt for message in rig.receive_all()]
     told: list[int] = []
@@ -369,11 +371,49 @@ def test_any_number_of_messages_is_deleted(rig: Rig) -> None:
     def note(entries: Sequence[Receipt]) -> None:
         told.append(len(entries))
         answered = len(rig.server.requests.recent("DeleteMessageBatch"))
-        assert answered < len(told) <= answered + CONCURRENT_CALLS
+        assert answered < len(told) <= answered + 8
 
     assert set(rig.queue.delete(receipts, before_call=note)) == {(receipt, Outcome.DONE) for receipt in receipts}
     assert (len(told), sum(told), max(told)) == (12, 115, 10)
     assert rig.depth() == (0, 0)
+
+
+@pytest.mark.parametrize(("slow_s", "unread"), [(0.0, 32), (0.6, 2), (3.0, 1)])
+def test_answers_to_deletes_are_read_before_more_are_sent_where_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch, slow_s: float, unread: int
+) -> None:
+    """New connections may be slow. Once those are read, one thread goes on, and no thread of its own is made."""
+    clock = ManualClock()
+
+    def make_pool(name: str, threads: int) -> Any:
+        return None  # to use one fails
+
+    url = "http://127.0.0.1:9/000000000000/q.fifo"
+    queue = Queue(parse_source_options({"queueUrl": url, "journalLocation": "/journal"}), clock, make_pool)
+    under_way: set[str] = set()
+    most = 0
+
+    def begin_delete(receipts: Sequence[Receipt], deadline: float) -> Begun[list[Outcome]]:
+        nonlocal most
+        clock.advance(slow_s * LONGEST_BEGIN_S)
+        under_way.add(receipts[0].message_id)
+        most = max(most, len(under_way))
+
+        def ask() -> list[Outcome]:
+            under_way.remove(receipts[0].message_id)
+            return [Outcome.DONE] * len(receipts)
+
+        return Begun(ask, clock=clock, budget_s=1.0)
+
+    monkeypatch.setattr(queue, "_begin_delete", begin_delete)
+    receipts = [
+        Receipt(str(each), f"handle {each}", "a", each, 1, sent_at_ms=0, received_at=0.0, receive=each // 10)
+        for each in range(1_000)
+    ]
+    outcomes = queue.delete(receipts)
+    assert outcomes == [(receipt, Outcome.DONE) for receipt in receipts]
+    assert not under_way
+    assert most == unread
 
 
 def test_what_is_not_called_for_in_time_is_failed(rig: Rig) -> None:
