@@ -45,6 +45,8 @@ def _query(way: str) -> Way:
                 _send(pacer)
                 arrivals.wait(running, rows=WARM + job.messages)
                 window.close()
+            reports = [each for each in running.recentProgress if each.numInputRows]
+            window.run.triggers_s = [each.durationMs["triggerExecution"] / 1000 for each in reports]
         pairs = list(zip(arrivals.times, arrivals.tables, strict=True))[begun:]
         window.run.latencies_s = [at - sent for (_, at), table in pairs for sent in table.column("sent").to_pylist()]
         window.run.micro_batches = sum(table.num_rows > 0 for _, table in pairs)

@@ -83,6 +83,8 @@ class Run:
     requests: dict[str, int] = field(default_factory=dict)
     peaks_mib: dict[str, list[float]] = field(default_factory=dict)
     latencies_s: list[float] = field(default_factory=list)
+    triggers_s: list[float] = field(default_factory=list)
+    """How long Spark says that each micro-batch with rows took."""
 
     @property
     def per_second(self) -> float:

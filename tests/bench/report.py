@@ -102,9 +102,16 @@ def _latencies(by_entrant: dict[str, list[Run]]) -> str:
         requests, others = _requests(runs)
         quantiles = [f"{percentile(latencies, share) * 1000:,.0f}" for share in (0.5, 0.95, 0.99)]
         p50 = " ".join(f"{percentile(run.latencies_s, 0.5) * 1000:,.0f}" for run in runs)
+        triggers = [each for run in runs for each in run.triggers_s]
+        cells = ["", ""]
+        if triggers:
+            trigger = statistics.median(triggers)
+            ratios = [f"{percentile(latencies, share) / trigger:.2f}" for share in (0.5, 0.99)]
+            cells = [f"{trigger * 1000:,.0f}", " ".join(ratios)]
         cpu = f"{_median(runs, lambda run: run.cpu_s / run.seconds):.2f}"
-        rows.append([name, f"{len(latencies):,}", *quantiles, p50, cpu, requests, others])
-    heads = ["way", "messages", "p50, ms", "p95, ms", "p99, ms", "p50 of each round", "cores in use"]
+        rows.append([name, f"{len(latencies):,}", *quantiles, p50, *cells, cpu, requests, others])
+    heads = ["way", "messages", "p50, ms", "p95, ms", "p99, ms", "p50 of each round"]
+    heads += ["median micro-batch, ms", "p50 and p99 to that", "cores in use"]
     return table([*heads, "receives + deletes / 1,000", "other requests / 1,000"], rows)
 
 
