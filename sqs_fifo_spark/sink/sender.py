@@ -43,10 +43,10 @@ GRACE_S = 1.0
 """How long what is too late is waited for all the same: if the whole process stood still, it ends now."""
 CALLS = 8
 """Calls that one task has under way at once."""
-MAX_BUFFERED_ROWS = 10_000
-MAX_BUFFERED_BYTES = 16 << 20
+MAX_BUFFERED_BYTES = 64 << 20
 """How much of a partition waits to be sent: much, so that ten groups are ready also where rows of one group cluster."""
-
+ROW_BYTES = 2 << 10
+"""What a row takes besides its message, with a group of its own."""
 
 DISORDER = hashlib.sha256(b"disorder").digest()
 """Recorded like a row's digest, which it cannot be: SQS has shown that rows of this micro-batch are out of order."""
@@ -159,7 +159,7 @@ class Sender:
                 group.waiting.append(row)
                 self._offer_locked(group)
                 self._rows += 1
-                self._bytes += row.size
+                self._bytes += row.size + ROW_BYTES
             self._changed.notify_all()
         self._start()
         self._wait_until(self._may_go_on_locked)
@@ -201,7 +201,7 @@ class Sender:
 
     def _may_go_on_locked(self) -> bool:
         """Return whether there is room; if something is late, or has failed, whoever adds waits for it all the same."""
-        has_room = self._rows <= MAX_BUFFERED_ROWS and self._bytes <= MAX_BUFFERED_BYTES
+        has_room = self._bytes <= MAX_BUFFERED_BYTES
         return has_room and not self._stopped.is_set() and self._clock.monotonic() < self._limit_locked()
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
@@ -452,7 +452,7 @@ class Sender:
         done = set(map(id, rows))
         for row in rows:
             self._rows -= 1
-            self._bytes -= row.size
+            self._bytes -= row.size + ROW_BYTES
         for name in {row.group for row in rows}:
             group = self._groups[name]
             group.unrecorded = [row for row in group.unrecorded if id(row) not in done]

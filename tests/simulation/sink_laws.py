@@ -113,6 +113,8 @@ class SinkLaws:
         """The newest micro-batch whose write was committed."""
         self._putting: dict[str, list[bytes]] = {}
         """What the last put of a thread says, by the thread's name."""
+        self._are_putting: set[str] = set()
+        """The threads of which a put is under way."""
         self.merging: set[str] = set()
         """Which threads merge what they have recorded."""
         self._tidies: dict[str, bool] = {}
@@ -446,9 +448,10 @@ class SinkLaws:
             )  # else it may be the record, and another thread has put it
         self._tidies[self._hub.current_name] = is_known
         self._putting[self._hub.current_name] = digests
+        self._are_putting.add(self._hub.current_name)
 
     def _put_ends(self) -> None:
-        del self._putting[self._hub.current_name]
+        self._are_putting.discard(self._hub.current_name)
 
     def _put(self, name: str, data: bytes) -> None:
         self._now += 1
@@ -563,8 +566,9 @@ class SinkLaws:
         )
         own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
         # A put that is under way still is one that was tried: it may be held up for longer than the attempt waits.
-        under_way = (self._putting.get(each.name, ()) for each in self._hub.threads_of(attempt.process))
-        could_not = DISORDER in attempt.could_not_record or any(DISORDER in digests for digests in under_way)
+        putting = self._are_putting.intersection(each.name for each in self._hub.threads_of(attempt.process))
+        is_under_way = any(DISORDER in self._putting[name] for name in putting)
+        could_not = DISORDER in attempt.could_not_record or is_under_way
         if (told or fails_itself) and own not in book.out_of_order and not could_not:
             self.violate(f"order: {attempt.process.name} knows of {told}, and has not recorded that it is out of order")
 

@@ -18,6 +18,7 @@ from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, Sqs
 from sqs_fifo_spark.sink import message as package
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
+from sqs_fifo_spark.sink.sender import ROW_BYTES
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
@@ -102,7 +103,7 @@ class SinkSchedule:
         if rng.random() < 0.3:
             limits["sink.record.MERGE_AT"] = rng.choice((2, 3))
         if rng.random() < 0.2:
-            limits["sink.sender.MAX_BUFFERED_ROWS"] = rng.choice((1, 5, 20))
+            limits["sink.sender.MAX_BUFFERED_BYTES"] = rng.choice((1, 5, 20)) * (ROW_BYTES + 10)
         if rng.random() < 0.2:
             limits["sink.write.MAX_PART_ROWS"] = rng.choice((1, 3, 10))
         return limits

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from collections.abc import Iterable
 
 import pytest
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.sender import CALLS
+from sqs_fifo_spark.sink.sender import CALLS, ROW_BYTES
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
@@ -178,12 +179,9 @@ def test_a_call_is_no_larger_than_sqs_takes(sqs: Sqs, sizes: list[int], calls: i
 # Memory
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_BUFFERED_ROWS", 40), ("MAX_BUFFERED_BYTES", 80)])
-def test_add_waits_while_much_is_waiting_to_be_sent(
-    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
-    """So a partition of any size takes no more than the limit and what one `add` brings."""
-    monkeypatch.setattr(f"sqs_fifo_spark.sink.sender.{limit}", value)
+def test_add_waits_while_much_is_waiting_to_be_sent(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a partition of any size takes no more than the limit and what one `add` brings; small rows count, too."""
+    monkeypatch.setattr("sqs_fifo_spark.sink.sender.MAX_BUFFERED_BYTES", 40 * (ROW_BYTES + 2))
     bodies = [f"g{number % 10}" for number in range(10, 500)]  # two bytes each
     added, is_done = 0, threading.Event()
     sender = make(sqs)
@@ -202,6 +200,25 @@ def test_add_waits_while_much_is_waiting_to_be_sent(
         is_done.set()
         sender.stop()
     assert sender.sent > 300
+
+
+@pytest.mark.parametrize("groups", [1, 2_000])
+def test_a_row_takes_no_more_memory_than_is_counted(sqs: Sqs, monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
+    """Besides its message, whether its group has others or not."""
+    sender = make(sqs)
+    monkeypatch.setattr(sender, "_start", lambda: None)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        given = rows_of((f"group-{number % groups}", f"{number:0500}") for number in range(2_000))
+        sender.add(given)
+        count = len(given)
+        del given
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count == 2_000
+    assert after - before <= 2_000 * (500 + ROW_BYTES)
 
 
 # Known rows
