@@ -263,13 +263,14 @@ class _InOurCalls(logging.Filter):
 _FILTER = _InOurCalls()
 _CHATTY = ("botocore", "boto3", "urllib3", "s3transfer")
 _muted: set[str] = set()
-"""Loggers that have the filter. Two threads may add one twice, which is adding it once."""
+"""Loggers that have been looked at. Two threads may add one twice, which is adding it once."""
 
 
 @contextmanager
 def without_sdk_logs() -> Iterator[None]:
     """Keep message bodies and credentials out of all logs, at any level, during the calls made inside."""
-    for name in logging.root.manager.loggerDict.keys() - _muted:
+    names = logging.root.manager.loggerDict  # of which none is ever removed
+    for name in names.keys() - _muted if len(names) != len(_muted) else ():
         if name.startswith(_CHATTY):
             logging.getLogger(name).addFilter(_FILTER)
         _muted.add(name)

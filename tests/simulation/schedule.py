@@ -41,6 +41,8 @@ LONGEST_DRAIN = 150
 Errors = type[Exception] | tuple[type[Exception], ...]
 
 MODES = "commit", "journal"
+PACES = "2", "10", "50"
+"""How many calls a second a query makes, where it makes fewer than it could."""
 
 
 class Schedule:
@@ -118,11 +120,14 @@ class Schedule:
         attributes = {}
         if not self.is_calm and rng.random() < 0.1:
             attributes["MessageRetentionPeriod"] = str(rng.choice((60, 120, 300)))
+        turns = random.Random(f"{self.seed}/pace")
+        paced = {"maxCallsPerSecond": turns.choice(PACES)} if turns.random() < 0.15 else {}
         world = World(
             self.seed,
             clock=self.hub,
             attributes=attributes,
             any_order=rng.random() < 0.5,
+            **paced,
             numPartitions=str(rng.randint(1, 3)),
             maxMessagesPerTrigger=str(rng.choice((3, 7, 10, 50))),
             deleteAfter=random.Random(f"{self.seed}/mode").choice(MODES),
