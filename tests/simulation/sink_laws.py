@@ -286,9 +286,10 @@ class SinkLaws:
         unrecorded = [each for each in earlier if attempt.digests.get(each) not in book.recorded]
         if self._has_journal and len(unrecorded) >= attempt.options.max_unrecorded_rows:
             self.violate(f"once: {key} is sent, and {unrecorded} before it are not recorded")
+        left_at = attempt.calls_began_at[self._hub.current_name]  # nothing stops what is on the wire
         for each in earlier:
             since = book.accepted_at.get((each, id(attempt)), self._hub.now())
-            if since < book.doubled_at.get(each, 0.0) and book.accepted[each][0] is attempt:
+            if since < book.doubled_at.get(each, 0.0) <= left_at and book.accepted[each][0] is attempt:
                 self.violate(f"once: {key} is sent, and {each} before it was doubled meanwhile")
         if flawed and flawed not in attempt.ahead[key]:
             self.violate(f"order: {key} is sent, though a row before it, of its group, is refused")
@@ -330,7 +331,7 @@ class SinkLaws:
         group = list(dict.fromkeys(row.key for row in attempt.rows if row.group == key[0]))
         later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
         known = attempt.known_look(thread)
-        between = [each for each in later if book.numbers.get(each, known) < known]
+        between = [each for each in later if book.numbers[key] < book.numbers.get(each, known) < known]
         # An answer may leave out a row that SQS has taken, and tell of those behind it in the call.
         apart = [each for each in between if not any(key in owner.ahead[each] for owner in book.accepted[key])]
         recorded = [each for each in apart if book.recorded.get(attempt.digests.get(each, b""), known) < known]

@@ -10,7 +10,8 @@ from contextlib import suppress
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
-from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.sink.sender import DISORDER
 from sqs_fifo_spark.sink.write import Draft, Place, Sent
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_laws import SinkLaws
@@ -24,9 +25,9 @@ A1, A2, A3, B1 = (SinkRow(name[0], name, f"body of {name}") for name in ("a1", "
 class Story:
     """Attempts at one task, told step by step by the test."""
 
-    def __init__(self, *, has_journal: bool = True) -> None:
+    def __init__(self, *, has_journal: bool = True, **options: str) -> None:
         self.hub = Hub(random.Random(1))
-        self.world = SinkWorld(1, self.hub, {}, {"journalLocation": "/journal"} if has_journal else {})
+        self.world = SinkWorld(1, self.hub, {}, {"journalLocation": "/journal", **options} if has_journal else options)
         self.world.on_step = self.step
         self.laws = SinkLaws(self.world, self.hub, has_journal=has_journal, is_calm=False)
 
@@ -206,6 +207,98 @@ def test_who_waits_for_its_rows_goes_on_recording(
     story.play(second, lambda: story.send_one(second))
     broken = "once: ('a', 'a1') is doubled, and nobody who had sent it died, stood still, or could not record it"
     assert story.laws.violations == ([] if is_excused else [broken])
+
+
+@pytest.mark.parametrize("is_on_the_wire", [True, False])
+def test_no_call_leaves_after_an_earlier_row_of_its_group_was_doubled(is_on_the_wire: bool) -> None:
+    """What has left before stands right behind the copy, whenever the queue takes it."""
+    story = Story(maxUnrecordedRows="2")
+    first, second = story.attempt(A1, A2), story.attempt(A1, A2)
+    is_waiting = is_doubled = False
+
+    def wait() -> None:
+        nonlocal is_waiting
+        is_waiting = True
+        story.hub.wait_until(lambda: is_doubled)
+
+    def run() -> None:
+        story.send_one(first)
+        if is_on_the_wire:
+            story.world.on_step = lambda event: wait() if event == "before SendMessageBatch" else story.step(event)
+        else:
+            wait()
+        story.send(A2)
+
+    sending = story.hub.spawn(first.process, run)
+    story.hub.run(lambda: is_waiting)
+    story.world.on_step = story.step
+    story.hub.advance(330)
+    story.play(second, lambda: story.send_one(second))
+    is_doubled = True
+    story.hub.run(lambda: sending.is_done)
+    told = [law for law in story.laws.violations if "meanwhile" in law]
+    broken = "once: ('a', 'a2') is sent, and ('a', 'a1') before it was doubled meanwhile"
+    assert told == ([] if is_on_the_wire else [broken])
+
+
+@pytest.mark.parametrize("is_between", [True, False])
+def test_a_copy_stands_right_behind_its_original(is_between: bool) -> None:
+    """Recorded rows that had overtaken both are told of otherwise."""
+    story = Story(order="batch")
+    first, second = story.attempt(A1, A2), story.attempt(A1, A2)
+
+    def run() -> None:
+        story.look(first)
+        if is_between:
+            story.send(A1)
+            story.send(A2)
+            story.record(first, A2)
+        else:
+            story.world.failing_entries = lambda action: frozenset([0])
+            story.send(A1, A2)
+            story.world.failing_entries = lambda action: frozenset()
+            story.record(first, A2)
+            story.send(A1)
+
+    story.play(first, run)
+    story.hub.kill(first.process)
+    story.hub.advance(330)
+    story.play(second, lambda: story.send_one(second))
+    told = [law for law in story.laws.violations if "between the two" in law]
+    rows = [("a", "a2")]
+    broken = f"once: ('a', 'a1') is doubled, and {rows} stand between the two, {rows} of them recorded"
+    assert told == ([broken] if is_between else [])
+
+
+@pytest.mark.parametrize(
+    ("recorded_by", "is_broken"),
+    [("nobody", True), ("another one", True), ("an earlier run", False), ("a put under way", False)],
+)
+def test_who_fails_for_disorder_has_recorded_it(recorded_by: str, is_broken: bool) -> None:
+    """Or its last look has found it, so that the next attempt will; what another task of its run has put, it skips."""
+    story = Story(order="batch", onDisorder="fail")
+    attempt = story.attempt(A1, A2)
+    name = {"another one": "r-00001", "an earlier run": "q-00000"}.get(recorded_by)
+
+    def put(name: str) -> None:
+        path = f"{attempt.folder}/{name}-{hashlib.sha256(DISORDER).hexdigest()}"
+        story.world.store.put_if_absent(path, DISORDER)
+
+    def run() -> None:
+        if name is not None:
+            put(name)
+        story.send_one(attempt)
+        attempt.is_shaken = True
+        attempt.error = DisorderError("rows are out of order")
+        if recorded_by == "a put under way":
+            story.world.on_step = lambda event: story.hub.sleep(1_000)
+            story.hub.spawn(attempt.process, lambda: put("r-00000"))
+            story.hub.wait_until(lambda: bool(story.laws._are_putting))
+        story.laws.ended(attempt, [])
+
+    story.play(attempt, run)
+    told = [law for law in story.laws.violations if "has not recorded that it is out of order" in law]
+    assert len(told) == is_broken
 
 
 def test_a_put_of_another_row_that_failed_excuses_nothing() -> None:
