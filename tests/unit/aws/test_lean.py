@@ -29,7 +29,7 @@ import pytest
 from botocore.credentials import Credentials
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.aws import lean
+from sqs_fifo_spark.aws import form, lean
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, TransientQueueError
 from sqs_fifo_spark.local import LocalQueueServer
@@ -341,12 +341,12 @@ def test_a_signature_is_the_one_that_botocore_gives(region: str, url: str | None
     client = aws.sqs_client(aws.ClientConfig(region, url, None, "s", None))
     credentials = Credentials("AKIDEXAMPLE", "secret", token).get_frozen_credentials()
     body = b'{"QueueUrl": "x"}'
-    for form in client._forms.values():
-        headers = form.signed(body, credentials)
+    for each in client._forms.values():
+        headers = each.signed(body, credentials)
         signature = headers.pop("Authorization")
         assert headers.pop("Content-Length") == str(len(body))
         assert headers.get("X-Amz-Security-Token") == token
-        request = botocore.awsrequest.AWSRequest("POST", form.url, headers=headers, data=body)
+        request = botocore.awsrequest.AWSRequest("POST", each.url, headers=headers, data=body)
         request.context["timestamp"] = headers["X-Amz-Date"]
         signer = botocore.auth.SigV4Auth(credentials, "sqs", region)
         wanted = signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request)
@@ -781,7 +781,7 @@ def test_a_botocore_whose_inside_is_another_is_told_once_and_works(
 ) -> None:
     """It only takes more CPU: one line for each process, whatever number of clients it builds."""
     lean._warn_once.cache_clear()
-    monkeypatch.setattr(lean, name, other)
+    monkeypatch.setattr(form, name, other)
     for number in range(2):
         client = aws.sqs_client(aws.ClientConfig("us-east-1", server.url, None, str(number), None))
         assert not isinstance(client, lean.LeanClient)
