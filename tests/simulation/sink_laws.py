@@ -332,8 +332,13 @@ class SinkLaws:
         later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
         known = attempt.known_look(thread)
         between = [each for each in later if book.numbers[key] < book.numbers.get(each, known) < known]
-        # An answer may leave out a row that SQS has taken, and tell of those behind it in the call.
-        apart = [each for each in between if not any(key in owner.ahead[each] for owner in book.accepted[key])]
+        # An answer may leave out a row that SQS has taken, and tell of those behind it in the call. Or SQS has failed
+        # it in a later attempt's call, and taken those: of which that attempt tells.
+        apart = [
+            each
+            for each in between
+            if not any(key in owner.ahead[each] for owner in (*book.accepted[key], *book.accepted[each]))
+        ]
         recorded = [each for each in apart if book.recorded.get(attempt.digests.get(each, b""), known) < known]
         if len(between) >= attempt.options.max_unrecorded_rows or recorded:
             self.violate(f"once: {key} is doubled, and {between} stand between the two, {recorded} of them recorded")

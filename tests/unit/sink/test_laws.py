@@ -270,6 +270,30 @@ def test_a_copy_stands_right_behind_its_original(is_between: bool) -> None:
     assert told == ([broken] if is_between else [])
 
 
+@pytest.mark.parametrize("is_in_its_call", [True, False])
+def test_a_copy_may_stand_behind_what_overtook_it_in_a_later_call(is_in_its_call: bool) -> None:
+    """SQS failed the row, which an earlier attempt had sent, and took those behind it; but not what came alone."""
+    story = Story(order="batch")
+    first, second, third = (story.attempt(A1, A2) for _ in range(3))
+
+    def run() -> None:
+        story.look(second)
+        if is_in_its_call:
+            story.world.failing_entries = lambda action: frozenset([0])
+            story.send(A1, A2)
+            story.world.failing_entries = lambda action: frozenset()
+        else:
+            story.send(A2)
+        story.record(second, A2)
+
+    story.play(first, lambda: story.send_one(first))
+    story.hub.advance(330)
+    story.play(second, run)
+    story.play(third, lambda: story.send_one(third))
+    told = [law for law in story.laws.violations if "between the two" in law]
+    assert len(told) == (not is_in_its_call)
+
+
 @pytest.mark.parametrize(
     ("recorded_by", "is_broken"),
     [("nobody", True), ("another one", True), ("an earlier run", False), ("a put under way", False)],
