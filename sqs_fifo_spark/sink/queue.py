@@ -89,6 +89,7 @@ class SinkQueue(QueueCalls):
             code = "no answer for some entries"
             is_throttled = False
             fault: Exception | None = None
+            refused: dict[int, str] = {}
             for failed in answer.get("Failed") or ():
                 row = tried.get(failed.get("Id"))
                 if row is None:
@@ -96,12 +97,15 @@ class SinkQueue(QueueCalls):
                 code = str(failed.get("Code"))
                 error = error_from_aws(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
                 if isinstance(error, QueueRequestError):
-                    fault = fault or RefusedRowError(row.row, f"SQS refuses it ({code})")
+                    refused[row.row] = f"SQS refuses it ({code})"
                 elif isinstance(error, TransientQueueError):
                     failing += 1
                     is_throttled = is_throttled or error.is_throttling
                 else:
                     fault = fault or error
+            if refused and fault is None:
+                row_number, reason = next(iter(refused.items()))
+                fault = RefusedRowError(row_number, reason, others=frozenset(refused))
             self._pause.throttled() if is_throttled else self._pause.answered()
             if fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while

@@ -354,8 +354,10 @@ class Sender:
         except BaseException as error:
             if not isinstance(error, StoppedError):
                 self._fail(error)
-            if not isinstance(error, RefusedRowError):  # which each attempt meets, and a user has to correct
-                self._record_open_order([row for row in rows if id(row) in sending.unconfirmed])
+            # Each attempt meets what is refused, and a user has to correct that; but not what else is given up with it.
+            refused = error.rows if isinstance(error, RefusedRowError) else frozenset()
+            given_up = [row for row in rows if id(row) in sending.unconfirmed and row.row not in refused]
+            self._record_open_order(given_up)
             raise
         with self._changed:
             self._sending.discard(sending)

@@ -289,7 +289,9 @@ class SinkLaws:
         left_at = attempt.calls_began_at[self._hub.current_name]  # nothing stops what is on the wire
         for each in earlier:
             since = book.accepted_at.get((each, id(attempt)), self._hub.now())
-            if since < book.doubled_at.get(each, 0.0) <= left_at and book.accepted[each][0] is attempt:
+            doubled_at = book.doubled_at.get(each, 0.0)
+            is_late = doubled_at <= left_at or self._hub.now() - left_at <= LONGEST_CALL_S
+            if since < doubled_at and is_late and book.accepted[each][0] is attempt:
                 self.violate(f"once: {key} is sent, and {each} before it was doubled meanwhile")
         if flawed and flawed not in attempt.ahead[key]:
             self.violate(f"order: {key} is sent, though a row before it, of its group, is refused")
@@ -384,6 +386,7 @@ class SinkLaws:
         has_two = attempt.unanswered.pop(self._hub.current_name)
         attempt.is_shaken |= has_two and len(sent) < len(entries)
         attempt.answered += len(sent)
+        before = dict(attempt.tried_at)
         for each in answer["Successful"]:
             attempt.equal += each["MessageId"] in attempt.told_ids
             attempt.told_ids.add(each["MessageId"])
@@ -391,6 +394,9 @@ class SinkLaws:
             if entry["Id"] in sent:
                 attempt.tried_at.pop(_key(entry), None)
                 attempt.confirmed.add(_key(entry))
+        for entry in entries:
+            if entry["Id"] not in sent and _key(entry) in before:  # one of several equal rows
+                attempt.tried_at.setdefault(_key(entry), before[_key(entry)])
         attempt.last_events[self._hub.current_name] = self._now
         if any(each["SenderFault"] for each in answer["Failed"]):
             self.doom()
@@ -564,6 +570,13 @@ class SinkLaws:
         told = [
             key for key in self._overtook(attempt, book) if attempt.confirmed.issuperset({key, *attempt.ahead[key]})
         ]
+        if attempt.error is not None and len(self._hub.threads_of(attempt.process)) == 1:
+            # What it gives up, and knows to be overtaken.
+            told += [
+                key
+                for key, overtaken in attempt.overtook.items()
+                if key in attempt.confirmed and not overtaken <= attempt.confirmed
+            ]
         fails_itself = (
             isinstance(attempt.error, DisorderError)
             and attempt.is_shaken

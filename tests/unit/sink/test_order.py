@@ -274,6 +274,18 @@ def test_what_an_attempt_gives_up_may_have_been_overtaken(sqs: Sqs) -> None:
     assert (second.known, second.follows_disorder) == (2, True)
 
 
+@pytest.mark.parametrize("refused", [["a3"], ["a3", "a4"], ["a1", "a3"]])
+def test_what_is_given_up_for_a_refused_row_may_have_been_overtaken(sqs: Sqs, refused: list[str]) -> None:
+    """The refused one, and others that SQS refuses with it, are the user's to correct; not what it failed besides."""
+    record = Noted(looked_at=sqs.clock.monotonic())
+    answers = {"a1": ("InternalError", False)} | dict.fromkeys(refused, ("InvalidMessageContents", True))
+    sqs.failing = answers.get
+    with pytest.raises(RefusedRowError):
+        finish(make(sqs, record, FAILS), "a1", "a2", "a3", "a4")
+    assert "a2" in sqs.bodies()
+    assert (DISORDER in record.digests) is ("a1" not in refused)
+
+
 # To fail for it
 
 
