@@ -269,11 +269,12 @@ _muted: set[str] = set()
 @contextmanager
 def without_sdk_logs() -> Iterator[None]:
     """Keep message bodies and credentials out of all logs, at any level, during the calls made inside."""
-    names = logging.root.manager.loggerDict  # of which none is ever removed
-    for name in names.keys() - _muted if len(names) != len(_muted) else ():
-        if name.startswith(_CHATTY):
-            logging.getLogger(name).addFilter(_FILTER)
-        _muted.add(name)
+    names = logging.root.manager.loggerDict
+    if not _muted.issuperset(names):
+        for name in names.keys() - _muted:
+            if name.startswith(_CHATTY):
+                logging.getLogger(name).addFilter(_FILTER)
+            _muted.add(name)
     _FILTER.active.depth = getattr(_FILTER.active, "depth", 0) + 1
     try:
         yield

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,10 @@ MAX_ATTRIBUTES = 10
 COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttributes")
 """The columns that a sink sends."""
 
+ROW_BYTES = 2_400
+"""What a row takes in memory besides body and attributes, with ids of any length and a group of its own."""
+ATTRIBUTE_BYTES = 400
+"""What an attribute takes besides its name and its values."""
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!(?i:aws|amazon)\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(?:\..+)?")
@@ -49,6 +54,14 @@ class Outgoing:
     """Bytes of body and attributes, as SQS counts them."""
     digest: bytes
     """What tells this message from others, as SQS's deduplication does: SHA-256 of its group and id, or body."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that it takes, at most, with a group of its own."""
+        attributes = self.entry.get("MessageAttributes", {})
+        values = (each for value in attributes.values() for each in value.values())
+        size = sys.getsizeof(self.entry["MessageBody"]) + sum(map(sys.getsizeof, (*attributes, *values)))
+        return ROW_BYTES + ATTRIBUTE_BYTES * len(attributes) + size
 
 
 class RefusedRowError(Exception):

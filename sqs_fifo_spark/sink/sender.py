@@ -44,9 +44,7 @@ GRACE_S = 1.0
 CALLS = 8
 """Calls that one task has under way at once."""
 MAX_BUFFERED_BYTES = 64 << 20
-"""How much of a partition waits to be sent: much, so that ten groups are ready also where rows of one group cluster."""
-ROW_BYTES = 2 << 10
-"""What a row takes besides its message, with a group of its own."""
+"""How much memory what waits to be sent takes: much, so that ten groups are ready also where rows of one cluster."""
 
 DISORDER = hashlib.sha256(b"disorder").digest()
 """Recorded like a row's digest, which it cannot be: SQS has shown that rows of this micro-batch are out of order."""
@@ -159,7 +157,7 @@ class Sender:
                 group.waiting.append(row)
                 self._offer_locked(group)
                 self._rows += 1
-                self._bytes += row.size + ROW_BYTES
+                self._bytes += row.held
             self._changed.notify_all()
         self._start()
         self._wait_until(self._may_go_on_locked)
@@ -454,7 +452,7 @@ class Sender:
         done = set(map(id, rows))
         for row in rows:
             self._rows -= 1
-            self._bytes -= row.size + ROW_BYTES
+            self._bytes -= row.held
         for name in {row.group for row in rows}:
             group = self._groups[name]
             group.unrecorded = [row for row in group.unrecorded if id(row) not in done]

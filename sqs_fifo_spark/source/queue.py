@@ -32,9 +32,9 @@ RELEASE_BUDGET_S = 10.0
 """How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
 
 CONCURRENT_CALLS = 8
-"""Receives, or calls that are made by threads of their own, that driver or task has under way at once."""
-CONCURRENT_DELETES = 32
-"""Deletes that one thread has under way at once: the driver's are those of all tasks, and cost only round trips."""
+"""Receives, or deletes and releases, that driver or task has under way at once."""
+DRIVER_DELETES = 32
+"""Deletes that the driver has under way at once: they are those of all tasks."""
 LONGEST_BEGIN_S = 1.0
 """After so long no further call is begun beside others: new connections may be slow, and answers wait to be read."""
 RENEWAL_S = 0.1
@@ -85,15 +85,20 @@ class Queue(QueueCalls):
         *,
         sharer: int = 0,
         sharers: int = 1,
+        deletes: int = CONCURRENT_CALLS,
     ) -> None:
-        """`sharers` is how many processes share `maxCallsPerSecond` equally; this one's first turn is by its number."""
+        """`sharers` is how many processes share `maxCallsPerSecond` equally; this one's first turn is by its number.
+
+        `deletes` is how many it has under way at once.
+        """
         super().__init__(options, clock)
         limit = options.max_calls_per_s
         self.pace = Pace(clock, limit and limit / sharers, first_in_s=sharer / limit if limit else 0.0)
         """What `begin_receive` is to wait for before; deletes do so themselves."""
         self._visibility_timeout_s = options.visibility_timeout_s
+        self._deletes = 1 if self.pace.is_slow else deletes
         # For a client that cannot send a call without waiting for its answer. What runs there waits for nothing else.
-        self._begun_pool = pool("begun", CONCURRENT_CALLS)
+        self._begun_pool = pool("begun", max(CONCURRENT_CALLS, deletes))
         self._call_pool = pool("call", CONCURRENT_CALLS)
         self._renewal_pool = pool("renewal", renewal_threads(options.max_messages_per_trigger, options.heartbeat_s))
 
@@ -215,15 +220,15 @@ class Queue(QueueCalls):
 
         begun: list[Begun[list[Outcome]]] = []
         begun_at: list[float] = []
-        most = 1 if self.pace.is_slow else CONCURRENT_DELETES
         answered = 0
         all_well = True
-        # One thread sends and waits, while all goes well; what fails is tried again in several.
+        # One thread sends and waits, while all goes well; what fails, or is slow to begin, is made in several.
         for part in parts:
             while all_well and answered < len(begun):
-                if len(begun) - answered < most and not is_held_up(begun_at[answered], self._clock):
+                is_slow = is_held_up(begun_at[answered], self._clock) and not self.pace.is_slow
+                if len(begun) - answered < self._deletes and not is_slow:
                     break
-                all_well = begun[answered].wait()
+                all_well = begun[answered].wait() and not (is_slow and len(begun) < CONCURRENT_CALLS)
                 answered += 1
             if not all_well:
                 break

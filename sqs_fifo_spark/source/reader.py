@@ -22,7 +22,7 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import DRIVER_DELETES, Queue
 from sqs_fifo_spark.worker import exempt_from_collection
 
 try:
@@ -99,7 +99,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             arrow_schema(self._columns)
             self._driver_or_none = Driver(
                 self._options,
-                queue=Queue(self._options, SYSTEM_CLOCK, self._pools.make),
+                queue=Queue(self._options, SYSTEM_CLOCK, self._pools.make, deletes=DRIVER_DELETES),
                 store=lambda: open_store(self._options.journal_location, self._options.region),
                 clock=SYSTEM_CLOCK,
                 pool=self._pools.make,

@@ -39,13 +39,14 @@ def _query(way: str) -> Way:
                 _send(warm)
             arrivals.wait(running, rows=WARM)
             begun = len(arrivals.tables)
+            first = arrivals.numbers[-1] + 1
             with team([_pacer(bench, job, "m", job.messages)]) as pacer:
                 window.leave_out(pacer.pids)
                 window.open()
                 _send(pacer)
                 arrivals.wait(running, rows=WARM + job.messages)
                 window.close()
-            reports = [each for each in running.recentProgress if each.numInputRows]
+            reports = [each for each in running.recentProgress if each.numInputRows and each.batchId >= first]
             window.run.triggers_s = [each.durationMs["triggerExecution"] / 1000 for each in reports]
         pairs = list(zip(arrivals.times, arrivals.tables, strict=True))[begun:]
         window.run.latencies_s = [at - sent for (_, at), table in pairs for sent in table.column("sent").to_pylist()]

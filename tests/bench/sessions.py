@@ -41,6 +41,7 @@ class Sessions:
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.streaming.numRecentProgressUpdates", "100000")
             .config("spark.sql.warehouse.dir", str(self._home / "warehouse"))
             .config("spark.local.dir", str(self._home / "local"))
             .config("spark.log.level", "ERROR")

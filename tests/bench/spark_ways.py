@@ -45,6 +45,7 @@ class Arrivals:
         # Guards what follows; notified at each micro-batch.
         self._changed = threading.Condition()
         self.tables: list[pa.Table] = []
+        self.numbers: list[int] = []
         self.times: list[tuple[float, float]] = []
         """When each was there: `time.monotonic()`, and the wall clock."""
         self.count = 0
@@ -53,17 +54,18 @@ class Arrivals:
         """The function for `foreachBatch`."""
         with self._taking:
             if not self._is_closed:
-                self._take(batch)
+                self._take(batch, number)
 
     def close(self) -> None:
         """Take nothing any more, and return when nothing is being taken: a query that is stopped then logs no error."""
         with self._taking:
             self._is_closed = True
 
-    def _take(self, batch: DataFrame) -> None:
+    def _take(self, batch: DataFrame, number: int) -> None:
         table = batch.selectExpr(*self._columns).toArrow()
         with self._changed:
             self.tables.append(table)
+            self.numbers.append(number)
             self.times.append((time.monotonic(), time.time()))
             self.count += table.num_rows
             self._changed.notify_all()

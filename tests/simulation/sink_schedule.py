@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
 from sqs_fifo_spark.sink import message as package
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
+from sqs_fifo_spark.sink.message import ROW_BYTES, Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.record import SentRecord
-from sqs_fifo_spark.sink.sender import ROW_BYTES
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws

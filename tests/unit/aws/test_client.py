@@ -102,6 +102,21 @@ def test_the_journal_s_credentials_are_in_no_log(
     assert any(secret in caplog.text for secret in (SECRET, TOKEN, WEB_TOKEN)) is is_shown
 
 
+def test_loggers_that_the_sdk_makes_later_are_quiet_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where another one has gone meanwhile."""
+    names = logging.root.manager.loggerDict
+    with aws.without_sdk_logs():
+        logging.getLogger("elsewhere")
+    with caplog.at_level(logging.DEBUG):
+        for later in ("botocore.later", "urllib3.later"):
+            names.pop("elsewhere", None)
+            logging.getLogger(later).debug("before")
+            with aws.without_sdk_logs():
+                logging.getLogger(later).debug("within")
+            names.pop(later)
+    assert [record.message for record in caplog.records] == ["before", "before"]
+
+
 @pytest.fixture
 def credentials_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Write the file of credentials with another access key; the AWS chain has nothing else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import tracemalloc
 from collections.abc import Iterable
@@ -9,10 +10,12 @@ from collections.abc import Iterable
 import pytest
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
+from sqs_fifo_spark.sink.message import ROW_BYTES, Outgoing, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.sender import CALLS, ROW_BYTES
+from sqs_fifo_spark.sink.sender import CALLS, _Group
 from tests.helpers import wait_until
 from tests.unit.sending import (
+    FORM,
     LONG_S,
     Noted,
     Sqs,
@@ -181,7 +184,7 @@ def test_a_call_is_no_larger_than_sqs_takes(sqs: Sqs, sizes: list[int], calls: i
 
 def test_add_waits_while_much_is_waiting_to_be_sent(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
     """So a partition of any size takes no more than the limit and what one `add` brings; small rows count, too."""
-    monkeypatch.setattr("sqs_fifo_spark.sink.sender.MAX_BUFFERED_BYTES", 40 * (ROW_BYTES + 2))
+    monkeypatch.setattr("sqs_fifo_spark.sink.sender.MAX_BUFFERED_BYTES", 40 * (ROW_BYTES + sys.getsizeof("g1")))
     bodies = [f"g{number % 10}" for number in range(10, 500)]  # two bytes each
     added, is_done = 0, threading.Event()
     sender = make(sqs)
@@ -202,23 +205,32 @@ def test_add_waits_while_much_is_waiting_to_be_sent(sqs: Sqs, monkeypatch: pytes
     assert sender.sent > 300
 
 
-@pytest.mark.parametrize("groups", [1, 2_000])
-def test_a_row_takes_no_more_memory_than_is_counted(sqs: Sqs, monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
-    """Besides its message, whether its group has others or not."""
-    sender = make(sqs)
-    monkeypatch.setattr(sender, "_start", lambda: None)
+@pytest.mark.parametrize("groups", [1, 1_000])
+@pytest.mark.parametrize("body", ["x", "x" * 500, "x" * 1_000 + "\u4e2d", "x" * 1_000 + "\U0001f600"])
+@pytest.mark.parametrize("attributes", [0, 1, 10])
+def test_a_row_takes_no_more_memory_than_is_counted(groups: int, body: str, attributes: int) -> None:
+    """Whatever it has, with ids of any length; and not less than a quarter of it."""
+
+    def rows_at(start: int) -> list[Outgoing]:
+        numbers = range(start, start + 1_000)
+        bodies = [f"{number:04}{body}" for number in numbers]
+        names = [f"{number % groups:0128}" for number in numbers]
+        ids = [f"{number:0128}" for number in numbers]
+        told = [[(f"name{each}", f"value {number} {each}") for each in range(attributes)] for number in numbers]
+        return outgoing([bodies, names, ids, told], FORM, first_row=start)
+
+    rows_at(0)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        given = rows_of((f"group-{number % groups}", f"{number:0500}") for number in range(2_000))
-        sender.add(given)
-        count = len(given)
-        del given
+        waiting: dict[str, _Group] = {}
+        for row in rows_at(1_000):
+            waiting.setdefault(row.group, _Group()).waiting.append(row)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert count == 2_000
-    assert after - before <= 2_000 * (500 + ROW_BYTES)
+    counted = sum(row.held for group in waiting.values() for row in group.waiting)
+    assert counted / 4 <= after - before <= counted
 
 
 # Known rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -29,7 +30,14 @@ from sqs_fifo_spark.local import Faults, FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
 from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.message import Message, Receipt
-from sqs_fifo_spark.source.queue import LONGEST_BEGIN_S, Outcome, Queue, split_into_batches
+from sqs_fifo_spark.source.queue import (
+    CONCURRENT_CALLS,
+    DRIVER_DELETES,
+    LONGEST_BEGIN_S,
+    Outcome,
+    Queue,
+    split_into_batches,
+)
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -361,9 +369,8 @@ def test_entries_of_one_receive_go_together(rig: Rig) -> None:
         assert all(whole[receive] == count for receive, count in Counter(r.receive for r in call).items())
 
 
-def test_any_number_of_messages_is_deleted(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_messages_is_deleted(rig: Rig) -> None:
     """In calls for ten at most; each is told before its turn, so that what is not called for yet is still renewed."""
-    monkeypatch.setattr("sqs_fifo_spark.source.queue.CONCURRENT_DELETES", 8)
     rig.send(*(f"{group}{number}" for group in "abcdefghijk" for number in range(10)), "l1", "m1", "n1", "o1", "p1")
     receipts = [message.receipt for message in rig.receive_all()]
     told: list[int] = []
@@ -371,49 +378,102 @@ def test_any_number_of_messages_is_deleted(rig: Rig, monkeypatch: pytest.MonkeyP
     def note(entries: Sequence[Receipt]) -> None:
         told.append(len(entries))
         answered = len(rig.server.requests.recent("DeleteMessageBatch"))
-        assert answered < len(told) <= answered + 8
+        assert answered < len(told) <= answered + CONCURRENT_CALLS
 
     assert set(rig.queue.delete(receipts, before_call=note)) == {(receipt, Outcome.DONE) for receipt in receipts}
     assert (len(told), sum(told), max(told)) == (12, 115, 10)
     assert rig.depth() == (0, 0)
 
 
-@pytest.mark.parametrize(("slow_s", "unread"), [(0.0, 32), (0.6, 2), (3.0, 1)])
-def test_answers_to_deletes_are_read_before_more_are_sent_where_that_takes_long(
-    monkeypatch: pytest.MonkeyPatch, slow_s: float, unread: int
-) -> None:
-    """New connections may be slow. Once those are read, one thread goes on, and no thread of its own is made."""
-    clock = ManualClock()
+class Deletes:
+    """In place of a queue's calls: how many are under way, who waits for them, and which fail at first."""
 
-    def make_pool(name: str, threads: int) -> Any:
-        return None  # to use one fails
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, deletes: int) -> None:
+        self.clock = ManualClock()
+        self.under_way: set[str] = set()
+        self.most = 0
+        self.begun = 0
+        self.in_pool: list[int] = []
+        """How many had begun when the pool was used."""
+        self.failing: int | None = None
+        self.slow_from, self.slow_s = 0, 0.0
+        url = "http://127.0.0.1:9/000000000000/q.fifo"
+        options = parse_source_options({"queueUrl": url, "journalLocation": "/journal"})
+        self.queue = Queue(options, self.clock, self.pool, deletes=deletes)
+        monkeypatch.setattr(self.queue, "_begin_delete", self.begin)
 
-    url = "http://127.0.0.1:9/000000000000/q.fifo"
-    queue = Queue(parse_source_options({"queueUrl": url, "journalLocation": "/journal"}), clock, make_pool)
-    under_way: set[str] = set()
-    most = 0
+    def pool(self, name: str, threads: int) -> Any:
+        def use(call: Callable[[int], Any], items: Sequence[int]) -> list[Any]:
+            assert name == "call"
+            self.in_pool.append(self.begun)
+            return list(map(call, items))
 
-    def begin_delete(receipts: Sequence[Receipt], deadline: float) -> Begun[list[Outcome]]:
-        nonlocal most
-        clock.advance(slow_s * LONGEST_BEGIN_S)
-        under_way.add(receipts[0].message_id)
-        most = max(most, len(under_way))
+        return SimpleNamespace(map=use)
+
+    def begin(self, receipts: Sequence[Receipt], deadline: float) -> Begun[list[Outcome]]:
+        if self.begun >= self.slow_from:
+            self.clock.advance(self.slow_s)
+        name, fails = receipts[0].message_id, self.begun == self.failing
+        self.begun += 1
+        self.under_way.add(name)
+        self.most = max(self.most, len(self.under_way))
 
         def ask() -> list[Outcome]:
-            under_way.remove(receipts[0].message_id)
+            nonlocal fails
+            if fails:
+                fails = False
+                raise TransientQueueError("no answer")
+            self.under_way.discard(name)
             return [Outcome.DONE] * len(receipts)
 
-        return Begun(ask, clock=clock, budget_s=1.0)
+        return Begun(ask, clock=self.clock, budget_s=1.0)
 
-    monkeypatch.setattr(queue, "_begin_delete", begin_delete)
-    receipts = [
-        Receipt(str(each), f"handle {each}", "a", each, 1, sent_at_ms=0, received_at=0.0, receive=each // 10)
-        for each in range(1_000)
-    ]
-    outcomes = queue.delete(receipts)
-    assert outcomes == [(receipt, Outcome.DONE) for receipt in receipts]
-    assert not under_way
-    assert most == unread
+    def delete(self) -> None:
+        """Delete a thousand messages; each has its outcome."""
+        receipts = [
+            Receipt(str(each), f"handle {each}", "a", each, 1, sent_at_ms=0, received_at=0.0, receive=each // 10)
+            for each in range(1_000)
+        ]
+        assert self.queue.delete(receipts) == [(receipt, Outcome.DONE) for receipt in receipts]
+        assert not self.under_way
+        assert self.begun == 100
+
+
+@pytest.mark.parametrize("most", [1, CONCURRENT_CALLS, DRIVER_DELETES])
+def test_one_thread_has_several_deletes_under_way(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """As many as it may, and needs no other while all goes well."""
+    deletes = Deletes(monkeypatch, most)
+    deletes.delete()
+    assert deletes.most == most
+    assert deletes.in_pool == []
+
+
+def test_a_delete_that_fails_leaves_what_follows_to_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To try it again takes time, and nothing is begun meanwhile by the one thread."""
+    deletes = Deletes(monkeypatch, DRIVER_DELETES)
+    deletes.failing = 3
+    deletes.delete()
+    assert deletes.in_pool == [3 + DRIVER_DELETES]
+
+
+@pytest.mark.parametrize("slow_s", [0.6, 5.0])
+def test_where_each_beginning_is_slow_several_threads_make_the_calls(
+    monkeypatch: pytest.MonkeyPatch, slow_s: float
+) -> None:
+    """A name server that does not answer, or an address: one after the other would take for ever."""
+    deletes = Deletes(monkeypatch, DRIVER_DELETES)
+    deletes.slow_s = slow_s
+    deletes.delete()
+    assert deletes.in_pool == [-(-LONGEST_BEGIN_S // slow_s)]
+
+
+def test_answers_to_deletes_are_read_first_where_further_connections_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is there is soon free for the calls that follow."""
+    deletes = Deletes(monkeypatch, DRIVER_DELETES)
+    deletes.slow_from, deletes.slow_s = 20, 0.6
+    deletes.delete()
+    assert deletes.in_pool == []
+    assert CONCURRENT_CALLS < deletes.most < DRIVER_DELETES
 
 
 def test_what_is_not_called_for_in_time_is_failed(rig: Rig) -> None:
