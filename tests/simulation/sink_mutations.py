@@ -96,6 +96,11 @@ def _(add, record, digests, *, by):
     add(record, [each for each in digests if each != DISORDER], by=by)
 
 
+@planted("give up what may have been overtaken without a word", "sink.sender.Sender._record_open_order")
+def _(record, sender, given_up):
+    return
+
+
 @planted("go on though rows are out of order", "sink.sender.pace_of")
 def _(of, options):
     return replace(of(options), fails_on_disorder=False)
