@@ -149,6 +149,8 @@ class Laws:
         """When each task began, by the name of its process."""
         self._put: defaultdict[str, set[str]] = defaultdict(set)
         """What stood in the links that each task has put, also in those that were dropped since."""
+        self._told: defaultdict[str, set[str]] = defaultdict(set)
+        """What answers have told each task; it knows of no other message that it has received."""
         self._releasers: set[str] = set()
         """The tasks that have asked to release something."""
         self._is_overdue = is_overdue
@@ -165,6 +167,7 @@ class Laws:
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
         world.on_release = self._releases
+        world.on_told = self._has_told
         world.store.on_listed = self._has_listed
         world.on_poll = self._polls
         world.on_polled = self._has_polled
@@ -253,12 +256,19 @@ class Laws:
         """
         if task in self._releasers or self._world.clock.now() >= self._launched_at[task] + VISIBILITY_S:
             return
-        held = {each for each in self._ours & self._receives.keys() if self._received[each][0] == task}
+        held = {
+            each for each in self._told[task] & self._ours & self._receives.keys() if self._received[each][0] == task
+        }
         if held:
             heads = map(self._decoded, self._world.store.under("epochs/"))
             held -= {receipt.message_id for head in heads for receipt in head.receipts} | self._put[task]
         if held:
             self.violate(f"progress: {task} is fenced, and leaves hidden {sorted(self._name[each] for each in held)}")
+
+    def _has_told(self, message_ids: set[str]) -> None:
+        task = _TASK.match(self._world.actor())
+        if task:
+            self._told[task[0]] |= message_ids
 
     def _releases(self) -> None:
         task = _TASK.match(self._world.actor())

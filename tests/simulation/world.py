@@ -203,6 +203,8 @@ class World:
         """Who has a delete under way, once for each call."""
         self.on_release: Callable[[], None] = lambda: None
         """Told when our side asks to release messages, whatever becomes of it."""
+        self.on_told: Callable[[set[str]], None] = lambda message_ids: None
+        """Told of what each answer to a receive brings its caller."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
         """Told of each handle with which a delete was refused."""
         self.on_poll: Callable[[], None] = lambda: None
@@ -281,6 +283,8 @@ class World:
         self.step(f"after {action} {[m['Body'] for m in answer.get('Messages', ())] or ''}{failed or ''}{fault}")
         if fault == "lost":
             raise ReadTimeoutError(endpoint_url=self.url)
+        if action == "ReceiveMessage":
+            self.on_told({each["MessageId"] for each in answer.get("Messages", ())})
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
