@@ -147,7 +147,7 @@ def test_what_would_replace_the_queues_content_is_refused(rig: Rig) -> None:
 
 
 BODIES = [f"g{chr(97 + number % 20)}{number}" for number in range(220)]
-PADDING = 100_000
+PADDING = 350_000
 BAD = 215
 """More than a task holds stands before it, so that some rows are sent before it is seen."""
 
