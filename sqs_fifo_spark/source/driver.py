@@ -434,7 +434,9 @@ class Driver:
         return self._announce(claimed, offset, limit, self._work.waiting)
 
     def _new_offset(self, claimed: Claimed, partitions: int, start: Offset) -> Offset:
-        return Offset(claimed.journal.id, claimed.number_after(start), partitions, claimed.claim, after=start.plan)
+        number = claimed.number_after(start)
+        offset = Offset(claimed.journal.id, number, partitions, claimed.claim)
+        return replace(offset, after=start.plan, after_epoch=start.epoch) if start.plan else offset
 
     def _announce(
         self,

@@ -99,8 +99,10 @@ class Leftovers:
         """Return the offset that followed `start` in Spark's log, if tasks have read it."""
         for each in sorted(self._names, reverse=True):
             found = self._journal.offset_of(self._names[each], lambda origin: origin.after == start.name)
+            if found is not None and each.epoch == start.epoch + 1:
+                return replace(found, after=start.plan, after_epoch=start.epoch)
             if found is not None:
-                return replace(found, after=start.plan if each.epoch == start.epoch + 1 else 0)
+                return found
         return None
 
     def preceding(self, given: Offset, settled: int) -> Offset | None:
@@ -108,8 +110,9 @@ class Leftovers:
         if not given.after:
             return None
         for each in sorted(self._names, reverse=True):
-            # Of a plan's epochs only the last can be unsettled, and others' may lie between.
-            if settled < each.epoch < given.epoch and each.plan == given.after:
+            # Others' may lie between, and one of the same plan that Spark's log has lost, whose tasks were late.
+            is_it = each.plan == given.after and given.after_epoch in (each.epoch, 0)
+            if is_it and settled < each.epoch < given.epoch:
                 found = self._journal.offset_of(self._names[each], lambda origin: True)
                 if found is not None:
                     return found

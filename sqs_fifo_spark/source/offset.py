@@ -45,11 +45,9 @@ class Offset:
     is_blind: bool = False
     """Announced before Spark had said where the query was, so nobody knows which epoch came before it."""
     after: int = 0
-    """The name of the plan of the epoch that Spark was given before; 0 if this one follows none.
-
-    Only the plan's: of its epochs only the last can be unsettled. `Origin.after` is the `name` of the offset that an
-    epoch follows.
-    """
+    """The name of the plan of the epoch that Spark was given before; 0 if this one follows none."""
+    after_epoch: int = 0
+    """The number of that epoch. 0 in a checkpoint of a version that did not tell it."""
 
     @property
     def of(self) -> EpochPlan:
@@ -71,24 +69,31 @@ class Offset:
         }
         if self.after:
             fields["after"] = self.after
+        if self.after_epoch:
+            fields["afterEpoch"] = self.after_epoch
         return {**fields, "blind": True} if self.is_blind else fields
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Offset:
         """Return the offset that Spark handed back. Raises DataLossError for a checkpoint not written by us."""
         given = value if isinstance(value, Mapping) else {}
-        defaults = {"plan": 0, "blind": False, "after": 0}
-        match [
-            given.get(key, defaults.get(key)) for key in ("journal", "epoch", "partitions", "plan", "blind", "after")
-        ]:
-            case [str(journal), int(epoch), int(partitions), int(plan), bool(is_blind), int(after)] if (
+        defaults = {"plan": 0, "blind": False, "after": 0, "afterEpoch": 0}
+        names = ("journal", "epoch", "partitions", "plan", "blind", "after", "afterEpoch")
+        match [given.get(name, defaults.get(name)) for name in names]:
+            case [
+                str(journal),
+                int(epoch),
+                int(partitions),
+                int(plan),
+                bool(is_blind),
+                int(after),
+                int(after_epoch),
+            ] if (
                 _JOURNAL_ID.fullmatch(journal)
-                and 0 <= epoch <= _MOST_EPOCHS
                 and 0 <= partitions <= MOST_PARTITIONS
-                and 0 <= plan <= _MOST_EPOCHS
-                and 0 <= after <= _MOST_EPOCHS
+                and all(0 <= number <= _MOST_EPOCHS for number in (epoch, plan, after, after_epoch))
             ):
-                return cls(journal, epoch, partitions, plan, is_blind, after)
+                return cls(journal, epoch, partitions, plan, is_blind, after, after_epoch)
         raise DataLossError(
             "the checkpoint holds an offset that this source did not write. Use the checkpoint of this query, or "
             "a new checkpoint location."

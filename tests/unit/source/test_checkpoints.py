@@ -6,15 +6,19 @@ import functools
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError, FencedError, SqsFifoError, TransientQueueError
-from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.leftovers import Leftovers
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.pool import CallingThread
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at
+from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at, in_both_modes
 
 
 @pytest.fixture(params=MODES)
@@ -300,11 +304,61 @@ def test_a_run_reads_though_the_count_of_messages_lags_behind(
 
 
 def test_an_offset_says_which_plan_it_follows() -> None:
-    """Only if there is one: offsets of a new query look as they did."""
-    given = Offset("j", 7, 2, 3, after=2)
+    """Only if there is one: offsets of a new query look as they did, and so do those that did not tell the epoch."""
+    given = Offset("j", 7, 2, 3, after=2, after_epoch=5)
+    told = {"journal": "j", "epoch": 7, "partitions": 2, "plan": 3, "after": 2}
     assert Offset.from_json(given.to_json()) == given
-    assert given.to_json() == {"journal": "j", "epoch": 7, "partitions": 2, "plan": 3, "after": 2}
-    assert "after" not in Offset("j", 7, 2, 3).to_json()
+    assert given.to_json() == {**told, "afterEpoch": 5}
+    assert Offset.from_json(told).to_json() == told
+    assert not {"after", "afterEpoch"} & Offset("j", 7, 2, 3).to_json().keys()
+
+
+@pytest.mark.parametrize(("after_epoch", "found"), [(3, 3), (4, 4), (5, None), (0, 4)])
+def test_what_an_epoch_follows_is_told_by_number_and_plan(after_epoch: int, found: int | None) -> None:
+    """A lost epoch of the same plan, whose tasks put something late, is not it. Old checkpoints do not tell which."""
+    each = {EpochPlan(3, 1): ["3-1"], EpochPlan(4, 1): ["4-1"], EpochPlan(4, 2): ["4-2"], EpochPlan(6, 1): ["6-1"]}
+    offsets = {name: Offset("j", plan.epoch, 1, plan.plan) for plan, (name,) in each.items()}
+    journal = SimpleNamespace(plan_of=lambda name: offsets[name].plan, offset_of=lambda names, is_it: offsets[names[0]])
+    unsettled: dict[int, list[str]] = {}
+    for plan, names in each.items():
+        unsettled.setdefault(plan.epoch, []).extend(names)
+    leftovers = Leftovers(journal, CallingThread(), unsettled, Ledger(2), release=list)  # type: ignore[arg-type]
+    given = Offset("j", 6, 1, 5, after=1, after_epoch=after_epoch)
+    before = leftovers.preceding(given, 2)
+    assert (before and before.epoch) == found
+    assert leftovers.preceding(given, 4) is None
+
+
+@in_both_modes
+def test_a_late_link_of_an_epoch_that_spark_s_log_has_lost_is_no_committed_one(world: World) -> None:
+    """Nor does an epoch in its place make it one: its messages come again, and each is served once."""
+    world.send("a1", "b1", "c1")
+    query = Query(world)
+    assert query.trigger()
+    world.send("d1", "e1")
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(query.offsets[0])
+    lost = query.plans(1)[0]
+    kept = query.checkpoint
+    kept.offsets.pop()
+
+    def go_on() -> None:
+        other = Query(world, checkpoint=Checkpoint())
+        world.send("f1")
+        other.log(other.latest_offset(other.start_of(0)))
+        again = Query(world, checkpoint=kept)
+        again.log(again.latest_offset(again.start_of(1)))
+        again.run(1)
+
+    do_at(world, f"before put epochs/{lost.epoch:020d}/0000", go_on)
+    with suppress(SqsFifoError):
+        read(world, lost)
+    world.clock.advance(LAPSE_S)
+    Query(world, checkpoint=kept).resume().drain()
+    served = world.bodies()
+    assert {*served} >= {"a1", "b1", "c1", "d1", "e1", "f1"}
+    assert len(served) == len({*served})
+    world.audit()
 
 
 def test_an_epoch_that_was_announced_blindly_and_lost_is_announced_again_too(make_world: Callable[..., World]) -> None:
