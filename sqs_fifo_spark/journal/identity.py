@@ -13,6 +13,7 @@ from sqs_fifo_spark.journal.store import Store
 
 FORMAT = 3
 _IDENTITY = "journal.json"
+_LATEST = 10**18
 _IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{1,64}")
 _Self = TypeVar("_Self", bound="JournalIdentity")
 
@@ -20,10 +21,12 @@ _Self = TypeVar("_Self", bound="JournalIdentity")
 class JournalIdentity:
     """A journal that stands in `store` and is called `id`."""
 
-    def __init__(self, store: Store, journal_id: str) -> None:
+    def __init__(self, store: Store, journal_id: str, first_claim: int = 1) -> None:
         self.store = store
         """On an executor, a store that reads and writes only where the journal stands."""
         self.id = journal_id
+        self.first_claim = first_claim
+        """The number of its first claim. Only a driver that has found the journal, or made it, knows that."""
         self.location = store.location
 
     @classmethod
@@ -46,10 +49,10 @@ class JournalIdentity:
                 f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
                 f"'{queue_arn}'. Give each its own journalLocation."
             )
-        journal_id = identity.get("journal")
-        if not isinstance(journal_id, str) or not _IDENTIFIER.fullmatch(journal_id):
-            raise damaged(_IDENTITY)
-        return cls(store, journal_id)
+        match identity.get("journal"), identity.get("firstClaim", 1):
+            case str(journal_id), int(first_claim) if _IDENTIFIER.fullmatch(journal_id) and 1 <= first_claim <= _LATEST:
+                return cls(store, journal_id, first_claim)
+        raise damaged(_IDENTITY)
 
     @staticmethod
     def id_in(store: Store) -> str | None:
@@ -73,9 +76,11 @@ class JournalIdentity:
         return cls(anchored(store, _IDENTITY), journal_id)
 
     @classmethod
-    def create(cls: type[_Self], store: Store, queue_arn: str) -> _Self:
+    def create(cls: type[_Self], store: Store, queue_arn: str, first_claim: int = 1) -> _Self:
         """Return the journal in `store`, made now if there is none. Runs on the driver."""
         identity = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn}
+        if first_claim > 1:
+            identity["firstClaim"] = first_claim
         store.put_if_absent(_IDENTITY, to_json(identity))
         journal = cls.find(store, queue_arn)
         if journal is None:

@@ -234,7 +234,9 @@ class SentRecord:
             parts, self._parts = self._parts, []
         try:
             whole = self._put(b"".join(sorted({digest for _, data in parts for digest in _digests(data)})))
-            self._store.delete([name for name, _ in parts if name != whole])
+            merged = [name for name, _ in parts if name != whole]
+            self._store.delete(merged)
+            self._seen.difference_update(merged)  # a task may put any number of them
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # the rows are recorded: a panic of the store does not fail the task either

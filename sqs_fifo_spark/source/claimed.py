@@ -60,7 +60,8 @@ class Claimed:
         self._clock = clock
         self._drop_pool = drop_pool
         self._wants_deletes = wants_deletes
-        self._highest_ever = max(opened.ledger.epoch, self.leftovers.highest) + _GAP * (opened.claim - 1)
+        claims_before = opened.claim - opened.journal.first_claim
+        self._highest_ever = max(opened.ledger.epoch, self.leftovers.highest) + _GAP * claims_before
         """No offset log had a higher number when the journal was opened."""
         self._judged: Epoch | None = None
         """The epoch that was judged last while this driver owned the journal."""

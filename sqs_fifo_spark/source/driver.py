@@ -410,7 +410,7 @@ class Driver:
     def _claimed(self, known: Offset | None) -> Claimed:
         """Return the journal, opened and claimed by the first call; `known` is an offset from Spark's checkpoint."""
         if self._claimed_or_none is None:
-            opened = open_journal(self._queue, self._make_store(), known, self._options)
+            opened = open_journal(self._queue, self._make_store(), known, self._options, self._clock.now())
             self._claimed_or_none = Claimed(
                 opened,
                 queue=self._queue,

@@ -19,6 +19,8 @@ Put-if-absent guards a name only while its object is there: once it is dropped, 
 
 - a claim counts once a list *after* its put shows that it is the highest; it is dropped only by a higher one's driver;
 - a driver recognises its claim by the content, not by the name alone;
+- a journal's first claim is the time at which it was made, so it is above all those of a journal that was removed from
+  the same place: what still runs with one of those stops, as one that was overtaken;
 - a ledger is dropped only after a newer one was seen, so the newest is always there: if one that was listed is not
   found, there is a newer one, and it is never taken for empty. An older ledger that is put again has no effect;
 - who opens the journal puts the ledger that it finds once more, under its own claim: so one that a driver of a lower
@@ -64,8 +66,8 @@ _NO_LEDGER = (0, 0)
 class Journal(JournalIdentity):
     """One query's journal, in one process. Built without any I/O but its identity's."""
 
-    def __init__(self, store: Store, journal_id: str) -> None:
-        super().__init__(store, journal_id)
+    def __init__(self, store: Store, journal_id: str, first_claim: int = 1) -> None:
+        super().__init__(store, journal_id, first_claim)
         self._token = ""
         """A random token that only this driver's claim holds."""
         self.own_claim = 0
@@ -80,7 +82,7 @@ class Journal(JournalIdentity):
         """Make this driver the journal's owner and return the number of its claim, higher than any before."""
         claims = self.store.list("drivers")
         while True:
-            number = 1 + max(map(_number, claims), default=0)
+            number = max((_number(name) + 1 for name in claims), default=self.first_claim)
             self._token = uuid.uuid4().hex
             is_own = self._put_own(_claim_name(number), to_json({"driver": self._token}), self._token)
             claims = self.store.list("drivers")
@@ -315,7 +317,7 @@ class Journal(JournalIdentity):
             raise JournalCorruptError(
                 f"'{name}' in the journal at '{self.location}' belongs to another journal, epoch or partition. It was "
                 "copied or moved there, so restore what the query wrote; or, if a journal was removed from this place, "
-                "a task of its query wrote it afterwards, so remove it."
+                "a task of its query wrote it afterwards and deleted nothing of it, so remove it."
             )
 
 

@@ -34,12 +34,12 @@ class Opened:
     """Names of the objects of epochs that were not settled."""
 
 
-def open_journal(queue: Queue, store: Store, known: Offset | None, options: SourceOptions) -> Opened:
+def open_journal(queue: Queue, store: Store, known: Offset | None, options: SourceOptions, now: float) -> Opened:
     """Return the journal in `store`, claimed for this driver; a new query (`known` is None) makes it if needed.
 
-    Runs on the driver. `known` is an offset that Spark has in its checkpoint. Raises NotFifoQueueError,
-    QueueNotFoundError, AccessDeniedError, JournalMismatchError, JournalUnavailableError, JournalCorruptError, and
-    DataLossError when the journal is not the one, or not as old as, the checkpoint refers to.
+    Runs on the driver. `known` is an offset that Spark has in its checkpoint, `now` the wall-clock time in seconds.
+    Raises NotFifoQueueError, QueueNotFoundError, AccessDeniedError, JournalMismatchError, JournalUnavailableError,
+    JournalCorruptError, and DataLossError when the journal is not the one, or not as old as, the checkpoint refers to.
     """
     fail_on_data_loss = options.fail_on_data_loss
     facts = queue.describe()
@@ -48,10 +48,10 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
     if known is not None:
         require_same_journal(known, found, store.location, fail_on_data_loss=fail_on_data_loss)
     Journal.check_store(store)
-    journal = found or Journal.create(store, facts.arn)
+    journal = found or Journal.create(store, facts.arn, first_claim(now))
     claim = journal.claim()
     ledger = journal.ledger()
-    if options.delete_after == "journal" and claim == 1:
+    if options.delete_after == "journal" and claim == journal.first_claim:
         ledger = replace(ledger, deletes=True)
     if known is not None:
         require_old_enough(known, ledger.settled, store.location, fail_on_data_loss=fail_on_data_loss)
@@ -69,6 +69,11 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
     )
     _warn(facts, options)
     return Opened(journal, claim, ledger, {epoch: names for epoch, names in objects.items() if epoch > ledger.epoch})
+
+
+def first_claim(now: float) -> int:
+    """Return the number of the first claim of a journal that is made at `now`, in seconds since the Unix epoch."""
+    return int(now)
 
 
 def require_same_journal(known: Offset, found: Journal | None, location: str, *, fail_on_data_loss: bool) -> None:

@@ -378,7 +378,7 @@ class Laws:
         """That driver is over."""
         self._taken_over = set()
 
-    def has_links(self, offset: Offset) -> bool:
+    def has_links(self, offset: Offset | PartitionPlan) -> bool:
         """Whether any chain of an epoch has been begun."""
         return any(
             self._world.journal().plan_of(name) == offset.plan and "/caught-" not in name

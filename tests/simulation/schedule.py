@@ -34,6 +34,7 @@ ENDS = {"after put epochs/.*/caught-": DIES_WITH_CATCH, "is in the sink$": "dies
 """After what a driver dies, and what that is called in a climate."""
 HALF_BEGUN, OUTLIVED = "dies half begun", "outlived by its tasks"
 EXPIRED = "what a chain has deferred expires"
+_LOGGED = re.compile(r"-- batch \d+ is \d")
 MOST_ATTEMPTS = 20
 """Of a task, after which it is copied no more: copies that come faster than they end would take all turns, for ever."""
 LONGEST_DRAIN = 150
@@ -95,6 +96,11 @@ class Schedule:
         """Whether the last sudden end left something caught that Spark's log does not lead to; the next comes soon."""
         self._is_cut_due = False
         """Whether the end after that one has come, and the offset log is to lose what its query has announced."""
+        self._outages = random.Random(f"{seed}/outages")
+        self._has_outages = not self.is_calm and self._outages.random() < 0.15
+        """Whether machines are cut off again and again, the log's too, while tasks on others go on."""
+        self._steps_left = -1
+        """After how many steps of its query the machine is cut off; negative: no time is set."""
         self._begun = 0
         """How many batches of the first checkpoint have begun, as far as a log has lost them since."""
         self._numbers: Counter[str] = Counter()
@@ -187,6 +193,8 @@ class Schedule:
             for task in self._spared:
                 task.stalled_until = 0.0
             self._spared = []
+        if self._has_outages and self.climate is not CLEAR:
+            self._near_an_outage(event)
         end = next((ENDS[each] for each in ENDS if re.search(each, event)), None)
         if end is not None and "query" in self.hub.current_name and self._happens(end, self._haste(end)):
             process = self.hub.current_process
@@ -214,6 +222,35 @@ class Schedule:
                 self.start_query()
         self.hub.step()
 
+    def _near_an_outage(self, event: str) -> None:
+        """Cut the query's machine off a few steps after it has logged an offset, or as its first task is to put a link.
+
+        Only its tasks go on, some time after another query, or the same one again, has begun.
+        """
+        is_query = "query" in self.hub.current_name
+        plan = self._plans.get(self.hub.current_process)
+        if is_query and self._steps_left < 0 and _LOGGED.search(event) and self._outages.random() < 0.3:
+            self._steps_left = self._outages.randint(0, 40)
+        elif is_query and self._steps_left >= 0:
+            self._steps_left -= 1
+            if self._steps_left < 0:
+                self.hub.outside(self._cut_off)
+        elif (
+            plan is not None
+            and event.startswith("before put epochs/")
+            and not self.laws.has_links(plan)
+            and self._outages.random() < 0.3
+        ):
+            self.hub.outside(self._cut_off)
+
+    def _cut_off(self) -> None:
+        queries = self._processes("query")
+        for process in queries:
+            self._end_query(process, spares_tasks=True)
+        if queries:
+            self._is_cut_due = True
+            self._spare_tasks(self._outages.choice(("after put drivers/", "is planned", "is in the sink")))
+
     def _haste(self, end: str) -> float:
         """Return how much more likely than other faults that `end` is: after a catch that is lost, the other one."""
         if not self._has_died_with_catch:
@@ -228,11 +265,15 @@ class Schedule:
     def _outlive(self, until: str) -> None:
         """A new query, with a checkpoint of its own, while tasks of the old one go on after the new one's `until`."""
         self._start_other()
+        self._spare_tasks(until)
+        for _ in range(4):
+            self._send()
+
+    def _spare_tasks(self, until: str) -> None:
+        """Let the tasks that there are stand still until a query comes to the event `until`, and then go on."""
         self._spared, self._spared_until = self._processes("task"), until
         for task in self._spared:
             task.stalled_until = self.hub.now() + LAPSE_S
-        for _ in range(4):
-            self._send()
 
     def _let_expire(self) -> None:
         """The queue keeps nothing for more than a minute, for a moment; and more is sent."""
@@ -376,7 +417,8 @@ class Schedule:
         if tasks and self.rng.random() < 0.7:
             plan, copies = self._plans[self.rng.choice(tasks)], 1
         elif self._recent:
-            plan, copies = self.rng.choice(self._recent[-5:]), self.rng.randint(1, 2)
+            last = 30 if self._has_outages else 5
+            plan, copies = self.rng.choice(self._recent[-last:]), self.rng.randint(1, 2)
         else:
             return
         if self._launched[plan.epoch, plan.partition] < MOST_ATTEMPTS:
@@ -684,16 +726,20 @@ class Schedule:
         hub.next_chaos = lambda: rng.randint(1, 2 * self.climate.steps_between)
         for _ in range(rng.randint(1, 6)):
             self._send()
-        for _ in range(1 if self.is_calm else rng.randint(1, 4)):
+        runs = 1 if self.is_calm else rng.randint(1, 4)
+        if self._has_outages:
+            runs = self._outages.randint(3, 8)
+        for _ in range(runs):
             self.start_query()
             self._run_query()
             if self.laws.violations:
                 return
             if self._query is not None:
                 self.laws.is_calm = False
-                self._end_query(self._query.process)
+                if not (self._has_outages and self._query.is_done):
+                    self._end_query(self._query.process)
                 self._cut_checkpoint()
-                if len(self.laws.checkpoints) > 1 and self._turns.random() < 0.5:
+                if (self._has_outages or len(self.laws.checkpoints) > 1) and self._turns.random() < 0.5:
                     self._take_turns()
             if rng.random() < 0.4:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))

@@ -19,6 +19,9 @@ def make_world(monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     # So that a handful of messages is worth several partitions.
     monkeypatch.setattr("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4)
 
+    # So that the names of a new journal's objects can be written down.
+    monkeypatch.setattr("sqs_fifo_spark.source.startup.first_claim", lambda now: 1)
+
     def make(seed: int = 0, **options: str) -> World:
         HandHeartbeat.live = []
         world = World(seed, **options)

@@ -440,6 +440,16 @@ def test_merging_few_or_equal_objects_loses_none(store: Store, clock: SharedCloc
     assert len(puts) > 1 or store.objects == before
 
 
+def test_a_task_remembers_no_names_of_what_it_has_merged(store: Store, clock: SharedClock) -> None:
+    given = record(store, clock)
+    for number in range(20 * MERGE_AT):
+        given.add([hashlib.sha256(bytes([number % 256, number // 256])).digest()], by=math.inf)
+        given.tidy()
+    assert len(given._seen) == len(list(store.list("sent"))) == 20
+    given.close()
+    assert known(given) == set()
+
+
 def test_a_merge_that_fails_fails_nothing(store: Store, clock: SharedClock, caplog: pytest.LogCaptureFixture) -> None:
     """It only tidies up: what is recorded stays so, a line of the log tells, and what is put later is merged."""
     for call in ("put", "drop"):

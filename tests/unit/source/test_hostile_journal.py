@@ -370,6 +370,7 @@ def test_an_identity_is_believed_only_whole() -> None:
     assert found is not None
     assert found.id == "j"
     forged = [{**IDENTITY, "journal": value} for value in ("../../x", "a\nb", "", "x" * 1_000, None, 7, ["j"])]
+    forged += [{**IDENTITY, "firstClaim": value} for value in (0, -1, 1.5, "7", None, [7], 10**30)]
     data = [*NO_JSON, *(text[:length] for length in range(len(text))), *(json.dumps(each).encode() for each in forged)]
     harmless = [{**IDENTITY, "journal": "text"}, {**IDENTITY, "format": float(FORMAT)}]  # equal for Python
     data += [json.dumps(each).encode() for each in changed_json(IDENTITY, ODD) if each not in harmless]
