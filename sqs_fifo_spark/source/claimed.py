@@ -131,6 +131,12 @@ class Claimed:
             self.require_claim()  # else they are a newer driver's, to hold or to release
             self.ledger = self.leftovers.release(plans, self.ledger)
 
+    def drop_rivals(self, start: Offset) -> None:
+        """Drop what overlapping runs have announced after `start`, and Spark has not logged."""
+        if start.plan and self.leftovers.others(start.epoch):
+            self.require_claim()
+            self.leftovers.drop_rivals(start)
+
     def follows_what_is_settled(self, given: Offset) -> bool:
         """Return whether the epoch that `given` follows, and that is no longer in the journal, is known to be settled.
 
@@ -142,6 +148,21 @@ class Claimed:
         settled = {self.ledger.plan, int(plan or 0)}  # the one that follows may have left nothing to settle
         is_settled = not given.after or given.after in settled or self.leftovers.has_links(given.of)
         return is_settled or given.epoch <= self.ledger.epoch
+
+    def doubtful_before(self, given: Offset) -> int | None:
+        """Return an epoch of which nobody can tell whether Spark has committed it, before it was given `given`.
+
+        None where there is no such epoch: `given` was not announced blindly; or it has links, which tasks put only once
+        what it follows is settled; or the driver that settled the last epoch knew that `given` follows it; or no tasks
+        have read anything in between, and no driver has settled anything since `given` was announced.
+        """
+        is_known = not given.is_blind or self.leftovers.has_links(given.of) or self.ledger.followed_by == given.name
+        if is_known or given.epoch <= self.ledger.epoch:
+            return None
+        begun = self.leftovers.begun(self.ledger.epoch, given.epoch)
+        if begun:
+            return begun[-1].epoch
+        return self.ledger.epoch if self.ledger.claim > given.plan else None
 
     # Ending epochs
 

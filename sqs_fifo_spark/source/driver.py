@@ -244,7 +244,7 @@ class Driver:
         # A restart that replays its first batch asks for the initial offset first, which does not check the checkpoint.
         fail_on_data_loss = self._options.fail_on_data_loss
         require_same_journal(end, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
-        if end.epoch <= start.epoch:
+        if start.plan and end.epoch <= start.epoch:
             report_data_loss(
                 f"Spark's offset log goes back, from epoch {start.epoch} to epoch {end.epoch}, which Spark "
                 "was given before",
@@ -265,6 +265,7 @@ class Driver:
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
         claimed.take(end)
         self._commit(claimed, start, followed_by=end)
+        claimed.drop_rivals(start)
         claimed.release_plans(claimed.leftovers.others(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
         is_replay = claimed.leftovers.has(end)
@@ -369,18 +370,18 @@ class Driver:
                 "Restore the matching checkpoint, or start the query with a new one.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
-        others = leftovers.others(claimed.ledger.epoch, given.epoch)
-        begun = [each.epoch for each in others if leftovers.has_links(each)]
-        if begun and given.is_blind and not leftovers.has_links(given.of):
+        has_planned = self._open is not None and self._open.offset == given  # then Spark has said what it follows
+        doubtful = None if has_planned else claimed.doubtful_before(given)
+        if doubtful is not None:
             report_data_loss(
                 f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never "
-                f"read, so nobody can tell whether Spark has committed epoch {begun[-1]}, which is in the journal "
-                f"at '{journal.location}'",
+                f"read, so nobody can tell whether Spark has committed epoch {doubtful} of the journal at "
+                f"'{journal.location}'",
                 "Start the query with a new checkpoint location, on the same journal, and with "
                 "'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
-        claimed.release_plans(others)
+        claimed.release_plans(leftovers.others(claimed.ledger.epoch, given.epoch))
 
     def _settle(self, claimed: Claimed, end: Offset, *, followed_by: Offset | None) -> None:
         claimed.begin_settling(end)

@@ -72,6 +72,12 @@ class Leftovers:
         left = self._names.keys() - self._own - self._released
         return sorted(each for each in left if above < each.epoch and (below is None or each.epoch < below))
 
+    def begun(self, above: int, below: int) -> list[EpochPlan]:
+        """Return what is other queries', released or not, and has links, of the epochs between `above` and `below`."""
+        return sorted(
+            each for each in self._names.keys() - self._own if above < each.epoch < below and self.has_links(each)
+        )
+
     def has(self, offset: Offset) -> bool:
         """Return whether there was anything of what `offset` names."""
         return offset.of in self._names
@@ -95,9 +101,25 @@ class Leftovers:
         """
         return offset.of in self._returned
 
+    def drop_rivals(self, start: Offset) -> None:
+        """Drop the empty chains of other plans that follow `start`: Spark's log has another epoch there.
+
+        Of two runs of the query that overlapped, one may have put such a chain for an epoch that Spark then refused to
+        log. Should the log lose its last epoch, `following` would take it for that one.
+        """
+        for each in self._names.keys() - self._own:
+            heads = [self._journal.head(name) for name in self._names[each] if self._journal.is_link(name)]
+            follows = [head is not None and head.origin.after == start.name and not head.receipts for head in heads]
+            if follows and all(follows):
+                self._journal.drop(self._names.pop(each))
+
     def following(self, start: Offset) -> Offset | None:
-        """Return the offset that followed `start` in Spark's log, if tasks have read it."""
-        for each in sorted(self._names, reverse=True):
+        """Return the offset that followed `start` in Spark's log, if tasks have read it.
+
+        Of several, the log has lost all but the newest plan, and may have lost that. Its driver saw no link of the
+        others, so what their tasks put later was never served.
+        """
+        for each in sorted(self._names, key=lambda each: (each.plan, each.epoch), reverse=True):
             found = self._journal.offset_of(self._names[each], lambda origin: origin.after == start.name)
             if found is not None and each.epoch == start.epoch + 1:
                 return replace(found, after=start.plan, after_epoch=start.epoch)
@@ -106,8 +128,11 @@ class Leftovers:
         return None
 
     def preceding(self, given: Offset, settled: int) -> Offset | None:
-        """Return the offset that `given` follows in Spark's log, if it lies above the epoch `settled`."""
-        if not given.after:
+        """Return the offset that `given` follows in Spark's log, if it lies above the epoch `settled`.
+
+        There is none where `given` has links: tasks put them only once what it follows is settled.
+        """
+        if not given.after or self.has_links(given.of):
             return None
         for each in sorted(self._names, reverse=True):
             # Others' may lie between, and one of the same plan that Spark's log has lost, whose tasks were late.

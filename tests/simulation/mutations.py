@@ -366,14 +366,6 @@ def _(heads, epoch, links, known, pool):
     return heads(epoch, [each for each in links if each[1] >= last.get(each[0], 0)], known, pool)
 
 
-MUTATIONS.rewritten(
-    "take a lost epoch of the same plan for the one before",
-    "source.leftovers.Leftovers.preceding",
-    "and given.after_epoch in (each.epoch, 0)",
-    "",
-)
-
-
 @planted("let messages follow what is decided and gone", "source.attempt.Attempt._without_overtaking")
 def _(without, attempt, received, receiver):
     return received

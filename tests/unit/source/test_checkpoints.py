@@ -318,7 +318,11 @@ def test_what_an_epoch_follows_is_told_by_number_and_plan(after_epoch: int, foun
     """A lost epoch of the same plan, whose tasks put something late, is not it. Old checkpoints do not tell which."""
     each = {EpochPlan(3, 1): ["3-1"], EpochPlan(4, 1): ["4-1"], EpochPlan(4, 2): ["4-2"], EpochPlan(6, 1): ["6-1"]}
     offsets = {name: Offset("j", plan.epoch, 1, plan.plan) for plan, (name,) in each.items()}
-    journal = SimpleNamespace(plan_of=lambda name: offsets[name].plan, offset_of=lambda names, is_it: offsets[names[0]])
+    journal = SimpleNamespace(
+        plan_of=lambda name: offsets[name].plan,
+        offset_of=lambda names, is_it: offsets[names[0]],
+        is_link=lambda name: True,
+    )
     unsettled: dict[int, list[str]] = {}
     for plan, names in each.items():
         unsettled.setdefault(plan.epoch, []).extend(names)

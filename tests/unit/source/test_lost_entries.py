@@ -1,0 +1,175 @@
+"""A log that loses its last entry while tasks of the lost epoch, or other runs of the query, go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from sqs_fifo_spark.errors import DataLossError, FencedError, SqsFifoError
+from tests.simulation.hub import Crash
+from tests.simulation.spark import ConcurrentUpdateError, Query, read
+from tests.simulation.world import LAPSE_S, Checkpoint
+from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at, in_both_modes
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.mark.parametrize("how", ["another mode", "wrapped", "plain"])
+@pytest.mark.parametrize("first_mode", MODES)
+@pytest.mark.parametrize("last_mode", MODES)
+def test_of_two_that_are_lost_the_later_one_is_announced_again(
+    make_world: MakeWorld, how: str, first_mode: str, last_mode: str
+) -> None:
+    """Whatever its number: the first may have skipped some. The sink has no rows of the second, so none may come."""
+    world = make_world(numPartitions="1", deleteAfter=first_mode)
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    given = world.options
+    if how == "another mode":
+        world.options = replace(given, delete_after="journal")
+    query = Query(world, tells_start=how != "wrapped", is_wrapped=how == "wrapped").resume()
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(world.offsets[0])
+    (plan,) = query.plans(1)
+
+    def lose_both() -> None:
+        HandHeartbeat.live.clear()
+        world.offsets.pop()
+        world.options = replace(given, delete_after=last_mode)
+        crash_at(world, "-- batch 1 is in the sink")
+        with pytest.raises(Crash):
+            Query(world).resume().trigger()
+        world.on_step = lambda event: None
+        HandHeartbeat.live.clear()
+        world.offsets.pop()
+        assert not any(world.sink[1].values())
+
+    do_at(world, f"before put epochs/{plan.epoch:020d}/0000", lose_both)
+    with suppress(SqsFifoError):
+        read(world, plan)
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+@in_both_modes
+def test_what_an_old_checkpoint_s_epoch_follows_is_settled_if_tasks_have_read_it(world: World) -> None:
+    """Such a checkpoint does not tell the number, and a lost epoch of the same plan may be in the journal."""
+    world.send("a1", "b1", "c1")
+    query = Query(world)
+    assert query.trigger()
+    world.send("d1", "e1")
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(query.offsets[0])
+    lost = query.plans(1)[0]
+    kept = query.checkpoint
+    kept.offsets.pop()
+
+    def go_on() -> None:
+        other = Query(world, checkpoint=Checkpoint())
+        world.send("f1")
+        other.log(other.latest_offset(other.start_of(0)))
+        again = Query(world, checkpoint=kept)
+        again.log(again.latest_offset(again.start_of(1)))
+        again.run(1)
+
+    do_at(world, f"before put epochs/{lost.epoch:020d}/0000", go_on)
+    with suppress(SqsFifoError):
+        read(world, lost)
+    world.clock.advance(LAPSE_S)
+    kept.offsets[1] = replace(kept.offsets[1], after_epoch=0)
+    Query(world, checkpoint=kept).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log_has_lost(
+    make_world: MakeWorld, mode: str
+) -> None:
+    """Spark has refused to log it, and has logged the other run's epoch."""
+    world = make_world(numPartitions="1", deleteAfter=mode)
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    logged, late = Query(world).resume(), Query(world)
+    logged.log(logged.latest_offset(logged.start_of(1)))
+    logged.driver.commit(world.offsets[0])
+    (plan,) = logged.plans(1)
+
+    def announce() -> None:
+        end = late.latest_offset(late.start_of(1))
+        with pytest.raises(ConcurrentUpdateError):
+            late.log(end)
+
+    do_at(world, f"before put epochs/{plan.epoch:020d}/0000", announce)
+    with pytest.raises(FencedError):
+        read(world, plan)
+    world.die(down_s=LAPSE_S)
+    crash_at(world, "-- batch 1 is in the sink")
+    with pytest.raises(Crash):
+        Query(world).resume().trigger()
+    world.on_step = lambda event: None
+    world.die(down_s=LAPSE_S)
+    world.offsets.pop()
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+UNREAD = "its rows were never read, so nobody can tell whether Spark has committed epoch"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_before_a_blind_epoch_what_another_query_has_released_may_be_committed(
+    make_world: MakeWorld, mode: str
+) -> None:
+    """Spark committed the epoch before it, another query released that, and nobody has read the blind one."""
+    world = make_world(numPartitions="1", deleteAfter=mode)
+    other = Checkpoint()
+    world.send("b1")
+    Query(world, checkpoint=other).trigger()
+    world.die(down_s=LAPSE_S)
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    back = Query(world, checkpoint=other).resume()
+    back.log(back.latest_offset(back.start_of(1)))
+    back.driver.commit(other.offsets[0])
+    world.die(down_s=LAPSE_S)
+    query = Query(world, tells_start=False, is_wrapped=True).resume()
+    query.log(query.latest_offset(query.start_of(1)))
+    world.die(down_s=LAPSE_S)
+    again = Query(world, tells_start=False, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
+    with pytest.raises(DataLossError, match=UNREAD):
+        again.trigger()
+
+
+def test_before_a_blind_epoch_another_query_may_have_settled_something(make_world: MakeWorld) -> None:
+    """And have dropped what Spark had committed before."""
+    world = make_world(numPartitions="1")
+    world.send("a1")
+    Query(world).trigger()
+    world.die()
+    other = Checkpoint()
+    world.send("b1")
+    world.failing_entries = lambda action: frozenset({0}) if action.startswith("ChangeMessage") else frozenset()
+    Query(world, checkpoint=other).trigger()  # it cannot release a1
+    world.failing_entries = lambda action: frozenset()
+    world.die()
+    query = Query(world, tells_start=False, is_wrapped=True).resume()
+    back = Query(world, checkpoint=other).resume()
+    back.log(back.latest_offset(back.start_of(1)))
+    back.driver.commit(other.offsets[0])
+    query.log(query.latest_offset(query.start_of(1)))
+    with pytest.raises(FencedError):
+        query.driver.commit(world.offsets[0])
+    world.die(down_s=LAPSE_S)
+    again = Query(world, tells_start=False, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
+    world.send("c1")
+    with pytest.raises(DataLossError, match=UNREAD):
+        again.trigger()
