@@ -89,8 +89,8 @@ class Laws:
         """That of each query, by the query's name."""
         self.has_turns = False
         """Whether a query came back after another one had run on the journal."""
-        self.may_split_groups = world.options.delete_after == "journal"
-        """Whether a group may stand in several partitions of a micro-batch."""
+        self._deleting: set[EpochPlan] = set()
+        """The epochs whose tasks delete: only there may a group stand in several partitions."""
         self._world = world
         self._name: dict[str, str] = {}
         """What was sent, by message id."""
@@ -131,8 +131,10 @@ class Laws:
         """In which epochs, of which plans, tasks received it, or a driver handed it."""
         self._received_for: defaultdict[str, set[EpochPlan]] = defaultdict(set)
         """For which epochs, of which plans, tasks or drivers received it."""
-        self._receives_by_task: defaultdict[str, list[tuple[PartitionPlan, float]]] = defaultdict(list)
+        self._receives_by_task: defaultdict[str, list[tuple[str, PartitionPlan, float]]] = defaultdict(list)
         """Which tasks received it, and when."""
+        self._putters: dict[tuple[tuple[int, int, int], str], str] = {}
+        """Which task has put a message into a partition's chain first."""
         self._receives_by_driver: defaultdict[str, list[tuple[Checkpoint, float]]] = defaultdict(list)
         """Which query's driver received it, and when."""
         self._first_at: dict[str, float] = {}
@@ -145,14 +147,12 @@ class Laws:
         """What there was when the last long poll of each query began."""
         self._brought: set[str] = set()
         """The queries whose last long poll has brought something."""
-        self._launched_at: dict[str, float] = {}
-        """When each task began, by the name of its process."""
         self._put: defaultdict[str, set[str]] = defaultdict(set)
         """What stood in the links that each task has put, also in those that were dropped since."""
         self._told: defaultdict[str, set[str]] = defaultdict(set)
         """What answers have told each task; it knows of no other message that it has received."""
-        self._releasers: set[str] = set()
-        """The tasks that have asked to release something."""
+        self._released: defaultdict[str, set[str]] = defaultdict(set)
+        """What each task has asked to release."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._taken_over: set[str] = set()
@@ -184,13 +184,13 @@ class Laws:
 
     def planned(self, plans: list[PartitionPlan]) -> None:
         """A driver has told what each task of an epoch is to read."""
+        self._deleting.update(EpochPlan(plan.epoch, plan.plan) for plan in plans if plan.deletes)
         for plan in plans:
             self._decided[plan.epoch, self._query()].update(each for _, ids in plan.carried for each in ids)
 
     def launched(self, task: str, plan: PartitionPlan) -> None:
         """A task begins: what its plan hands over is received in its epoch, though the driver did it."""
         self._plans[task] = plan
-        self._launched_at[task] = self._world.clock.now()
         _, maker = self._makers.setdefault(id(plan), (plan, self._query()))  # a copy of a task has the same one
         caught = [each for name, message_ids in plan.carried if "/caught-" in name for each in message_ids]
         for name, message_ids in plan.carried:
@@ -229,6 +229,7 @@ class Laws:
                 place = (head.origin.epoch, head.origin.plan, head.origin.partition)
                 for receipt in head.receipts:
                     self._chains[place].setdefault(receipt.message_id, self._world.clock.now())
+                    self._putters.setdefault((place, receipt.message_id), task[0])
                 if not head.origin.link:
                     self._first_links[place] = frozenset(receipt.message_id for receipt in head.receipts)
         deleting = [_TASK.match(actor) for actor in self._world.deleting]
@@ -249,31 +250,31 @@ class Laws:
         if seen > number:
             self.violate(f"one owner: {self._query()} takes the journal by claim {number}, and has seen claim {seen}")
 
-    def fenced(self, task: str) -> None:
-        """Progress: a task that stops for another driver asks to release what it has received and put nowhere.
-
-        After a visibility timeout it may have dropped what it did not hold for sure.
-        """
-        if task in self._releasers or self._world.clock.now() >= self._launched_at[task] + VISIBILITY_S:
-            return
-        held = {
-            each for each in self._told[task] & self._ours & self._receives.keys() if self._received[each][0] == task
-        }
+    def came_late(self, task: str, plan: PartitionPlan) -> None:
+        """Progress: only a task that is late says so; it asks to release what it has received and put nowhere."""
+        ledger = self._world.journal().ledger()
+        owner = max(map(int, (_NUMBER.findall(name)[0] for name in self._world.store.under("ledger/"))), default=0)
+        if plan.epoch > ledger.epoch and owner <= plan.claim:
+            self.violate(f"progress: {task} says that it comes too late, and nobody has taken its epoch over")
+        told = self._told[task] - self._released[task]
+        held = {each for each in told & self._ours & self._receives.keys() if self._received[each][0] == task}
         if held:
             heads = map(self._decoded, self._world.store.under("epochs/"))
             held -= {receipt.message_id for head in heads for receipt in head.receipts} | self._put[task]
         if held:
-            self.violate(f"progress: {task} is fenced, and leaves hidden {sorted(self._name[each] for each in held)}")
+            self.violate(
+                f"progress: {task} comes too late, and leaves hidden {sorted(self._name[each] for each in held)}"
+            )
 
     def _has_told(self, message_ids: set[str]) -> None:
         task = _TASK.match(self._world.actor())
         if task:
             self._told[task[0]] |= message_ids
 
-    def _releases(self) -> None:
+    def _releases(self, message_ids: set[str]) -> None:
         task = _TASK.match(self._world.actor())
         if task:
-            self._releasers.add(task[0])
+            self._released[task[0]] |= message_ids
 
     def waiting(self) -> set[str]:
         """Return the ids of what is in the queue, and in no committed batch."""
@@ -404,12 +405,13 @@ class Laws:
         }
 
     def _is_durable(self, message_id: str) -> bool:
-        """Whether the journal has it: carried by the newest ledger, or as served, where tasks may delete, in an epoch
-        that Spark was given."""
+        """Whether the journal has it, from where tasks may delete: carried by the newest ledger, or as served, in an
+        epoch that Spark was given."""
         newest = max(self._world.store.under("ledger/"), default=None)
         if newest is not None:
             ledger = decode_ledger(self._world.store.objects[newest], 0, newest)
-            if any(message_id in ids for ids in ledger.carried.values()):
+            names = [name for name, ids in ledger.carried.items() if message_id in ids]
+            if any(name in self._world.store.objects and self._decoded(name).origin.deletes for name in names):
                 return True
         heads = [self._decoded(name) for name in self._world.store.under("epochs/")]
         return any(
@@ -455,7 +457,8 @@ class Laws:
 
     def _late(self) -> set[str]:
         shown = {row.message_id for rows in self._shown.values() for row in rows}
-        return {each for each, epoch in self._epoch.items() if epoch <= self._over} - shown
+        sealed = {message_id for chain in self._chains.values() for message_id in chain}
+        return {each for each, epoch in self._epoch.items() if epoch <= self._over} - shown - sealed
 
     def committed(self, checkpoint: Checkpoint, batch: int) -> None:
         self._delivered.update(row.message_id for rows in checkpoint.sink[batch].values() for row in rows)
@@ -483,7 +486,7 @@ class Laws:
                 self._epoch[event.message_id] = plan.epoch
                 self._read_in[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._received_for[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
-                self._receives_by_task[event.message_id].append((plan, event.at))
+                self._receives_by_task[event.message_id].append((task[0], plan, event.at))
             elif ours and self._query() in self.checkpoint_of:
                 self._receives_by_driver[event.message_id].append((self.checkpoint_of[self._query()], event.at))
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
@@ -584,16 +587,16 @@ class Laws:
                 before[group] += found
                 found.sort(key=lambda served: served.row.sequence)
                 for one, other in itertools.combinations(found, 2):
-                    if one.partition != other.partition and not self.may_split_groups:
+                    if one.partition != other.partition and epoch not in self._deleting:
                         what = f"{one.row.body} and {other.row.body} in two partitions, {batch=}"
                         self._disorder(one.row, other, what, checkpoint)
 
     def _disorder(self, earlier: Row, later: _Served, what: str, checkpoint: Checkpoint) -> None:
         """A violation, unless the epoch that served `later` received `earlier`, too, and SQS had let go of that.
 
-        Before the task that served `later` received it. If we lose the lease and `earlier` then expires, is deleted by
-        somebody else or moved to a dead-letter queue, SQS hands out what follows; within one epoch no task knows all
-        that another one has. But a task knows some of it: nothing is excused that `_knew_of` names.
+        Before the task that put `later` into its chain received it. If we lose the lease and `earlier` then expires, is
+        deleted by somebody else or moved to a dead-letter queue, SQS hands out what follows; within one epoch no task
+        knows all that another one has. But a task knows some of it: nothing is excused that `_knew_of` names.
 
         Where queries take turns, one may have let go of what another one had, SQS then of that message, and the other
         one then have carried it.
@@ -602,10 +605,11 @@ class Laws:
         if self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later.row):
             return
         place = (later.epoch.epoch, later.epoch.plan, later.partition)
-        put_at = self._chains[place].get(later.row.message_id, math.inf)
-        if later.epoch.epoch not in {each.epoch for each in self._read_in[earlier.message_id]} or not any(
-            gone_at <= at <= put_at and place == _place(plan) and not self._knew_of(earlier, later.row, plan)
-            for plan, at in self._receives_by_task[later.row.message_id]
+        put_at = self._chains[place].get(later.row.message_id, -math.inf)
+        putter = self._putters.get((place, later.row.message_id))
+        if later.epoch not in self._read_in[earlier.message_id] or not any(
+            task == putter and gone_at <= at <= put_at and not self._knew_of(earlier, later.row, plan)
+            for task, plan, at in self._receives_by_task[later.row.message_id]
         ):
             self.violate(f"order: {what}")
 
@@ -613,7 +617,7 @@ class Laws:
         """Return when a query received a message first; or, if it has only carried it, when any did."""
         own = {offset.of for offset in checkpoint.offsets}
         by_tasks = self._receives_by_task[row.message_id]
-        times = [at for plan, at in by_tasks if EpochPlan(plan.epoch, plan.plan) in own]
+        times = [at for _, plan, at in by_tasks if EpochPlan(plan.epoch, plan.plan) in own]
         times += [at for each, at in self._receives_by_driver[row.message_id] if each is checkpoint]
         return min(times, default=self._first_at[row.message_id])
 
@@ -642,7 +646,10 @@ class Laws:
         return not plan.deletes and earlier.group in plan.decided_groups | self._handed[plan.epoch, maker]
 
     def _audit_journal(self) -> None:
-        """The journal holds only what is not settled. An id of a copy that was deleted since may be left."""
+        """The journal holds only what is not settled. An id of a copy that was deleted since may be left.
+
+        Above what is settled, it holds only the last epoch of each query's log.
+        """
         journal = self._world.journal()
         ledger = journal.ledger()
         if ledger.carried:
@@ -650,3 +657,11 @@ class Laws:
         left = [name for epoch, names in journal.objects().items() if epoch <= ledger.epoch for name in names]
         if left:
             self.violate(f"bounded: left of settled epochs: {left}")
+        unconfirmed = [each for each, entry in ledger.unconfirmed.items() if entry.receipt is not None]
+        if unconfirmed:
+            self.violate(f"bounded: not confirmed: {sorted(self._name[each] for each in unconfirmed)}")
+        last = {checkpoint.offsets[-1].of for checkpoint in self.checkpoints if checkpoint.offsets}
+        above = [name for epoch, names in journal.objects().items() if epoch > ledger.epoch for name in names]
+        strange = [name for name in above if (int(_NUMBER.findall(name)[0]), journal.plan_of(name)) not in last]
+        if strange:
+            self.violate(f"bounded: left of no query's last epoch: {strange}")

@@ -556,7 +556,6 @@ class Schedule:
             mode = self._modes_of_runs.choice(MODES)
             self.world.note(f"from now on deleteAfter is {mode}")
             self.world.options = replace(self.world.options, delete_after=mode)
-            self.laws.may_split_groups = True
         rivals = self._processes("query")
         if rivals:
             self._with_rivals.update([process, *rivals])
@@ -687,9 +686,10 @@ class Schedule:
 
     def _task_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
-        if isinstance(error, FencedError):
-            self.laws.fenced(process.name)
-        if not isinstance(error, (EpochSettledError, FencedError)):  # a leftover's proper end
+        is_late = isinstance(error, (EpochSettledError, FencedError))
+        if is_late:
+            self.laws.came_late(process.name, self._plans[process])
+        if not is_late:  # else a leftover's proper end
             self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
 
     def _query_failed(self, process: Process, error: Exception) -> None:
@@ -698,8 +698,12 @@ class Schedule:
         checkpoint = self.laws.checkpoint_of[process.name]
         if isinstance(error, DataLossError) and self.laws.has_turns and self._is_behind(checkpoint):
             return
-        never = JournalCorruptError if process in self._with_rivals else (DataLossError, JournalCorruptError)
-        self._judge(process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=never)
+        if process in self._with_rivals and "goes back" not in str(error):
+            self._judge(
+                process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=JournalCorruptError
+            )
+        else:
+            self._judge(process, error, (SqsFifoError, TaskFailedError), never=(DataLossError, JournalCorruptError))
 
     def _judge(self, process: Process, error: Exception, expected: Errors, *, never: Errors) -> None:
         if not isinstance(error, expected):

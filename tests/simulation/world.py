@@ -201,8 +201,10 @@ class World:
         """Whether the client can send a call and wait for its answer later."""
         self.deleting: list[str] = []
         """Who has a delete under way, once for each call."""
-        self.on_release: Callable[[], None] = lambda: None
-        """Told when our side asks to release messages, whatever becomes of it."""
+        self.on_release: Callable[[set[str]], None] = lambda message_ids: None
+        """Told which messages our side asks to release, whatever becomes of it."""
+        self._told: dict[str, str] = {}
+        """Which message each receipt handle stands for that our side was told."""
         self.on_told: Callable[[set[str]], None] = lambda message_ids: None
         """Told of what each answer to a receive brings its caller."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
@@ -241,7 +243,8 @@ class World:
 
     def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         if action == "ChangeMessageVisibilityBatch" and not request["Entries"][0]["VisibilityTimeout"]:
-            self.on_release()
+            handles = (each["ReceiptHandle"] for each in request["Entries"])  # the check of permissions has none
+            self.on_release({self._told[handle] for handle in handles if handle in self._told})
         if action != "DeleteMessageBatch":
             return self._call_sqs(action, request)
         actor = self.actor()
@@ -284,7 +287,9 @@ class World:
         if fault == "lost":
             raise ReadTimeoutError(endpoint_url=self.url)
         if action == "ReceiveMessage":
-            self.on_told({each["MessageId"] for each in answer.get("Messages", ())})
+            told = {each["ReceiptHandle"]: each["MessageId"] for each in answer.get("Messages", ())}
+            self._told.update(told)
+            self.on_told({*told.values()})
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
