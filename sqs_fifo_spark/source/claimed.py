@@ -60,7 +60,7 @@ class Claimed:
         self._clock = clock
         self._drop_pool = drop_pool
         self._wants_deletes = wants_deletes
-        claims_before = opened.claim - opened.journal.first_claim
+        claims_before = max(0, opened.claim - opened.journal.first_claim)
         self._highest_ever = max(opened.ledger.epoch, self.leftovers.highest) + _GAP * claims_before
         """No offset log had a higher number when the journal was opened."""
         self._judged: Epoch | None = None
@@ -131,11 +131,21 @@ class Claimed:
             self.require_claim()  # else they are a newer driver's, to hold or to release
             self.ledger = self.leftovers.release(plans, self.ledger)
 
-    def drop_rivals(self, start: Offset) -> None:
-        """Drop what overlapping runs have announced after `start`, and Spark has not logged."""
-        if start.plan and self.leftovers.others(start.epoch):
-            self.require_claim()
-            self.leftovers.drop_rivals(start)
+    def lost_after(self, start: Offset) -> Offset | None:
+        """Return the offset that followed `start` in Spark's log, if `start` is settled and the log has lost it.
+
+        Spark commits an epoch after it has logged the next, so who settled `start` mostly knew which that was. If not,
+        for a batch between the two was another source's alone, links tell; as they do where the ledger, of an older
+        version, has only the name.
+        """
+        if not start.plan or start.of != self.ledger.settled:
+            return None
+        lost = self.ledger.followed_by
+        if lost is None or not lost.partitions:
+            lost = self.leftovers.following(start) or lost
+        if lost is None:
+            return None
+        return replace(lost, journal=self.journal.id, is_blind=False, after=start.plan, after_epoch=start.epoch)
 
     def follows_what_is_settled(self, given: Offset) -> bool:
         """Return whether the epoch that `given` follows, and that is no longer in the journal, is known to be settled.
@@ -144,8 +154,8 @@ class Claimed:
         that stands still may announce one more epoch, and Spark log it, after that. Tasks put links of `given` only
         once what it follows is settled.
         """
-        _, _, plan = self.ledger.followed_by.rpartition("/")
-        settled = {self.ledger.plan, int(plan or 0)}  # the one that follows may have left nothing to settle
+        follower = self.ledger.followed_by
+        settled = {self.ledger.plan, follower.plan if follower else 0}  # the follower may have left nothing to settle
         is_settled = not given.after or given.after in settled or self.leftovers.has_links(given.of)
         return is_settled or given.epoch <= self.ledger.epoch
 
@@ -156,7 +166,8 @@ class Claimed:
         what it follows is settled; or the driver that settled the last epoch knew that `given` follows it; or no tasks
         have read anything in between, and no driver has settled anything since `given` was announced.
         """
-        is_known = not given.is_blind or self.leftovers.has_links(given.of) or self.ledger.followed_by == given.name
+        follower = self.ledger.followed_by
+        is_known = not given.is_blind or self.leftovers.has_links(given.of) or (follower and follower.of == given.of)
         if is_known or given.epoch <= self.ledger.epoch:
             return None
         begun = self.leftovers.begun(self.ledger.epoch, given.epoch)
@@ -211,7 +222,7 @@ class Claimed:
             {name: tuple(receipts) for name, receipts in verdict.carried.items()},
             end.plan,
             self.claim,
-            followed_by.name if followed_by else "",
+            followed_by,
             self.leftovers.released_above(end.epoch),
             self.leftovers.returned_above(end.epoch),
             self.ledger.deletes or (self._wants_deletes and end.plan == self.claim),

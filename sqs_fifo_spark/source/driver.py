@@ -157,30 +157,22 @@ class Driver:
     def _announce_lost(self, claimed: Claimed, start: Offset, limit: int) -> Offset | None:
         """Announce the epoch after `start` that Spark's log has lost, if a restart finds one: Spark gives it again.
 
-        Spark commits an epoch after it has logged the next. So if `start` is settled, and the next was one of ours, the
-        log has lost that.
+        The sink may have its batch, so no other rows may get that batch's id, even if no task has read it.
         """
-        if not start.plan or self._open is not None or start.epoch != claimed.settled_at_start.epoch:
+        if self._open is not None or start.epoch != claimed.settled_at_start.epoch:
             return None
         claimed.require_claim()
-        lost = claimed.leftovers.following(start)
-        if lost is not None:
-            _log.warning(
-                "the checkpoint does not know of epoch %d, which is in the journal at '%s', so it is announced "
-                "again, with what it had.",
-                lost.epoch,
-                claimed.journal.location,
-            )
-            claimed.take(lost)
-            return self._announce(claimed, lost, limit)
-        if claimed.ledger.followed_by:
-            # The sink may have written the next batch, without rows: no other rows may get that batch's id. A closed
-            # chain tells so, should the log lose this one, too, and tasks of the lost one still put something.
-            empty = self._announce(claimed, self._new_offset(claimed, 1, start), limit)
-            if self._next is not None:
-                self._next.replay(start.name)
-            return empty
-        return None
+        lost = claimed.lost_after(start)
+        if lost is None:
+            return None
+        _log.warning(
+            "the checkpoint does not know of epoch %d, which the journal at '%s' knows of, so it is announced again, "
+            "with what it had.",
+            lost.epoch,
+            claimed.journal.location,
+        )
+        claimed.take(lost)
+        return self._announce(claimed, lost, limit)
 
     def _announce_next(self, claimed: Claimed, start: Offset, limit: int) -> Offset:
         """Close the epoch `start`, and announce the next one if there is work; return `start` if there is none."""
@@ -265,12 +257,10 @@ class Driver:
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
         claimed.take(end)
         self._commit(claimed, start, followed_by=end)
-        claimed.drop_rivals(start)
         claimed.release_plans(claimed.leftovers.others(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
-        is_replay = claimed.leftovers.has(end)
         if self._next is not None and self._next.offset == end:
-            epoch = self._next
+            epoch, is_replay = self._next, end.plan != claimed.claim
         else:
             epoch, is_replay = self._epoch(claimed, end, limit, expected=limit), True
         if is_replay:
@@ -322,14 +312,12 @@ class Driver:
     def _require_none_lost(self, claimed: Claimed, start: Offset) -> None:
         """Raise DataLossError if Spark's log has lost an epoch, and Spark is about to log another one in its place."""
         is_blind = self._next is not None and self._next.offset.is_blind
-        if not is_blind or not start.plan or start.epoch != claimed.ledger.epoch:
-            return
-        lost = claimed.leftovers.following(start)
-        if lost is not None or claimed.ledger.followed_by:
-            what = f"epoch {lost.epoch}" if lost is not None else f"the epoch that followed epoch {start.epoch}"
+        lost = claimed.lost_after(start) if is_blind else None
+        if lost is not None:
             report_data_loss(
-                f"the checkpoint does not know of {what}, which the journal at '{claimed.journal.location}' knows of, "
-                "and another one was announced before Spark said where the query was",
+                f"the checkpoint does not know of epoch {lost.epoch}, which the journal at "
+                f"'{claimed.journal.location}' knows of, and another one was announced before Spark said where the "
+                "query was",
                 "Start the query with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )

@@ -82,7 +82,7 @@ class Journal(JournalIdentity):
         """Make this driver the journal's owner and return the number of its claim, higher than any before."""
         claims = self.store.list("drivers")
         while True:
-            number = max((_number(name) + 1 for name in claims), default=self.first_claim)
+            number = max([self.first_claim - 1, *map(_number, claims)]) + 1
             self._token = uuid.uuid4().hex
             is_own = self._put_own(_claim_name(number), to_json({"driver": self._token}), self._token)
             claims = self.store.list("drivers")

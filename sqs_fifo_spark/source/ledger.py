@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.offset import EpochPlan
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
 
 _SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-[0-9]{6,}|caught)-[0-9]{20}")
 _OFFSET_NAME = re.compile(r"[0-9]{1,20}/[0-9]{1,20}")
@@ -51,8 +52,8 @@ class Ledger:
     """The name of the plan of `epoch`, for two queries may use the same number."""
     claim: int = 0
     """The claim of the driver that settled it."""
-    followed_by: str = ""
-    """The name of the offset of the epoch that Spark has logged after this one; empty if that is not known.
+    followed_by: Offset | None = None
+    """The offset of the epoch that Spark has logged after this one, if that is known.
 
     With several sources, a batch may be another one's alone.
     """
@@ -81,7 +82,8 @@ class Ledger:
         It listed all of them after its claim, and has released each but the one that follows. What it did not see was
         put after its claim, so tasks have not deleted that.
         """
-        return plan.plan >= self.claim or plan.name in self.released or plan.name == self.followed_by
+        is_follower = self.followed_by is not None and self.followed_by.of == plan
+        return plan.plan >= self.claim or plan.name in self.released or is_follower
 
 
 def encode_ledger(ledger: Ledger, token: str) -> bytes:
@@ -101,7 +103,7 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
             "carried": ledger.carried,
             "plan": ledger.plan,
             "claim": ledger.claim,
-            "followed": ledger.followed_by,
+            "followed": ledger.followed_by.to_json() if ledger.followed_by else None,
             "released": sorted(ledger.released),
             "returned": sorted(ledger.returned),
             "deletes": ledger.deletes,
@@ -120,10 +122,11 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
             for message_id, entry in content["unconfirmed"].items()
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
-        plan, claim, followed_by = _whole(content["plan"]), _whole(content["claim"]), _followed(content["followed"])
+        plan, claim = _whole(content["plan"]), _whole(content["claim"])
+        followed_by = _followed(content["followed"])
         released, returned = frozenset(_ids(content["released"])), frozenset(_ids(content.get("returned", [])))
         deletes = _flag(content.get("deletes", False))
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError, DataLossError):
         raise damaged(name) from None
     return Ledger(epoch, unconfirmed, carried, plan, claim, followed_by, released, returned, deletes)
 
@@ -140,11 +143,16 @@ def _text(value: Any) -> str:
     return value
 
 
-def _followed(value: Any) -> str:
-    """Return `value` if it is empty or the name of an offset."""
-    if _text(value) and not _OFFSET_NAME.fullmatch(value):
+def _followed(value: Any) -> Offset | None:
+    """Return the offset that `value` is. Of older versions there is only its name, or an empty text."""
+    if not isinstance(value, str):
+        return None if value is None else Offset.from_json(value)
+    if not value:
+        return None
+    if not _OFFSET_NAME.fullmatch(value):
         raise ValueError(value)
-    return str(value)
+    epoch, plan = map(int, value.split("/"))
+    return Offset("", epoch, 0, plan)
 
 
 def _whole(value: Any) -> int:

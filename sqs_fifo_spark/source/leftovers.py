@@ -78,10 +78,6 @@ class Leftovers:
             each for each in self._names.keys() - self._own if above < each.epoch < below and self.has_links(each)
         )
 
-    def has(self, offset: Offset) -> bool:
-        """Return whether there was anything of what `offset` names."""
-        return offset.of in self._names
-
     def has_links(self, each: EpochPlan) -> bool:
         """Return whether tasks have put any link of it."""
         return any(map(self._journal.is_link, self._names.get(each, ())))
@@ -101,18 +97,6 @@ class Leftovers:
         """
         return offset.of in self._returned
 
-    def drop_rivals(self, start: Offset) -> None:
-        """Drop the empty chains of other plans that follow `start`: Spark's log has another epoch there.
-
-        Of two runs of the query that overlapped, one may have put such a chain for an epoch that Spark then refused to
-        log. Should the log lose its last epoch, `following` would take it for that one.
-        """
-        for each in self._names.keys() - self._own:
-            heads = [self._journal.head(name) for name in self._names[each] if self._journal.is_link(name)]
-            follows = [head is not None and head.origin.after == start.name and not head.receipts for head in heads]
-            if follows and all(follows):
-                self._journal.drop(self._names.pop(each))
-
     def following(self, start: Offset) -> Offset | None:
         """Return the offset that followed `start` in Spark's log, if tasks have read it.
 
@@ -121,8 +105,6 @@ class Leftovers:
         """
         for each in sorted(self._names, key=lambda each: (each.plan, each.epoch), reverse=True):
             found = self._journal.offset_of(self._names[each], lambda origin: origin.after == start.name)
-            if found is not None and each.epoch == start.epoch + 1:
-                return replace(found, after=start.plan, after_epoch=start.epoch)
             if found is not None:
                 return found
         return None

@@ -290,9 +290,14 @@ def _(announce_blindly, driver, claimed):
     return announce_blindly(driver, claimed)
 
 
-@planted("go on past an epoch that the offset log has lost", "source.leftovers.Leftovers.following")
-def _(following, leftovers, start):
+@planted("go on past an epoch that the offset log has lost", "source.claimed.Claimed.lost_after")
+def _(lost_after, claimed, start):
     pass
+
+
+@planted("let tasks receive for an epoch that the offset log has lost")
+def _():
+    rewrite("source.driver.Driver._plan", "self._next, end.plan != claimed.claim", "self._next, False")
 
 
 # Chains

@@ -481,7 +481,6 @@ class Schedule:
             for process in self._processes("query"):
                 spares_tasks = self.rng.random() < 0.6
                 if self._turns.random() < 0.3:
-                    self.laws.has_turns = True
                     self._lose_sight_of(process, self._turns)
                 else:
                     self._end_query(process, spares_tasks=spares_tasks)
@@ -490,6 +489,8 @@ class Schedule:
 
     def _take_turns(self) -> None:
         self._turns_left -= 1
+        if self._processes("query"):
+            self.laws.has_turns = True
         checkpoints = self.laws.checkpoints
         if len(checkpoints) < 2:
             self.world.note("a new checkpoint")

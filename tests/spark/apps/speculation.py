@@ -111,7 +111,7 @@ def main() -> None:
             raise AssertionError(str(query.exception()))
         return depth(sqs.get_queue_attributes, URL) == (0, 0)
 
-    wait_until(is_drained, 90, "the queue is empty")
+    wait_until(is_drained, 240, "the queue is empty")
     query.processAllAvailable()  # where tasks delete, what they have deleted may not be in the sink yet
     query.stop()
     spark.stop()

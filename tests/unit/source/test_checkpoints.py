@@ -519,7 +519,7 @@ def test_a_lost_entry_without_rows_is_noticed_under_the_wrapper(
     world.committed.discard(len(world.offsets))
     world.send("b1")
     if is_wrapped:
-        with pytest.raises(DataLossError, match="the checkpoint does not know of the epoch that followed epoch 1,"):
+        with pytest.raises(DataLossError, match="the checkpoint does not know of epoch 2,"):
             Query(world, tells_start=False, is_wrapped=True).resume()
         world.die()
     for _ in range(3):

@@ -27,7 +27,7 @@ from sqs_fifo_spark.options import SOURCE, parse_source_options
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.source.message import Message, from_sqs, to_arrow
-from sqs_fifo_spark.source.offset import MOST_PARTITIONS, Offset
+from sqs_fifo_spark.source.offset import MOST_PARTITIONS, EpochPlan, Offset
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
@@ -238,7 +238,7 @@ SOUND = {
     "carried": {NAME: ["id-1"]},
     "plan": 3,
     "claim": 3,
-    "followed": "8/3",
+    "followed": Offset("j", 8, 2, 3, after=3, after_epoch=7).to_json(),
     "released": ["9/2"],
     "deletes": True,
 }
@@ -314,7 +314,9 @@ def assert_sound(ledger: Ledger) -> None:
             assert isinstance(entry.receipt.receipt_handle, str)
             assert max(entry.receipt.sequence_number, entry.receipt.receive_count, entry.receipt.received_at)
             assert entry.receipt.received_at - 1.0 < float("inf")
-    assert all(map(str.isdigit, ledger.followed_by.split("/"))) or not ledger.followed_by
+    if ledger.followed_by is not None:
+        assert 0 <= ledger.followed_by.partitions <= MOST_PARTITIONS
+        assert min(ledger.followed_by.of) >= 0
     for name, ids in ledger.carried.items():
         assert name.startswith("epochs/")
         assert all(isinstance(each, str) for each in ids)
@@ -345,6 +347,15 @@ def test_a_ledger_that_points_elsewhere_is_refused(name: str) -> None:
         Journal(OneObject(LEDGER, data), "j").ledger()
 
 
+@pytest.mark.parametrize(("followed", "expected"), [("8/3", EpochPlan(8, 3)), ("", None)])
+def test_an_older_version_s_ledger_has_the_name_of_what_follows(followed: str, expected: EpochPlan | None) -> None:
+    """Nothing else that the older version wrote is given up for it."""
+    data = json.dumps({**SOUND, "followed": followed}).encode()
+    ledger = Journal(OneObject(LEDGER, data), "j").ledger()
+    assert (ledger.followed_by and ledger.followed_by.of) == expected
+    assert ledger.released == {"9/2"}
+
+
 def test_every_ledger_that_we_write_is_believed() -> None:
     """What is checked is what is written."""
     store = OneObject("x", b"")
@@ -354,7 +365,7 @@ def test_every_ledger_that_we_write_is_believed() -> None:
         {NAME: ("id-3",), "epochs/00000000000000000006/caught-00000000000000000007": ("id-4",)},
         2,
         3,
-        "8/3",
+        Offset("j", 8, 2, 3, is_blind=True),
         frozenset({"9/2"}),
         frozenset({"10/2"}),
         True,

@@ -161,6 +161,13 @@ def test_each_claim_is_higher_and_fences_the_older(journal: Journal, store: Faul
     assert len(store.list("drivers")) == 1
 
 
+def test_claims_begin_where_the_journal_says_whatever_else_stands_there(store: FaultyStore) -> None:
+    """An object that is no claim counts for nothing."""
+    store.put_if_absent("drivers/README.txt", b"who am I?")
+    journal = Journal(store, "j", first_claim=1_000)
+    assert [journal.claim(), journal.claim()] == [1_000, 1_001]
+
+
 def test_two_claims_at_once_get_different_numbers(journal: Journal, store: FaultyStore) -> None:
     """Who is beaten to a number takes the next one."""
     numbers: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,10 +21,10 @@ MakeWorld = Callable[..., World]
 @pytest.mark.parametrize("how", ["another mode", "wrapped", "plain"])
 @pytest.mark.parametrize("first_mode", MODES)
 @pytest.mark.parametrize("last_mode", MODES)
-def test_of_two_that_are_lost_the_later_one_is_announced_again(
+def test_an_epoch_that_is_lost_twice_stays_as_it_was_announced_again(
     make_world: MakeWorld, how: str, first_mode: str, last_mode: str
 ) -> None:
-    """Whatever its number: the first may have skipped some. The sink has no rows of the second, so none may come."""
+    """Whatever its number, for it may skip some. The sink has its batch without rows, so none may come."""
     world = make_world(numPartitions="1", deleteAfter=first_mode)
     world.send("a1")
     Query(world).trigger()
@@ -85,6 +86,35 @@ def test_what_an_old_checkpoint_s_epoch_follows_is_settled_if_tasks_have_read_it
     kept.offsets[1] = replace(kept.offsets[1], after_epoch=0)
     Query(world, checkpoint=kept).resume().drain()
     world.audit(allow_forgotten=True)
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_old", [False, True])
+def test_the_lost_epoch_is_announced_again_under_its_name(world: World, is_old: bool) -> None:
+    """The ledger of an older version does not tell how many partitions it had; what tasks have put does."""
+    groups = "abcdefghij"
+    world.send(*(f"{group}1" for group in groups))
+    query = Query(world)
+    query.trigger()
+    world.send(*(f"{group}2" for group in groups))
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(world.offsets[0])
+    lost = world.offsets[1]
+    query.run(1)
+    world.die(down_s=LAPSE_S)
+    world.offsets.pop()
+    world.committed.discard(1)
+    if is_old:
+        (name,) = world.store.under("ledger/")
+        ledger = json.loads(world.store.objects[name])
+        world.store.objects[name] = json.dumps({**ledger, "followed": lost.name}).encode()
+    again = Query(world).resume()
+    assert again.trigger()
+    assert world.offsets[1] == lost
+    again.drain()
+    assert len(set(world.bodies()) - {"last1"}) == 20
+    assert lost.partitions > 1
+    world.audit()
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -336,7 +336,7 @@ def test_the_other_one_has_the_number_that_spark_has_committed(make_world: Calla
 
 def test_a_ledger_says_what_its_driver_has_seen() -> None:
     """What older drivers' tasks had put before its claim; of what comes with or after that claim, it says nothing."""
-    ledger = Ledger(5, claim=3, followed_by="6/2", released=frozenset({"9/1"}))
+    ledger = Ledger(5, claim=3, followed_by=Offset("j", 6, 1, 2), released=frozenset({"9/1"}))
     assert [ledger.has_seen(EpochPlan(*each)) for each in [(6, 2), (9, 1), (9, 3), (6, 4)]] == [True] * 4
     assert [ledger.has_seen(EpochPlan(*each)) for each in [(6, 1), (7, 2), (9, 2)]] == [False] * 3
 
