@@ -134,15 +134,15 @@ class Claimed:
     def lost_after(self, start: Offset) -> Offset | None:
         """Return the offset that followed `start` in Spark's log, if `start` is settled and the log has lost it.
 
-        Spark commits an epoch after it has logged the next, so who settled `start` mostly knew which that was. If not,
-        for a batch between the two was another source's alone, links tell; as they do where the ledger, of an older
-        version, has only the name.
+        Spark commits an epoch after it has logged the next, so who settled `start` mostly knew which that was. Links
+        tell where not, for a batch between the two was another source's alone; where an older version's ledger has only
+        the name; and where a newer one has its place, as the user chose to go on without what was lost.
         """
         if not start.plan or start.of != self.ledger.settled:
             return None
-        lost = self.ledger.followed_by
-        if lost is None or not lost.partitions:
-            lost = self.leftovers.following(start) or lost
+        lost, found = self.ledger.followed_by, self.leftovers.following(start)
+        if lost is None or (found is not None and found.plan >= lost.plan):
+            lost = found
         if lost is None:
             return None
         return replace(lost, journal=self.journal.id, is_blind=False, after=start.plan, after_epoch=start.epoch)

@@ -157,7 +157,8 @@ class Driver:
     def _announce_lost(self, claimed: Claimed, start: Offset, limit: int) -> Offset | None:
         """Announce the epoch after `start` that Spark's log has lost, if a restart finds one: Spark gives it again.
 
-        The sink may have its batch, so no other rows may get that batch's id, even if no task has read it.
+        The sink may have its batch, so no other rows may get that batch's id, even if no task has read it: its chains
+        are closed before Spark logs it.
         """
         if self._open is not None or start.epoch != claimed.settled_at_start.epoch:
             return None
@@ -172,7 +173,10 @@ class Driver:
             claimed.journal.location,
         )
         claimed.take(lost)
-        return self._announce(claimed, lost, limit)
+        self._next = self._epoch(claimed, lost, limit)
+        with claimed.told_as_fenced():
+            self._next.replay(start.name)
+        return lost
 
     def _announce_next(self, claimed: Claimed, start: Offset, limit: int) -> Offset:
         """Close the epoch `start`, and announce the next one if there is work; return `start` if there is none."""
@@ -260,10 +264,9 @@ class Driver:
         claimed.release_plans(claimed.leftovers.others(start.epoch, end.epoch))
         limit = self._options.max_messages_per_trigger
         if self._next is not None and self._next.offset == end:
-            epoch, is_replay = self._next, end.plan != claimed.claim
+            epoch = self._next
         else:
-            epoch, is_replay = self._epoch(claimed, end, limit, expected=limit), True
-        if is_replay:
+            epoch = self._epoch(claimed, end, limit, expected=limit)
             with claimed.told_as_fenced():
                 epoch.replay(start.name)
         with claimed.told_as_fenced():

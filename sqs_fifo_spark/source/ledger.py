@@ -103,7 +103,7 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
             "carried": ledger.carried,
             "plan": ledger.plan,
             "claim": ledger.claim,
-            "followed": ledger.followed_by.to_json() if ledger.followed_by else None,
+            "followed": _told(ledger.followed_by),
             "released": sorted(ledger.released),
             "returned": sorted(ledger.returned),
             "deletes": ledger.deletes,
@@ -143,10 +143,17 @@ def _text(value: Any) -> str:
     return value
 
 
+def _told(followed_by: Offset | None) -> Any:
+    """Return what `_followed` reads."""
+    if followed_by is None:
+        return ""
+    return followed_by.to_json() if followed_by.journal else followed_by.name
+
+
 def _followed(value: Any) -> Offset | None:
-    """Return the offset that `value` is. Of older versions there is only its name, or an empty text."""
+    """Return the offset that `value` is, or names: older versions wrote only its name. An empty text is none."""
     if not isinstance(value, str):
-        return None if value is None else Offset.from_json(value)
+        return Offset.from_json(value)
     if not value:
         return None
     if not _OFFSET_NAME.fullmatch(value):

@@ -117,6 +117,83 @@ def test_the_lost_epoch_is_announced_again_under_its_name(world: World, is_old: 
     world.audit()
 
 
+@in_both_modes
+def test_a_ledger_of_an_older_version_is_believed_by_each_start_of_the_new_one(world: World) -> None:
+    """A start puts the ledger that it finds once more, as it has read it."""
+    world.send("a1")
+    query = Query(world)
+    query.trigger()
+    world.send("b1")
+    query.trigger()
+    last = world.offsets[1]
+    world.die(down_s=LAPSE_S)
+    (name,) = world.store.under("ledger/")
+    ledger = json.loads(world.store.objects[name])
+    world.store.objects[name] = json.dumps({**ledger, "followed": last.name}).encode()
+    for _ in range(2):
+        Query(world).resume().driver.latest_offset(last)
+        world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit()
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_lost_again", [False, True])
+def test_a_lost_epoch_is_closed_before_it_is_logged_again(world: World, is_lost_again: bool) -> None:
+    """Its batch gets into the sink without a look at its rows; a task of the first announcement is late."""
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    query = Query(world).resume()
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(world.offsets[0])
+    plan = query.plans(1)[0]
+
+    def lose() -> None:
+        HandHeartbeat.live.clear()
+        world.offsets.pop()
+        crash_at(world, "-- batch 1 is in the sink")
+        with pytest.raises(Crash):
+            Query(world, reads=lambda batch, count: None if batch == 1 else range(count)).resume().trigger()
+        world.on_step = lambda event: None
+        HandHeartbeat.live.clear()
+        if is_lost_again:
+            world.offsets.pop()
+
+    do_at(world, f"before put epochs/{plan.epoch:020d}/0000", lose)
+    with suppress(SqsFifoError):
+        read(world, plan)
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_took_the_place_of_a_lost_epoch_is_announced_again_if_it_is_lost(make_world: MakeWorld, mode: str) -> None:
+    """Under the wrapper another one was announced in its place, and the user chose to go on."""
+    world = make_world(numPartitions="1", deleteAfter=mode, failOnDataLoss="false")
+    world.send("a1")
+    Query(world).trigger()
+    world.send("b1")
+    crash_at(world, "-- batch 1 is planned")
+    with pytest.raises(Crash):
+        Query(world).resume().trigger()
+    world.die(down_s=LAPSE_S)
+    world.offsets.pop()
+    crash_at(world, "-- batch 1 is in the sink")
+    with pytest.raises(Crash):
+        Query(world, tells_start=False, is_wrapped=True).resume().trigger()
+    world.on_step = lambda event: None
+    assert sum(map(len, world.sink[1].values())) == 1
+    world.die(down_s=LAPSE_S)
+    world.offsets.pop()
+    world.options = replace(world.options, fail_on_data_loss=True)
+    world.send("c1")
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log_has_lost(
     make_world: MakeWorld, mode: str
