@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from sqs_fifo_spark.local.events import Event
-from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import decode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
@@ -161,6 +160,8 @@ class Laws:
         self._over = 0
         self.logged: set[tuple[int, int]] = set()
         """The epochs that Spark was given, with the names of their plans, also those that a log has lost."""
+        self._lost: dict[int, tuple[EpochPlan, EpochPlan]] = {}
+        """What each checkpoint has lost, after what was settled; by the checkpoint's identity."""
         self._heads: dict[str, tuple[bytes, Head]] = {}
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
         self._shown_partly: defaultdict[tuple[int, int, int], list[list[Row]]] = defaultdict(list)
@@ -214,8 +215,37 @@ class Laws:
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was {names[0]}, now {names[1]}")
 
     def served_partly(self, plan: PartitionPlan, rows: list[Row]) -> None:
-        """One content: a read that stops early gives the first of those rows."""
-        self._shown_partly[plan.epoch, plan.plan, plan.partition].append(rows)
+        """One content: a read that stops early, or fails, gives the first of those rows."""
+        key = plan.epoch, plan.plan, plan.partition
+        whole = self._shown.get(key)
+        for others in self._shown_partly[key] if whole is None else [whole]:
+            count = min(len(rows), len(others))
+            if rows[:count] != others[:count]:
+                names = [[row.body for row in each] for each in (rows, others)]
+                self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was partly {names}")
+        if whole is None:
+            self._shown_partly[key].append(rows)
+        elif len(rows) > len(whole):
+            self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} has more than all its rows")
+
+    def loses(self, checkpoint: Checkpoint, lost: Offset) -> None:
+        """Spark's log has lost its last entry. If Spark has committed the one before, the ledger says what follows."""
+        ledger = self._world.journal().ledger()
+        self._lost.pop(id(checkpoint), None)
+        if ledger.settled == checkpoint.offsets[-1].of:
+            self._lost[id(checkpoint)] = (ledger.settled, lost.of)
+
+    def logs(self, checkpoint: Checkpoint) -> None:
+        """One content: no other epoch gets the batch id of one that Spark's log has lost, and that may be in the sink.
+
+        Unless it is lost again before anything of it can be: then the driver that settles what is before it sees it.
+        """
+        if id(checkpoint) not in self._lost:
+            return
+        settled, lost = self._lost.pop(id(checkpoint))
+        found = checkpoint.offsets[-1].of
+        if settled == self._world.journal().ledger().settled and found != lost:
+            self.violate(f"one content: the batch of the lost epoch {lost.name} is given to epoch {found.name}")
 
     def has_put_link(self, name: str) -> None:
         """Chains: a link says what of those before it is not confirmed, so who puts it deletes nothing meanwhile."""
@@ -385,12 +415,6 @@ class Laws:
             self._world.journal().plan_of(name) == offset.plan and "/caught-" not in name
             for name in self._world.store.under(f"epochs/{offset.epoch:020d}/")
         )
-
-    def plans(self, epoch: int, after: Offset) -> set[int]:
-        """Return the plans of which the journal has a link of that epoch, where that follows `after`."""
-        names = self._world.store.under(f"epochs/{epoch:020d}/")
-        origins = [self._decoded(name).origin for name in names if Journal.is_link(name)]
-        return {origin.plan for origin in origins if origin.after == after.name}
 
     def sealed(self, offset: Offset, *, to_serve: bool = False) -> set[str]:
         """Return what stands in the segments of an epoch; with `to_serve`, only what a read of it shows."""

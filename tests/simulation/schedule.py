@@ -24,7 +24,7 @@ from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Thre
 from tests.simulation.laws import Laws
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
-from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, SqsClient, World
+from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row, SqsClient, World
 
 GROUPS, OTHER_GROUPS = "abcde", "vwxyz"
 NAMES = {"before put drivers/": 3, "before put ledger/": 1, "before get ledger/": 0}
@@ -538,9 +538,8 @@ class Schedule:
         lost = checkpoint.offsets.pop()
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
-        # It is announced again by the newest plan that the journal has of it, whichever Spark has logged.
-        newest = replace(lost, plan=max(self.laws.plans(lost.epoch, checkpoint.offsets[-1]), default=lost.plan))
-        if batch in checkpoint.sink or not self.laws.sealed(newest, to_serve=True):
+        self.laws.loses(checkpoint, lost)
+        if batch in checkpoint.sink or not self.laws.sealed(lost, to_serve=True):
             self._lost_batches.append((checkpoint, batch))
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
 
@@ -664,10 +663,15 @@ class Schedule:
         most_links = self._stops.randint(0, 3) if self._stops.random() < self._stop_share else None
 
         def run() -> None:
+            rows: list[Row] = []
             try:
                 if most_links is not None:
                     self.laws.served_partly(plan, read(self.world, plan, most_links))
-                rows = read(self.world, plan)
+                try:
+                    read(self.world, plan, rows=rows)
+                except BaseException:
+                    self.laws.served_partly(plan, rows)
+                    raise
             except Exception as error:
                 attempt.error = error
                 self._task_failed(process, error)

@@ -155,11 +155,14 @@ class Query:
 _COLUMNS = ("messageId", "messageGroupId", "sequenceNumber", "body")
 
 
-def read(world: World, plan: PartitionPlan, most_links: int | None = None) -> list[Row]:
-    """One attempt of a task, in a process of its own; it may stop early, as one does whose rows have a limit."""
+def read(world: World, plan: PartitionPlan, most_links: int | None = None, rows: list[Row] | None = None) -> list[Row]:
+    """One attempt of a task, in a process of its own; it may stop early, as one does whose rows have a limit.
+
+    `rows`, which it returns, has what it has read by then, should it fail or be killed.
+    """
     plan = pickle.loads(pickle.dumps(plan))
     queue = Queue(world.options, world.clock, world.pool)
-    rows: list[Row] = []
+    rows = [] if rows is None else rows
     journal = Journal(world.store, plan.journal)
     with closing(serve(plan, queue, journal, world.options, world.clock)) as links:
         for batch in itertools.islice(links, most_links):

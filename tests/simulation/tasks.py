@@ -46,6 +46,7 @@ class SimulatedQuery(Query):
         """When each batch of this run was over."""
         self.lapse_at = self.world.clock.now() + (VISIBILITY_S if self.world.in_flight else 0)
         """When the last hold has lapsed that was there when the run began, or when its tasks last ran."""
+        self._announced: Offset | None = None
         self.tasked: int | None = None
         """The last batch with tasks."""
         self.offered: Offered | None = None
@@ -83,6 +84,7 @@ class SimulatedQuery(Query):
     def log(self, end: Offset) -> None:
         last = self.offsets[-1].epoch if self.offsets else 0
         super().log(end)
+        self._schedule.laws.logs(self.checkpoint)
         self._schedule.laws.logged.add((end.epoch, end.plan))
         if end.epoch <= last:
             self._schedule.laws.violate(f"progress: the offset log goes from epoch {last} to {end.epoch}")
@@ -133,7 +135,9 @@ class SimulatedQuery(Query):
             self._schedule.laws.over(self.offsets[-1].epoch)
         newest = max(self.world.store.under("drivers/"), default="")
         end = super().latest_offset(start)
-        if self._tells_start and end != start and newest > f"drivers/{self.driver._claimed(start).claim:020d}.json":
+        is_new = end not in (start, self._fetched, self._announced)
+        self._announced = end
+        if is_new and newest > f"drivers/{self.driver._claimed(start).claim:020d}.json":
             self._schedule.laws.violate("one owner: a driver went on though another had claimed the journal")
         return end
 

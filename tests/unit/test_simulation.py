@@ -18,7 +18,9 @@ from tests.simulation.hub import DeadlockError, Hub, Process, StuckError, Thread
 from tests.simulation.laws import Laws
 from tests.simulation.planting import Mutation, Mutations, planted
 from tests.simulation.runs import ALL_MUTATIONS, hunt, play
+from tests.simulation.spark import Query
 from tests.simulation.world import Checkpoint, Row, World
+from tests.unit.by_hand import World as HandWorld
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -195,6 +197,55 @@ def test_two_reads_with_other_rows_break_the_law_of_one_content(world: World) ->
     assert not laws.violations
     laws.served(plan, [])
     assert laws.violations == ["one content: epoch 1, partition 0 was ['a1'], now []"]
+
+
+@pytest.mark.parametrize("is_whole_first", [True, False])
+def test_a_read_that_ends_early_gives_the_first_rows(world: World, is_whole_first: bool) -> None:
+    """Two of them are compared with each other, and with a whole one."""
+    laws = Laws(world, is_calm=False)
+    plan = PartitionPlan("j", 1, 1, 0, 10, 10)
+    rows = [Row(f"id-{number}", "a", number, f"a{number}") for number in range(3)]
+    if is_whole_first:
+        laws.served(plan, rows)
+    for count in (0, 2, 1, 3):
+        laws.served_partly(plan, rows[:count])
+    assert not laws.violations
+    laws.served_partly(plan, rows[1:])
+    assert laws.violations
+    assert all(told.startswith("one content: epoch 1, partition 0 was partly [[") for told in laws.violations)
+
+
+def test_a_read_that_fails_gives_no_more_than_a_whole_one(world: World) -> None:
+    """What it has shown beyond that, nobody else has seen."""
+    laws = Laws(world, is_calm=False)
+    plan = PartitionPlan("j", 1, 1, 0, 10, 10)
+    laws.served(plan, [])
+    laws.served_partly(plan, [Row("id", "a", 1, "a1")])
+    assert laws.violations == ["one content: epoch 1, partition 0 has more than all its rows"]
+
+
+def test_the_batch_of_a_lost_epoch_is_given_to_no_other(make_world: Callable[..., HandWorld]) -> None:
+    """Once Spark has committed the epoch before it: until then nothing of it can be in the sink."""
+    for committed in (False, True):
+        world = make_world()
+        world.send("a1")
+        query = Query(world)
+        query.trigger()
+        laws = Laws(world, is_calm=False)
+        laws.committed(world.checkpoint, 0)
+        world.send("b1")
+        query.log(query.latest_offset(query.start_of(1)))
+        if committed:
+            query.driver.commit(world.offsets[0])
+        lost = world.offsets.pop()
+        laws.loses(world.checkpoint, lost)
+        for end in (lost, Offset(lost.journal, 9, 1, 9)):
+            world.checkpoint.offsets.append(end)
+            laws.logs(world.checkpoint)
+            world.offsets.pop()
+            laws.loses(world.checkpoint, lost)
+        told = ["one content: the batch of the lost epoch 2/1 is given to epoch 9/9"]
+        assert laws.violations == (told if committed else [])
 
 
 # The hub
