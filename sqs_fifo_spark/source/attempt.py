@@ -24,12 +24,10 @@ from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
 from sqs_fifo_spark.source.queue import Outcome, Queue
-from sqs_fifo_spark.source.receiving import LINK_BYTES, Receiver
+from sqs_fifo_spark.source.receiving import DELETE_BUDGET_S, LINK_BYTES, Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 
 _log = logging.getLogger(__name__)
-DELETE_BUDGET_S = 30.0
-"""How long a task tries to delete a link. What is left is named in the next one, and tried again with it."""
 
 
 class Attempt:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
 from sqs_fifo_spark.source.message import Receipt
@@ -143,8 +144,9 @@ class Lease:
                 return [Outcome.FAILED] * len(entries)  # nobody needs them any more
             asked_at = self._clock.monotonic()
             left_s = min((hold.expires_at - asked_at for hold in holds if hold), default=0.0)
-            # One heartbeat's time at most, so that one slow call does not cost the other holds theirs.
-            budget_s = max(0.0, min(left_s, self._heartbeat_s))
+            # One heartbeat's time at most, so that one slow call does not cost the other holds theirs. Nor does the
+            # driver, which renews before it plans, or the end of a task wait for longer than for any call.
+            budget_s = max(0.0, min(left_s, self._heartbeat_s, CALL_BUDGET_S))
             try:
                 outcomes = self._queue.extend(entries, timeout_s, budget_s=budget_s)
             except Exception as error:

@@ -8,6 +8,7 @@ More receipts than ten are split into batches, which the driver's queue calls fo
 from __future__ import annotations
 
 import enum
+import logging
 import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls, named_apart
 from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError, TransientQueueError
+from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, QueueRequestError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
@@ -25,6 +26,7 @@ from sqs_fifo_spark.source.pace import Pace
 from sqs_fifo_spark.source.pool import Answer, MakePool, Pool, in_calling_thread
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 RECEIVE_TRIES = 3
 """At least how often a receive is tried: if its answer is lost, its messages stay hidden unless it is repeated."""
@@ -96,6 +98,8 @@ class Queue(QueueCalls):
         self.pace = Pace(clock, limit and limit / sharers, first_in_s=sharer / limit if limit else 0.0)
         """What `begin_receive` is to wait for before; deletes do so themselves."""
         self._visibility_timeout_s = options.visibility_timeout_s
+        self._refused: set[str] = set()
+        """The codes of refused entries that were told."""
         self._deletes = 1 if self.pace.is_slow else deletes
         # For a client that cannot send a call without waiting for its answer. What runs there waits for nothing else.
         self._begun_pool = pool("begun", max(CONCURRENT_CALLS, deletes))
@@ -122,7 +126,9 @@ class Queue(QueueCalls):
             except QueueRequestError:
                 continue  # refused for the handle, so allowed
             for failed in answer.get("Failed", ()):
-                error = error_from_aws(operation, self._url, failed["Code"], failed.get("Message", ""))
+                error = error_from_aws(
+                    operation, self._url, str(failed.get("Code", "")), str(failed.get("Message", ""))
+                )
                 if isinstance(error, AccessDeniedError):
                     raise error
 
@@ -189,9 +195,21 @@ class Queue(QueueCalls):
             except VoidAttemptError as error:
                 attempt_id = str(uuid.uuid4())
                 raise TransientQueueError(str(error)) from None
-            return [from_sqs(each, receive=receive, received_at=received_at) for each in answer.get("Messages", ())]
+            return [self._message(each, receive, received_at) for each in answer.get("Messages", ())]
 
         return Begun(ask, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
+
+    def _message(self, answer: Mapping[str, Any], receive: int, received_at: float) -> Message:
+        try:
+            return from_sqs(answer, receive=receive, received_at=received_at)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            name = answer.get("MessageId") if isinstance(answer, Mapping) else None
+            # Not what the error says: that may be the message's own text.
+            raise QueueRequestError(
+                f"what '{self._url}' has answered to receive_message is no message of a FIFO queue (message id "
+                f"{name!r}: {type(error).__name__}). It is still in the queue. Remove it there; or, if this is not "
+                "AWS's SQS, correct what answers."
+            ) from None
 
     def finish_receive(self, finish: Callable[[], T]) -> Answer[T]:
         """Do the rest of a receive beside others, once its first try has failed."""
@@ -296,6 +314,17 @@ class Queue(QueueCalls):
         ]
         return self._begin_batch("change_message_visibility_batch", entries, budget_s, is_beside=False).result()
 
+    def _tell_refused(self, operation: str, code: str) -> None:
+        if code not in self._refused:
+            self._refused.add(code)
+            _log.warning(
+                "SQS refuses entries of %s on '%s' with the code '%s'. Their messages count as no longer held: what is "
+                "still in the queue comes again, and none is served twice.",
+                operation,
+                self._url,
+                code,
+            )
+
     def _begin_batch(
         self, operation: str, entries: Sequence[Mapping[str, Any]], budget_s: float, *, is_beside: bool = True
     ) -> Begun[list[Outcome]]:
@@ -326,14 +355,16 @@ class Queue(QueueCalls):
                 place = asked.get(key)
                 if place is None:
                     continue
-                error = error_from_aws(
-                    operation, self._url, failed["Code"], failed.get("Message", ""), sender_fault=failed
-                )
-                if isinstance(error, LostHoldError):
+                code, message = str(failed.get("Code", "")), str(failed.get("Message", ""))
+                error = error_from_aws(operation, self._url, code, message, sender_fault=failed)
+                if isinstance(error, (AccessDeniedError, QueueNotFoundError)):
+                    raise error
+                if not isinstance(error, TransientQueueError):
+                    # Whatever else SQS says of a handle, it does not take it, and the others of the call are done.
                     outcomes[place] = Outcome.LOST
                     left.discard(place)
-                elif not isinstance(error, TransientQueueError):
-                    raise error
+                    if not isinstance(error, LostHoldError):
+                        self._tell_refused(operation, code)
             pending = named_apart(sorted(left))
             if pending:
                 raise TransientQueueError(f"{operation}: {len(pending)} of {len(entries)} entries failed")

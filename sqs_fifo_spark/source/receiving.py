@@ -31,6 +31,8 @@ _FIRST_GAP = 8
 _LONGEST_GAP = 64
 """Where the queue gave less than it was asked for, after how many links more is asked for again: twice as many each
 time that it is in vain."""
+DELETE_BUDGET_S = 30.0
+"""How long a task tries to delete a link, or a copy. What is left is tried again: with the next link, by the commit."""
 _WAIT_S = 1
 """How long a receive beside a delete waits for what the delete unlocks."""
 
@@ -61,7 +63,7 @@ class Receiver:
         self._lease = lease
         self._options = options
         self._clock = clock
-        self._copies = _Copies(queue, journal, lease, budget_s=options.heartbeat_s)
+        self._copies = _Copies(queue, journal, lease, budget_s=min(options.heartbeat_s, DELETE_BUDGET_S))
         self._messages_left = max_messages
         self._bytes_left = max_bytes
         self._next_receive = first_receive
@@ -123,7 +125,6 @@ class Receiver:
         most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
         messages: list[Message] = []
         receives = 0
-        is_short = False
         self._copies.lost_groups.clear()
         while True:
             asked_at = self._clock.monotonic()
@@ -132,8 +133,7 @@ class Receiver:
                 break
             if self._in_links and (receives == most or room <= 0 or size <= 0):
                 break
-            is_single = is_short or (wait_time_s and not receives)
-            at_once = 1 if is_single else self._at_once(receives, most, room, size)
+            at_once = 1 if wait_time_s and not receives else self._at_once(receives, most, room, size)
             asked = self._receive(at_once, 0 if receives else wait_time_s)
             answers = [answer for answer in asked if answer[1]]
             receives += len(answers)

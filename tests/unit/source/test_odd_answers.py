@@ -1,0 +1,117 @@
+"""A queue that answers as AWS does not, or fails for hours: nothing is lost, and nobody waits for it long."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.errors import QueueRequestError
+from tests.simulation.spark import Query, read
+from tests.unit.by_hand import MODES, World
+
+MakeWorld = Callable[..., World]
+LONG_S = 43_200
+LONGEST_WAIT_S = 60
+"""What a task, or Spark's own thread, may wait for entries that fail."""
+
+
+@pytest.mark.parametrize(
+    "code", [{}, {"Code": "SomethingNew"}, {"Code": "InvalidParameterValue", "Message": "why not"}]
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_refusal_that_nobody_knows_concerns_its_message_alone(
+    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, mode: str, code: dict[str, str]
+) -> None:
+    """Of a delete: all others are deleted, and the query goes on. It is served once, however often it comes again."""
+    world = make_world(numPartitions="1", deleteAfter=mode)
+    world.send("a1", "a2", "b1")
+    refused = world.sent[0].message_id
+    call_sqs = world.call_sqs
+    is_odd = True
+
+    def call(action: str, request: dict[str, Any]) -> Any:
+        if action != "DeleteMessageBatch" or not is_odd:
+            return call_sqs(action, request)
+        odd = [each for each in request["Entries"] if world._told.get(each["ReceiptHandle"]) == refused]
+        entries = [each for each in request["Entries"] if each not in odd]
+        answer = call_sqs(action, {**request, "Entries": entries}) if entries else {"Successful": []}
+        failed = [{"Id": each["Id"], "SenderFault": True, **code} for each in odd]
+        return {**answer, "Failed": [*answer.get("Failed", ()), *failed]}
+
+    world.call_sqs = call  # type: ignore[method-assign]
+    query = Query(world)
+    for _ in range(3):
+        query.trigger()
+    assert [record.message for record in caplog.records if "SQS refuses entries" in record.message]
+    assert world.depth() == (0, 1)
+    is_odd = False
+    query.drain()
+    assert sorted(set(world.bodies()) - {"last1"}) == ["a1", "a2", "b1"]
+    world.audit()
+
+
+def spoilt(message: dict[str, Any], how: str) -> dict[str, Any]:
+    if how == "a lone surrogate":
+        return {**message, "Body": json.loads('"\\ud800"')}
+    if how == "no group":
+        return {**message, "Attributes": {}}
+    return {**message, "Attributes": {**message["Attributes"], "SequenceNumber": "secret"}}
+
+
+@pytest.mark.parametrize("how", ["a lone surrogate", "no group", "a number that is none"])
+def test_what_is_no_message_of_a_fifo_queue_is_told_by_its_id(make_world: MakeWorld, how: str) -> None:
+    """One line, without anything of the message's text."""
+    world = make_world(numPartitions="1")
+    world.send("a1")
+    call_sqs = world.call_sqs
+
+    def call(action: str, request: dict[str, Any]) -> Any:
+        answer = call_sqs(action, request)
+        return {**answer, "Messages": [spoilt(each, how) for each in answer.get("Messages", ())]}
+
+    world.call_sqs = call  # type: ignore[method-assign]
+    query = Query(world)
+    with pytest.raises(QueueRequestError, match=world.sent[0].message_id) as told:
+        query.latest_offset(query.start_of(0))
+    assert "\n" not in str(told.value)
+    assert not {"secret", "ud800"} & {*str(told.value).replace("'", " ").split()}
+    world.call_sqs = call_sqs  # type: ignore[method-assign]
+    world.die(down_s=LONG_S)
+    Query(world).drain()
+    world.audit()
+
+
+def test_copies_whose_deletes_fail_hold_up_no_task(make_world: MakeWorld) -> None:
+    """However long its messages may be held."""
+    world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S))
+    world.send("a1", "b1")
+    Query(world).trigger()
+    world.die(down_s=LONG_S + 5)
+    query = Query(world).resume()
+    world.send("a2", "b2")
+    query.log(query.latest_offset(query.start_of(1)))
+    query.driver.commit(query.offsets[0])
+    plans = query.plans(1)
+    assert world.journal().ledger().unconfirmed
+    world.failing_entries = lambda action: frozenset(range(10)) if action == "DeleteMessageBatch" else frozenset()
+    began_at = world.clock.now()
+    for plan in plans:
+        read(world, plan)
+    assert world.clock.now() - began_at < LONGEST_WAIT_S
+
+
+def test_renewals_that_fail_hold_up_no_plan(make_world: MakeWorld) -> None:
+    """What runs again needs nothing from the queue."""
+    world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S))
+    world.send("a1")
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    world.die()
+    query = Query(world)
+    world.failing_entries = lambda action: frozenset(range(10)) if action.startswith("Change") else frozenset()
+    began_at = world.clock.now()
+    query.plans(0)
+    assert world.clock.now() - began_at < LONGEST_WAIT_S
