@@ -45,6 +45,8 @@ class AvailableNow:
         self._any_lapse_at = clock.monotonic() + (visibility_timeout_s if self._waited else 0)
         self._is_all_ours = False
         self._has_gone_on = False
+        self._last: Epoch | None = None
+        """The epoch that was asked for last."""
 
     def note_announced(self, in_flight: int, ours: int) -> None:
         """Take note of how many messages are in flight when an epoch is announced, and how many of them are ours."""
@@ -61,12 +63,16 @@ class AvailableNow:
         self._old_lapse_at = self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
 
     def may_end_with(self, epoch: Epoch, verdict: Verdict) -> bool:
-        """Whether the closed `epoch` is the last one, if `ends_with` says so too. To be asked once for each epoch."""
+        """Whether the closed `epoch` is the last one, if `ends_with` says so too.
+
+        It may be asked again for the same epoch, if Spark goes on with another source: nothing has run since.
+        """
+        is_first, self._last = epoch is not self._last, epoch
         was_all_ours, self._is_all_ours = self._is_all_ours, False
         is_old = verdict.oldest_ms is not None and verdict.oldest_ms <= self._until_ms
         # By then an attempt that died while the tasks ran holds nothing any more.
         lapse_at = self._clock.monotonic() + self._visibility_timeout_s
-        if epoch.plans is not None:  # else under the driver before
+        if is_first and epoch.plans is not None:  # else under the driver before
             # Of what is served again, tasks may have deleted a part before: that had not waited when the trigger began.
             self._served += verdict.served_held if epoch.is_replay else verdict.count
             self._any_lapse_at = lapse_at

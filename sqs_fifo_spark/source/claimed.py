@@ -20,7 +20,7 @@ from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.pool import Answer, Pool
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.settling import delete_committed, release
+from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S, delete_committed, release
 from sqs_fifo_spark.source.startup import Opened
 from sqs_fifo_spark.source.verdict import Verdict
 
@@ -243,27 +243,34 @@ class Claimed:
     def _drop(self, end: Offset, ledgers: Sequence[str], carried: Container[str]) -> None:
         """Drop these ledgers, and all objects up to the epoch `end` but for those that are `carried`."""
         self.journal.drop(ledgers)
-        doomed = []
+        doomed, others = [], list[Receipt]()
         for number, names in self.journal.objects().items():
             for name in names:
                 if number > end.epoch or name in carried:
                     continue
                 doomed.append(name)
                 if number == end.epoch and self.journal.plan_of(name) != end.plan:
-                    self.release(self.journal.receipts(name))  # another plan's: it is no content
+                    others += self.journal.receipts(name)  # another plan's: it is no content
+        if others:
+            self.release(others)
         self.journal.drop(doomed)
 
-    def delete_copies(self, receipts: Iterable[Receipt]) -> None:
+    def delete_copies(self, receipts: Iterable[Receipt], *, budget_s: float) -> None:
         """Delete what an earlier epoch has served; the ledger in memory tells what of it is not confirmed."""
-        self.ledger = replace(self.ledger, unconfirmed=self._delete(receipts))
+        self.ledger = replace(self.ledger, unconfirmed=self._delete(receipts, budget_s))
 
     def release(self, receipts: Iterable[Receipt]) -> None:
         """Release these messages: SQS can deliver them at once."""
         release(receipts, queue=self._queue, lease=self._lease)
 
-    def _delete(self, receipts: Iterable[Receipt]) -> dict[str, Unconfirmed]:
+    def _delete(self, receipts: Iterable[Receipt], budget_s: float = SETTLE_BUDGET_S) -> dict[str, Unconfirmed]:
         return delete_committed(
-            receipts, self.ledger.unconfirmed, queue=self._queue, lease=self._lease, clock=self._clock
+            receipts,
+            self.ledger.unconfirmed,
+            queue=self._queue,
+            lease=self._lease,
+            clock=self._clock,
+            budget_s=budget_s,
         )
 
     def _forget(self, gone: Container[str]) -> None:

@@ -11,6 +11,7 @@ a message that SQS delivers again is recognised.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -113,8 +114,8 @@ class Lease:
         with self._lock:
             self._holds.clear()
 
-    def renew(self) -> None:
-        """Renew everything that is due, in calls for ten handles of the same receives.
+    def renew(self, *, within_s: float = math.inf) -> None:
+        """Renew everything that is due, in calls for ten handles of the same receives; begin none after `within_s`.
 
         What fails without an answer is tried again at the next heartbeat, and within this one while the hold
         lasts. Raises what no retry cures, once all calls are made: AccessDeniedError, QueueNotFoundError,
@@ -132,21 +133,21 @@ class Lease:
             else:
                 self._lose(hold.receipt, "SQS's limit of 12 hours is reached")
         for timeout_s, receipts in by_timeout.items():
-            self._extend(receipts, timeout_s, errors)
+            self._extend(receipts, timeout_s, now + within_s, errors)
         if errors:
             raise errors[0]
 
-    def _extend(self, receipts: list[Receipt], timeout_s: int, errors: list[Exception]) -> None:
+    def _extend(self, receipts: list[Receipt], timeout_s: int, deadline: float, errors: list[Exception]) -> None:
         def call(entries: list[Receipt]) -> list[Outcome]:
             with self._lock:
                 holds = [self._holds.get(entry.receipt_handle) for entry in entries]
-            if not any(holds):
-                return [Outcome.FAILED] * len(entries)  # nobody needs them any more
             asked_at = self._clock.monotonic()
+            if not any(holds) or asked_at > deadline:
+                return [Outcome.FAILED] * len(entries)  # nobody needs them any more, or they are due still
             left_s = min((hold.expires_at - asked_at for hold in holds if hold), default=0.0)
             # One heartbeat's time at most, so that one slow call does not cost the other holds theirs. Nor does the
-            # driver, which renews before it plans, or the end of a task wait for longer than for any call.
-            budget_s = max(0.0, min(left_s, self._heartbeat_s, CALL_BUDGET_S))
+            # end of a task wait for longer than for any call.
+            budget_s = max(0.0, min(left_s, self._heartbeat_s, CALL_BUDGET_S, deadline - asked_at))
             try:
                 outcomes = self._queue.extend(entries, timeout_s, budget_s=budget_s)
             except Exception as error:
@@ -242,7 +243,7 @@ class Heartbeat:
         So a failure that has passed meanwhile does not stop the query.
         """
         if self._failures:
-            self._beat()
+            self._beat(within_s=CALL_BUDGET_S)
             self._failures.clear()
 
     def _run(self, name: str, step: Callable[[], None]) -> None:
@@ -261,15 +262,15 @@ class Heartbeat:
                 self._failures.pop(name, None)
                 pause_s = self._pause_s()
 
-    def _beat(self) -> None:
+    def _beat(self, within_s: float = math.inf) -> None:
         if self._discover is not None:
             self._discover()
-        self._renew()  # what was discovered may be due
+        self._renew(within_s)  # what was discovered may be due
 
-    def _renew(self) -> None:
+    def _renew(self, within_s: float = math.inf) -> None:
         with self._renewing:
             if not self._stopped.is_set():
-                self._lease.renew()
+                self._lease.renew(within_s=within_s)
 
     def _pause_s(self) -> float:
         due = self._lease.next_renewal()

@@ -129,6 +129,7 @@ class Leftovers:
         """Release the messages of `plans`; none is deleted. Return `ledger` with what is to be carried of them."""
         carried = dict(ledger.carried)
         known = {message_id for message_ids in carried.values() for message_id in message_ids} | {*ledger.unconfirmed}
+        left: list[Receipt] = []
         for each in plans:
             names = self._names[each]
             self._released.add(each)
@@ -141,7 +142,8 @@ class Leftovers:
                 if new:
                     carried[name] = new
                     known.update(new)
-                self._release(receipt for receipt in head.receipts if receipt.deferred or not may_be_deleted)
+                left += (receipt for receipt in head.receipts if receipt.deferred or not may_be_deleted)
+        self._release(left)  # at once: where SQS does not answer, that is waited for once
         return replace(ledger, carried=carried)
 
 

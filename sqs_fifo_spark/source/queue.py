@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 RECEIVE_TRIES = 3
 """At least how often a receive is tried: if its answer is lost, its messages stay hidden unless it is repeated."""
 RELEASE_BUDGET_S = 10.0
-"""How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
+"""How long a release waits for calls without an answer; what is left is free when its visibility timeout is over."""
 
 CONCURRENT_CALLS = 8
 """Receives, or deletes and releases, that driver or task has under way at once."""
@@ -125,7 +125,7 @@ class Queue(QueueCalls):
                 answer = self._retrying(operation, CALL_BUDGET_S, Entries=[refused])
             except QueueRequestError:
                 continue  # refused for the handle, so allowed
-            for failed in answer.get("Failed", ()):
+            for failed in answer.get("Failed") or ():
                 error = error_from_aws(
                     operation, self._url, str(failed.get("Code", "")), str(failed.get("Message", ""))
                 )
@@ -195,7 +195,7 @@ class Queue(QueueCalls):
             except VoidAttemptError as error:
                 attempt_id = str(uuid.uuid4())
                 raise TransientQueueError(str(error)) from None
-            return [self._message(each, receive, received_at) for each in answer.get("Messages", ())]
+            return [self._message(each, receive, received_at) for each in (answer.get("Messages") or ())]
 
         return Begun(ask, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
 
@@ -282,16 +282,18 @@ class Queue(QueueCalls):
 
     def release(self, receipts: Iterable[Receipt]) -> None:
         """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse."""
-        deadline = math.inf  # until the first call, which is made however late its thread comes to it
+        unanswered: list[float] = []
+        """How long each call took since the last one with an answer. One alone may only have stood still."""
 
         def call(entries: list[Receipt]) -> list[Outcome]:
-            nonlocal deadline
-            if self._clock.monotonic() > deadline:
+            if len(unanswered) > 1 and sum(unanswered) >= RELEASE_BUDGET_S:
                 return [Outcome.FAILED] * len(entries)
-            deadline = min(deadline, self._clock.monotonic() + RELEASE_BUDGET_S)
+            asked_at = self._clock.monotonic()
             outcomes = self.extend(entries, 0, budget_s=1.0)
-            if Outcome.FAILED not in outcomes:
-                deadline = self._clock.monotonic() + RELEASE_BUDGET_S
+            if Outcome.FAILED in outcomes:
+                unanswered.append(self._clock.monotonic() - asked_at)
+            else:
+                unanswered.clear()
             return outcomes
 
         _call_in_batches(call, receipts, self._call_pool)
@@ -345,8 +347,8 @@ class Queue(QueueCalls):
             pending = named_apart(asked.values())
             answer = self._call(operation, begun=first, Entries=_entries(entries, asked))
             left = set(asked.values())
-            refused = {failed.get("Id"): failed for failed in answer.get("Failed", ())}
-            for done in answer.get("Successful", ()):
+            refused = {failed.get("Id"): failed for failed in (answer.get("Failed") or ())}
+            for done in answer.get("Successful") or ():
                 place = asked.get(done.get("Id"))
                 if place is not None and done["Id"] not in refused:
                     outcomes[place] = Outcome.DONE

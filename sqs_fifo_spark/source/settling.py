@@ -26,14 +26,15 @@ def delete_committed(
     queue: Queue,
     lease: Lease,
     clock: Clock,
+    budget_s: float = SETTLE_BUDGET_S,
 ) -> dict[str, Unconfirmed]:
     """Delete messages that Spark has committed. Return all that is unconfirmed afterwards, old entries included.
 
-    Runs on the driver, for `SETTLE_BUDGET_S` at most. Entries whose time is over are left out: SQS has let them expire.
+    Runs on the driver, for `budget_s` at most. Entries whose time is over are left out: SQS has let them expire.
     """
     now = clock.now()
     left = {message_id: entry for message_id, entry in unconfirmed.items() if now < entry.until}
-    for receipt, outcome in queue.delete(receipts, budget_s=SETTLE_BUDGET_S, before_call=lease.stop_renewing):
+    for receipt, outcome in queue.delete(receipts, budget_s=budget_s, before_call=lease.stop_renewing):
         known = left.pop(receipt.message_id, None)
         if outcome is not Outcome.DONE:
             left[receipt.message_id] = Unconfirmed(

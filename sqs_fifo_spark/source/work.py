@@ -7,8 +7,9 @@ becomes the first content of the epoch that is announced for it.
 from __future__ import annotations
 
 import logging
+import math
 
-from sqs_fifo_spark.aws.calls import MAX_ENTRIES
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
@@ -18,6 +19,7 @@ from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S
 from sqs_fifo_spark.source.verdict import Verdict
 
 _log = logging.getLogger(__name__)
@@ -122,18 +124,25 @@ class Work:
         """
         wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
         is_all = True
+        until = math.inf
         while True:
             received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
             if not received:
                 return (), is_all
             self._lease.hold([message.receipt for message in received], since=self._clock.monotonic())
-            found, has_released = self._without_copies(claimed, received)
+            if not self._available_now:
+                until = min(until, self._clock.monotonic() + CALL_BUDGET_S)
+            found, has_released = self._without_copies(claimed, received, until - self._clock.monotonic())
             is_all = is_all and not has_released
             if found:
                 # A copy was in its group's way: what stands behind it can be received only now.
                 return found, is_all and len(found) == len(received)
+            if self._clock.monotonic() >= until:
+                return (), False  # Spark asks again, and is told meanwhile of what else has failed
 
-    def _without_copies(self, claimed: Claimed, received: list[Message]) -> tuple[tuple[Message, ...], bool]:
+    def _without_copies(
+        self, claimed: Claimed, received: list[Message], left_s: float
+    ) -> tuple[tuple[Message, ...], bool]:
         """Delete the copies in `received`. Return the other messages, and whether some of those were released.
 
         They are released if a copy of their group could not be deleted: a later message of the group, once sealed,
@@ -145,7 +154,7 @@ class Work:
             return tuple(received), False
         claimed.require_claim_of([each.receipt for each in received])
         doomed = [each.receipt for each in received if each.receipt.message_id in copies]
-        claimed.delete_copies(doomed)
+        claimed.delete_copies(doomed, budget_s=max(0.0, min(left_s, SETTLE_BUDGET_S)))
         unconfirmed = claimed.ledger.unconfirmed
         left = {receipt.message_group_id for receipt in doomed if receipt.message_id in unconfirmed}
         others = [each for each in received if each.receipt.message_id not in copies]

@@ -405,7 +405,7 @@ class _CountingLease:
     def next_renewal(self) -> float | None:
         return None
 
-    def renew(self) -> None:
+    def renew(self, *, within_s: float = 0.0) -> None:
         self.renewals += 1
 
     def stop_renewing_all(self) -> None:

@@ -506,6 +506,24 @@ def test_a_run_of_one_micro_batch_serves_what_waits_though_another_source_went_o
         world.die(down_s=LAPSE_S)
 
 
+def test_available_now_waits_for_holds_once_however_often_another_source_has_it_asked(
+    make_world: Callable[..., World],
+) -> None:
+    """What somebody else holds for long is waited for until it must have lapsed if nobody renewed it, and no longer."""
+    world = make_world(numPartitions="2", waitTimeSeconds="1", visibilityTimeoutSeconds="600")
+    world.send("a1", "b1")
+    assert world.receive_elsewhere(1, 5_000)
+    query = Query(world, available_now=True)
+    while query.trigger():
+        pass
+    for _ in range(3):
+        began_at = world.clock.now()
+        start = query.start_of(len(query.offsets))
+        assert query.latest_offset(start) == start
+        query.driver.commit(start)
+        assert world.clock.now() - began_at < 60
+
+
 @pytest.mark.parametrize("is_wrapped", [False, True])
 def test_a_lost_entry_without_rows_is_noticed_under_the_wrapper(
     make_world: Callable[..., World], is_wrapped: bool

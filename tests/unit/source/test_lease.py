@@ -326,7 +326,7 @@ class StubLease:
     def next_renewal(self) -> float | None:
         return None
 
-    def renew(self) -> None:
+    def renew(self, *, within_s: float = 0.0) -> None:
         self.renewals += 1
         self.action()
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.errors import QueueRequestError
+from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Queue
+from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import MODES, World
+from tests.simulation.world import LAPSE_S, Checkpoint
+from tests.unit.by_hand import MODES, World, crash_at
 
 MakeWorld = Callable[..., World]
 LONG_S = 43_200
@@ -103,15 +107,118 @@ def test_copies_whose_deletes_fail_hold_up_no_task(make_world: MakeWorld) -> Non
     assert world.clock.now() - began_at < LONGEST_WAIT_S
 
 
-def test_renewals_that_fail_hold_up_no_plan(make_world: MakeWorld) -> None:
+def many(world: World, count: int) -> None:
+    """So many groups with ten messages each."""
+    world.send(*(f"{name}{number}" for name in itertools.islice(names(), count) for number in range(1, 11)))
+
+
+def names() -> Iterator[str]:
+    for size in itertools.count(1):
+        yield from map("".join, itertools.product("abcdefgh", repeat=size))
+
+
+def failing(*actions: str) -> Callable[[str], frozenset[int]]:
+    return lambda action: frozenset(range(10)) if action in actions else frozenset()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_renewals_that_fail_hold_up_no_plan(make_world: MakeWorld, mode: str) -> None:
     """What runs again needs nothing from the queue."""
-    world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S))
-    world.send("a1")
+    world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S), deleteAfter=mode)
+    many(world, 30)
     query = Query(world)
-    query.log(query.latest_offset(query.start_of(0)))
+    crash_at(world, "-- batch 0 is in the sink")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.on_step = lambda event: None
     world.die()
     query = Query(world)
-    world.failing_entries = lambda action: frozenset(range(10)) if action.startswith("Change") else frozenset()
+    world.failing_entries = failing("ChangeMessageVisibilityBatch")
     began_at = world.clock.now()
     query.plans(0)
     assert world.clock.now() - began_at < LONGEST_WAIT_S
+    world.failing_entries = failing()
+    query.run(0)
+    query.drain()
+    world.audit()
+
+
+def test_copies_whose_deletes_fail_do_not_hold_up_the_probe(make_world: MakeWorld) -> None:
+    """Spark asks again, and what is no copy is served meanwhile."""
+    world = make_world(numPartitions="1", maxMessagesPerTrigger="100")
+    many(world, 6)
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    while world.receive_elsewhere(10, 3_000):
+        pass
+    query = Query(world).resume()
+    query.trigger()  # settles with handles that have expired; its task finds nothing
+    assert len(world.journal().ledger().unconfirmed) == 60
+    world.clock.advance(3_001)
+    world.send("zz1")
+    world.failing_entries = failing("DeleteMessageBatch")
+    for _ in range(20):
+        began_at = world.clock.now()
+        query.trigger()
+        assert world.clock.now() - began_at < 2 * LONGEST_WAIT_S
+        if "zz1" in world.bodies():
+            break
+    assert "zz1" in world.bodies()
+    world.failing_entries = failing()
+    query.drain()
+    world.audit()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_releases_that_fail_hold_up_no_new_query(make_world: MakeWorld, mode: str) -> None:
+    """However many objects an older query has left."""
+    world = make_world(numPartitions="100", deleteAfter=mode)
+    many(world, 100)
+    query = Query(world)
+    crash_at(world, "-- batch 0 is in the sink")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.on_step = lambda event: None
+    assert world.offsets[0].partitions > (90 if mode == "commit" else 1)
+    world.die()
+    other = Query(world, checkpoint=Checkpoint())
+    world.failing_entries = failing("ChangeMessageVisibilityBatch")
+    began_at = world.clock.now()
+    other.latest_offset(other.start_of(0))
+    assert world.clock.now() - began_at < LONGEST_WAIT_S
+
+
+@pytest.mark.parametrize("empty", [None, []])
+def test_lists_that_are_null_are_empty(make_world: MakeWorld, empty: list[Any] | None) -> None:
+    """As some JSON libraries write them."""
+    world = make_world(numPartitions="1")
+    world.send("a1")
+    call_sqs = world.call_sqs
+
+    def call(action: str, request: dict[str, Any]) -> Any:
+        answer = call_sqs(action, request)
+        return {**answer, **{key: answer.get(key) or empty for key in ("Messages", "Failed", "Successful")}}
+
+    world.call_sqs = call  # type: ignore[method-assign]
+    Query(world).drain()
+    world.audit()
+
+
+def test_a_release_is_asked_for_though_a_call_of_it_stood_still(make_world: MakeWorld) -> None:
+    """One that has no answer is no reason to ask for nothing more."""
+    world = make_world(numPartitions="1", visibilityTimeoutSeconds="600")
+    many(world, 2)
+    queue = Queue(world.options, world.clock)
+    receipts = [message.receipt for _ in range(2) for message in queue.receive(10, receive=0)]
+    stalls = [True]
+
+    def failing_entries(action: str) -> frozenset[int]:
+        if stalls:
+            stalls.pop()
+            world.clock.advance(RELEASE_BUDGET_S * 3)
+            return frozenset(range(10))
+        return frozenset()
+
+    world.failing_entries = failing_entries
+    queue.release(receipts)
+    assert world.depth() == (10, 10)
