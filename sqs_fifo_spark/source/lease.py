@@ -159,7 +159,8 @@ class Lease:
                         hold.renew_at = asked_at + min(self._heartbeat_s, timeout_s / 3)
                         hold.expires_at = asked_at + timeout_s
                     elif hold and outcome is Outcome.FAILED:
-                        hold.renew_at = self._clock.monotonic() + self._heartbeat_s / 4
+                        now = self._clock.monotonic()
+                        hold.renew_at = now + min(self._heartbeat_s / 4, max(1.0, (hold.expires_at - now) / 2))
             return outcomes
 
         for receipt, outcome in self._queue.renew(receipts, call):

@@ -130,9 +130,9 @@ class Leftovers:
         carried = dict(ledger.carried)
         known = {message_id for message_ids in carried.values() for message_id in message_ids} | {*ledger.unconfirmed}
         left: list[Receipt] = []
+        plans = list(plans)
         for each in plans:
             names = self._names[each]
-            self._released.add(each)
             for name, head in zip(names, self._pool.map(self._journal.head, names), strict=True):
                 if head is None:
                     continue
@@ -144,6 +144,7 @@ class Leftovers:
                     known.update(new)
                 left += (receipt for receipt in head.receipts if receipt.deferred or not may_be_deleted)
         self._release(left)  # at once: where SQS does not answer, that is waited for once
+        self._released.update(plans)
         return replace(ledger, carried=carried)
 
 

@@ -18,7 +18,13 @@ from typing import Any, TypeVar
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls, named_apart
 from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, QueueRequestError, TransientQueueError
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    QueueNotFoundError,
+    QueueRequestError,
+    SqsFifoError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
@@ -31,7 +37,7 @@ _log = logging.getLogger(__name__)
 RECEIVE_TRIES = 3
 """At least how often a receive is tried: if its answer is lost, its messages stay hidden unless it is repeated."""
 RELEASE_BUDGET_S = 10.0
-"""How long a release waits for calls without an answer; what is left is free when its visibility timeout is over."""
+"""How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
 
 CONCURRENT_CALLS = 8
 """Receives, or deletes and releases, that driver or task has under way at once."""
@@ -282,18 +288,23 @@ class Queue(QueueCalls):
 
     def release(self, receipts: Iterable[Receipt]) -> None:
         """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse."""
-        unanswered: list[float] = []
-        """How long each call took since the last one with an answer. One alone may only have stood still."""
+        # Since the last answer: when the first call that failed began, and ended, and whether one that began after that
+        # failed, too. Else the process may only have stood still.
+        since = ended_at = math.inf
+        is_silent = False
 
         def call(entries: list[Receipt]) -> list[Outcome]:
-            if len(unanswered) > 1 and sum(unanswered) >= RELEASE_BUDGET_S:
-                return [Outcome.FAILED] * len(entries)
+            nonlocal since, ended_at, is_silent
             asked_at = self._clock.monotonic()
+            if is_silent and asked_at - since >= RELEASE_BUDGET_S:
+                return [Outcome.FAILED] * len(entries)
             outcomes = self.extend(entries, 0, budget_s=1.0)
             if Outcome.FAILED in outcomes:
-                unanswered.append(self._clock.monotonic() - asked_at)
+                is_silent = is_silent or asked_at >= ended_at
+                since, ended_at = min(since, asked_at), min(ended_at, self._clock.monotonic())
             else:
-                unanswered.clear()
+                since = ended_at = math.inf
+                is_silent = False
             return outcomes
 
         _call_in_batches(call, receipts, self._call_pool)
@@ -320,8 +331,8 @@ class Queue(QueueCalls):
         if code not in self._refused:
             self._refused.add(code)
             _log.warning(
-                "SQS refuses entries of %s on '%s' with the code '%s'. Their messages count as no longer held: what is "
-                "still in the queue comes again, and none is served twice.",
+                "SQS refuses an entry of %s on '%s' with the code '%s'. The query goes on without it, tries again "
+                "later, and serves no message twice.",
                 operation,
                 self._url,
                 code,
@@ -353,20 +364,26 @@ class Queue(QueueCalls):
                 if place is not None and done["Id"] not in refused:
                     outcomes[place] = Outcome.DONE
                     left.discard(place)
+            unknown: list[tuple[str, SqsFifoError]] = []
             for key, failed in refused.items():
                 place = asked.get(key)
                 if place is None:
                     continue
                 code, message = str(failed.get("Code", "")), str(failed.get("Message", ""))
                 error = error_from_aws(operation, self._url, code, message, sender_fault=failed)
-                if isinstance(error, (AccessDeniedError, QueueNotFoundError)):
-                    raise error
-                if not isinstance(error, TransientQueueError):
-                    # Whatever else SQS says of a handle, it does not take it, and the others of the call are done.
+                if isinstance(error, LostHoldError):
                     outcomes[place] = Outcome.LOST
                     left.discard(place)
-                    if not isinstance(error, LostHoldError):
-                        self._tell_refused(operation, code)
+                elif isinstance(error, (AccessDeniedError, QueueNotFoundError)):
+                    raise error
+                elif not isinstance(error, TransientQueueError):
+                    # It concerns this message alone, and what becomes of that nobody knows: it stays FAILED.
+                    left.discard(place)
+                    unknown.append((code, error))
+            if len(unknown) == len(asked) > 1:
+                raise unknown[0][1]  # nor would any other call succeed
+            for code, _ in unknown:
+                self._tell_refused(operation, code)
             pending = named_apart(sorted(left))
             if pending:
                 raise TransientQueueError(f"{operation}: {len(pending)} of {len(entries)} entries failed")

@@ -132,13 +132,15 @@ class Work:
             self._lease.hold([message.receipt for message in received], since=self._clock.monotonic())
             if not self._available_now:
                 until = min(until, self._clock.monotonic() + CALL_BUDGET_S)
-            found, has_released = self._without_copies(claimed, received, until - self._clock.monotonic())
+            left_s = max(1.0, min(until - self._clock.monotonic(), SETTLE_BUDGET_S))
+            found, has_released = self._without_copies(claimed, received, left_s)
             is_all = is_all and not has_released
             if found:
                 # A copy was in its group's way: what stands behind it can be received only now.
                 return found, is_all and len(found) == len(received)
-            if self._clock.monotonic() >= until:
-                return (), False  # Spark asks again, and is told meanwhile of what else has failed
+            unconfirmed = claimed.ledger.unconfirmed
+            if self._clock.monotonic() >= until and any(each.receipt.message_id in unconfirmed for each in received):
+                return (), False  # deletes fail: Spark asks again, and is told meanwhile of what else has failed
 
     def _without_copies(
         self, claimed: Claimed, received: list[Message], left_s: float
@@ -154,7 +156,7 @@ class Work:
             return tuple(received), False
         claimed.require_claim_of([each.receipt for each in received])
         doomed = [each.receipt for each in received if each.receipt.message_id in copies]
-        claimed.delete_copies(doomed, budget_s=max(0.0, min(left_s, SETTLE_BUDGET_S)))
+        claimed.delete_copies(doomed, budget_s=left_s)
         unconfirmed = claimed.ledger.unconfirmed
         left = {receipt.message_group_id for receipt in doomed if receipt.message_id in unconfirmed}
         others = [each for each in received if each.receipt.message_id not in copies]
