@@ -160,8 +160,8 @@ class Laws:
         self._over = 0
         self.logged: set[tuple[int, int]] = set()
         """The epochs that Spark was given, with the names of their plans, also those that a log has lost."""
-        self._lost: dict[int, tuple[EpochPlan, EpochPlan]] = {}
-        """What each checkpoint has lost, after what was settled; by the checkpoint's identity."""
+        self._lost: dict[int, tuple[EpochPlan, EpochPlan, int]] = {}
+        """What each checkpoint has lost, after what was settled, and of which batch; by the checkpoint's identity."""
         self._heads: dict[str, tuple[bytes, Head]] = {}
         self._shown: dict[tuple[int, int, int], list[Row]] = {}
         self._shown_partly: defaultdict[tuple[int, int, int], list[list[Row]]] = defaultdict(list)
@@ -233,7 +233,7 @@ class Laws:
         ledger = self._world.journal().ledger()
         self._lost.pop(id(checkpoint), None)
         if ledger.settled == checkpoint.offsets[-1].of:
-            self._lost[id(checkpoint)] = (ledger.settled, lost.of)
+            self._lost[id(checkpoint)] = (ledger.settled, lost.of, len(checkpoint.offsets))
 
     def logs(self, checkpoint: Checkpoint) -> None:
         """One content: no other epoch gets the batch id of one that Spark's log has lost, and that may be in the sink.
@@ -242,8 +242,8 @@ class Laws:
         """
         if id(checkpoint) not in self._lost:
             return
-        settled, lost = self._lost.pop(id(checkpoint))
-        found = checkpoint.offsets[-1].of
+        settled, lost, batch = self._lost.pop(id(checkpoint))
+        found = checkpoint.offsets[batch].of  # perhaps one that a query was killed after, so that nobody has looked
         if settled == self._world.journal().ledger().settled and found != lost:
             self.violate(f"one content: the batch of the lost epoch {lost.name} is given to epoch {found.name}")
 
