@@ -481,6 +481,7 @@ class Schedule:
             for process in self._processes("query"):
                 spares_tasks = self.rng.random() < 0.6
                 if self._turns.random() < 0.3:
+                    self.laws.has_turns = True
                     self._lose_sight_of(process, self._turns)
                 else:
                     self._end_query(process, spares_tasks=spares_tasks)
@@ -489,8 +490,6 @@ class Schedule:
 
     def _take_turns(self) -> None:
         self._turns_left -= 1
-        if self._processes("query"):
-            self.laws.has_turns = True
         checkpoints = self.laws.checkpoints
         if len(checkpoints) < 2:
             self.world.note("a new checkpoint")
@@ -748,7 +747,8 @@ class Schedule:
                 if not (self._has_outages and self._query.is_done):
                     self._end_query(self._query.process)
                 self._cut_checkpoint()
-                if (self._has_outages or len(self.laws.checkpoints) > 1) and self._turns.random() < 0.5:
+                takes_turns = (self._has_outages or len(self.laws.checkpoints) > 1) and self._turns.random() < 0.5
+                if takes_turns and not self._processes("query"):  # one that lives would be a turn of its own
                     self._take_turns()
             if rng.random() < 0.4:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))

@@ -135,7 +135,7 @@ class SimulatedQuery(Query):
             self._schedule.laws.over(self.offsets[-1].epoch)
         newest = max(self.world.store.under("drivers/"), default="")
         end = super().latest_offset(start)
-        is_new = end not in (start, self._fetched, self._announced)
+        is_new = end != start and (self._tells_start or end not in (self._fetched, self._announced))
         self._announced = end
         if is_new and newest > f"drivers/{self.driver._claimed(start).claim:020d}.json":
             self._schedule.laws.violate("one owner: a driver went on though another had claimed the journal")
