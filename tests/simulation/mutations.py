@@ -259,7 +259,7 @@ def _(plan, driver, start, end):
 
 
 @planted("probe without the ledger", "source.work.Work._without_copies")
-def _(without_copies, work, claimed, received):
+def _(without_copies, work, claimed, received, left_s):
     return tuple(received), False
 
 
@@ -420,9 +420,9 @@ def _(make, driver, *given, **named):
 
 
 @planted("renew with the time that is left already", "source.lease.Lease.renew")
-def _(renew, lease):
+def _(renew, lease, **given):
     before = {handle: hold.expires_at for handle, hold in lease._holds.items()}
-    renew(lease)
+    renew(lease, **given)
     for handle, hold in lease._holds.items():
         if hold.expires_at > before.get(handle, math.inf):
             hold.renew_at = hold.expires_at + lease._visibility_timeout_s
