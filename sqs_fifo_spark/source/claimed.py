@@ -58,6 +58,7 @@ class Claimed:
         self._queue = queue
         self._lease = lease
         self._clock = clock
+        self._read_pool = read_pool
         self._drop_pool = drop_pool
         self._wants_deletes = wants_deletes
         claims_before = max(0, opened.claim - opened.journal.first_claim)
@@ -99,7 +100,7 @@ class Claimed:
 
     def require_claim(self) -> None:
         """Raise FencedError if another driver owns the journal."""
-        self.journal.require_claim(self.claim)
+        self.journal.require_claim(self.claim, self._read_pool)
 
     def require_claim_of(self, receipts: Sequence[Receipt]) -> None:
         """Release what was received and raise FencedError if another driver owns the journal."""
@@ -229,10 +230,12 @@ class Claimed:
         )
         # 3. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
         #    it opens the journal.
-        older = self.journal.put_ledger(ledger)
-        # 4. Check the claim: a newer driver may have put, and dropped, a ledger of this name before; then the rest is
-        #    that driver's to do. A crash after it leaves the same as one after 3.
+        self.journal.put_ledger(ledger)
+        # 4. Check the claim: a newer driver may have found the ledger before this one, and judge by that; then the rest
+        #    is that driver's to do. A crash after it leaves the same as one after 3.
+        finding = self._read_pool.submit(lambda: self.journal.older_ledgers(end.epoch))
         self.require_claim()
+        older = finding.result()
         self.ledger = ledger
         # 5. Drop what is behind it, while the query goes on. A crash within it leaves some of that, as one after 3; a
         #    crash after it leaves nothing to do.

@@ -49,6 +49,7 @@ from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.ledger import Ledger, decode_ledger, encode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
 
 _SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-(\d{6,})-(\d{20})")
@@ -93,16 +94,17 @@ class Journal(JournalIdentity):
                         self.store.delete([claim])  # lowest first, so that none that is left seems to be the last
                 return number
 
-    def require_claim(self, number: int) -> None:
-        """Raise FencedError if another driver has claimed the journal since this one's claim `number`."""
-        # The claim after one that counts has the next number, so two reads show what a list would, and cost less on S3.
-        # Our claim and the next may both have been dropped, and a leftover may have put a claim of our number since.
-        if self.store.get(_claim_name(number + 1)) is None:
-            own = self.store.get(_claim_name(number))
-            if own is not None and self._token.encode() in own:
-                return
+    def require_claim(self, number: int, pool: Pool = IN_CALLING_THREAD) -> None:
+        """Raise FencedError if another driver has claimed the journal since this one's claim `number`.
+
+        One round trip, if `pool` makes calls at once.
+        """
+        # All claims may have been removed, and a leftover may have put one of our number since: so its content counts.
+        own = pool.submit(lambda: self.store.get(_claim_name(number)))
         owner = max((_number(name) for name in self.store.list("drivers")), default=0)
-        if owner < number:
+        if owner == number and self._token.encode() in (own.result() or b""):
+            return
+        if owner <= number:
             raise JournalUnavailableError(
                 f"the journal at '{self.location}' was removed while the query ran, so this query stops. {_WHERE_IT_IS}"
             )
@@ -275,28 +277,37 @@ class Journal(JournalIdentity):
             raise self.vanished(_ledger_name(*missed))
         return Ledger(0)
 
-    def put_ledger(self, ledger: Ledger) -> list[str]:
-        """Put the ledger, which settles `ledger.epoch`, under this driver's claim. Return the names of older ones.
+    def put_ledger(self, ledger: Ledger) -> None:
+        """Put the ledger, which settles `ledger.epoch`, under this driver's claim.
 
-        Runs on the driver, after its deletes; and at the start, with the ledger that it has found. The older ones may
-        be dropped then. Raises FencedError if a driver of a higher claim has put one: that stands, and it may say
-        something else.
+        Runs on the driver, after its deletes; and at the start, with the ledger that it has found. It counts once a
+        look after it, by `older_ledgers` or `require_claim`, finds no driver of a higher claim. Raises FencedError if
+        another one has its name.
         """
         token = uuid.uuid4().hex
-        place = self.own_claim, ledger.epoch
-        name = _ledger_name(*place)
-        is_own = self._put_own(name, encode_ledger(ledger, token), token)
+        name = _ledger_name(self.own_claim, ledger.epoch)
+        if not self._put_own(name, encode_ledger(ledger, token), token):
+            raise self._overtaken(ledger.epoch, self.own_claim)
+
+    def older_ledgers(self, epoch: int) -> list[str]:
+        """Return the names of the ledgers that may be dropped, now that this driver has put the one of `epoch`.
+
+        Raises FencedError if a driver of a higher claim has put one: that stands, and it may say something else.
+        """
         standing = self.store.list("ledger")
-        last = max(map(_place, standing), default=_NO_LEDGER)
-        if not is_own or last > place:
-            raise FencedError(
-                f"another query took over the journal at '{self.location}' (claim {last[0]}; this query's is "
-                f"{self.own_claim}) while this one was committing epoch {ledger.epoch}, so this one stops. Run one "
-                "query for each journal, and start it again."
-            )
+        place, last = (self.own_claim, epoch), max(map(_place, standing), default=_NO_LEDGER)
+        if last > place:
+            raise self._overtaken(epoch, last[0])
         if last < place:
-            raise self.vanished(name)
+            raise self.vanished(_ledger_name(*place))
         return [old for old in standing if _place(old) < place]
+
+    def _overtaken(self, epoch: int, claim: int) -> FencedError:
+        return FencedError(
+            f"another query took over the journal at '{self.location}' (claim {claim}; this query's is "
+            f"{self.own_claim}) while this one was committing epoch {epoch}, so this one stops. Run one query for each "
+            "journal, and start it again."
+        )
 
     def vanished(self, name: str) -> JournalUnavailableError:
         """Return the error for an object that was there and is gone."""

@@ -24,9 +24,9 @@ from sqs_fifo_spark.source.attempt import Attempt, deferred_groups
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Message, from_arrow
 from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.pool import Pools
+from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool, Pools
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.segment import Head
+from sqs_fifo_spark.source.segment import Segment
 
 ROWS_PER_BATCH = 2_000
 GATHERED_BYTES = 1 << 20
@@ -42,7 +42,8 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     journal = _journal(options.journal_location, options.region, plan.journal)
     pools = Pools()
     queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=plan.partition, sharers=plan.partitions)
-    with closing(pools), closing(serve(plan, queue, journal, options, SYSTEM_CLOCK)) as links:
+    begun = serve(plan, queue, journal, options, SYSTEM_CLOCK, pools.make("begin", 3))
+    with closing(pools), closing(begun) as links:
         for rows in _gathered(links):
             for start in range(0, rows.num_rows, ROWS_PER_BATCH):
                 yield rows.slice(start, ROWS_PER_BATCH)
@@ -63,25 +64,43 @@ def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def serve(
-    plan: PartitionPlan, queue: Queue, journal: Journal, options: SourceOptions, clock: Clock
+    plan: PartitionPlan,
+    queue: Queue,
+    journal: Journal,
+    options: SourceOptions,
+    clock: Clock,
+    pool: Pool = IN_CALLING_THREAD,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed."""
-    end: Head | None = None
-    deferred = set(plan.reserved_groups if plan.deletes else plan.reserved_groups | plan.decided_groups)
-    while end is None or not end.chain.is_last:
-        link = 0 if end is None else end.origin.link + 1
-        segment = journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan, link))
-        # What is there may be a leftover's, put where the epoch's own has been dropped.
+    """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed.
+
+    What a chain that nobody has begun takes from the journal is asked for at once, in `pool`.
+    """
+
+    def read(link: int) -> Segment | None:
+        return journal.read(journal.segment_name(plan.epoch, plan.partition, plan.plan, link))
+
+    def look() -> None:
         journal.require_current(plan.epoch, plan.claim)
-        if segment is None:
-            break
+
+    first, is_current = pool.submit(lambda: read(0)), pool.submit(look)
+    carried = pool.submit(lambda: _decided(plan, journal))
+    segment, end, decided = first.result(), None, list[Message]()
+    deferred = set(plan.reserved_groups if plan.deletes else plan.reserved_groups | plan.decided_groups)
+    if segment is None:
+        is_current.result()
+        decided = carried.result()
+    while segment is not None:
+        look()  # what was read may be a leftover's, put where the epoch's own has been dropped
         yield segment.served()
         end = segment.head
+        if end.chain.is_last:
+            return
         deferred |= deferred_groups(end)
-    else:
-        return
+        segment = read(end.origin.link + 1)
+    if end is not None:
+        look()
     with Attempt(plan, end, deferred, queue, journal, options, clock) as attempt:
-        for segment in attempt.append(_decided(plan, journal) if end is None else []):
+        for segment in attempt.append(decided):
             yield segment.served()
 
 

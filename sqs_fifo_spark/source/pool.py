@@ -47,9 +47,12 @@ class CallingThread:
         return future
 
 
+IN_CALLING_THREAD = CallingThread()
+
+
 def in_calling_thread(name: str, threads: int) -> Pool:
     """Make no threads."""
-    return CallingThread()
+    return IN_CALLING_THREAD
 
 
 class Pools:

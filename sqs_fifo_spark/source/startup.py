@@ -55,7 +55,8 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
         ledger = replace(ledger, deletes=True)
     if known is not None:
         require_old_enough(known, ledger.settled, store.location, fail_on_data_loss=fail_on_data_loss)
-    journal.drop(journal.put_ledger(ledger))
+    journal.put_ledger(ledger)
+    journal.drop(journal.older_ledgers(ledger.epoch))
     # A newer driver may have found an older ledger, and be about to put that once more: it needs what is not settled
     # there. Whoever claims the journal after this look finds the ledger that was put above.
     journal.require_claim(claim)

@@ -12,7 +12,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from unittest import mock
 
-from sqs_fifo_spark.errors import EpochSettledError, FencedError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
 from sqs_fifo_spark.source.attempt import Attempt
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
@@ -123,7 +123,7 @@ def _(delete_from, copies, answer):
 
 
 @planted("work on without the claim", "source.journal.Journal.require_claim")
-def _(require_claim, journal, number):
+def _(require_claim, journal, *given):
     pass
 
 
@@ -159,7 +159,7 @@ def _(make_ledger, epoch, unconfirmed=None, carried=None, *given):
 @planted("drop the segments before the ledger is written", "source.journal.Journal.put_ledger")
 def _(put_ledger, journal, ledger):
     journal.drop([name for name in journal.objects().get(ledger.epoch, ()) if name not in ledger.carried])
-    return put_ledger(journal, ledger)
+    put_ledger(journal, ledger)
 
 
 @planted("write the ledger before the deletes", "source.claimed.Claimed.settle")
@@ -360,9 +360,20 @@ def _(has_seen, ledger, plan):
     return True
 
 
-@planted("do not put the ledger that was found under the own claim", "source.journal.Journal.put_ledger")
-def _(put_ledger, journal, ledger):
-    return put_ledger(journal, ledger) if ledger != journal.ledger() else []
+@planted("do not put the ledger that was found under the own claim")
+def _():
+    def put_what_is_new(put_ledger, journal, ledger):
+        if ledger != journal.ledger():
+            put_ledger(journal, ledger)
+
+    def find_older(older_ledgers, journal, epoch):
+        try:
+            return older_ledgers(journal, epoch)
+        except JournalUnavailableError:
+            return []
+
+    instead_of("source.journal.Journal.put_ledger", put_what_is_new)
+    instead_of("source.journal.Journal.older_ledgers", find_older)
 
 
 @planted("judge by the last links alone", "source.epoch.Epoch._heads")

@@ -164,7 +164,7 @@ def read(world: World, plan: PartitionPlan, most_links: int | None = None, rows:
     queue = Queue(world.options, world.clock, world.pool)
     rows = [] if rows is None else rows
     journal = Journal(world.store, plan.journal)
-    with closing(serve(plan, queue, journal, world.options, world.clock)) as links:
+    with closing(serve(plan, queue, journal, world.options, world.clock, world.pool("begin", 3))) as links:
         for batch in itertools.islice(links, most_links):
             columns = [batch.column(name).to_pylist() for name in _COLUMNS]
             rows += [Row(first, group, int(number), body) for first, group, number, body in zip(*columns, strict=True)]

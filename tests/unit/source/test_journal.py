@@ -436,6 +436,12 @@ def test_damaged_segment_is_told_with_its_name(journal: Journal, store: FaultySt
 # Commits and the ledger
 
 
+def put(journal: Journal, ledger: Ledger) -> list[str]:
+    """Put a ledger as a commit does, and return the names of those that it may drop then."""
+    journal.put_ledger(ledger)
+    return journal.older_ledgers(ledger.epoch)
+
+
 def ledger_name(epoch: int, claim: int = 0) -> str:
     return f"ledger/{claim:020d}-{epoch:020d}.json"
 
@@ -464,7 +470,7 @@ def test_ledger_comes_back_as_it_was(journal: Journal) -> None:
 def test_commit_drops_the_ledgers_before_it(journal: Journal, store: FaultyStore) -> None:
     """One ledger stands at a time; the number of epochs leaves no trace."""
     for epoch in range(1, 30):
-        journal.drop(journal.put_ledger(Ledger(epoch)))
+        journal.drop(put(journal, Ledger(epoch)))
     assert store.list("ledger") == [ledger_name(29)]
 
 
@@ -511,7 +517,7 @@ def test_a_ledger_that_is_put_again_after_a_later_one_commits_nothing(journal: J
     """Its name was dropped meanwhile, so put-if-absent does not tell."""
     journal.put_ledger(LEDGER)
     with pytest.raises(FencedError, match="another query took over"):
-        journal.put_ledger(Ledger(2))
+        put(journal, Ledger(2))
     assert journal.ledger() == LEDGER
 
 
@@ -523,10 +529,10 @@ def test_a_ledger_of_a_lower_claim_counts_no_more(journal: Journal, store: Fault
     newer.claim()
     newer.put_ledger(newer.ledger())
     with pytest.raises(FencedError, match="another query took over") as told:
-        older.put_ledger(Ledger(7))
+        put(older, Ledger(7))
     one_line(told.value)
     assert journal.ledger() == Ledger(2)
-    newer.drop(newer.put_ledger(Ledger(3)))
+    newer.drop(put(newer, Ledger(3)))
     assert journal.ledger() == Ledger(3)
     assert store.list("ledger") == [ledger_name(3, claim=2)]
 
@@ -540,7 +546,7 @@ def test_a_ledger_that_is_dropped_before_it_is_read_makes_way_for_the_newer_one(
 
     def slow_get(name: str) -> bytes | None:
         if name == ledger_name(2) and store.list("ledger") == [name]:
-            journal.drop(Journal(store, journal.id).put_ledger(LEDGER))
+            journal.drop(put(Journal(store, journal.id), LEDGER))
         return get(name)
 
     monkeypatch.setattr(store, "get", slow_get)
@@ -565,7 +571,7 @@ def test_an_older_ledger_is_dropped_only_when_the_newer_one_is_seen(
     journal.put_ledger(Ledger(1))
     monkeypatch.setattr(store, "put_if_absent", lambda name, data: True)
     with pytest.raises(JournalUnavailableError, match="vanished"):
-        journal.put_ledger(Ledger(2))
+        put(journal, Ledger(2))
     assert journal.ledger() == Ledger(1)
 
 
