@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from sqs_fifo_spark.sink.queue import Confirmed
+from sqs_fifo_spark.sink.outcome import Confirmed
 
 TOLD_IDS = 10_000
 """How many ids of the last messages are kept (up to twice as many), to see which rows SQS took for equal ones."""

@@ -8,30 +8,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import QueueCalls, named_apart
 from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
-from sqs_fifo_spark.aws.codes import MessageRefusedError, error_from_aws
+from sqs_fifo_spark.aws.codes import MessageRefusedError
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
+from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.retry import SharedPause, retry_transient
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
-
-_OPERATION = "send_message_batch"
-
-
-@dataclass(frozen=True)
-class Confirmed:
-    """A row that SQS has added, or took for equal to one that it has; then number and id are that one's, if given."""
-
-    row: Outgoing
-    sequence_number: int | None
-    message_id: str | None
-    may_be_older: bool = False
-    """Whether an earlier try, which had no answer for all rows, may have added it."""
+from sqs_fifo_spark.sink.outcome import OPERATION, Confirmed, classify
 
 
 class StoppedError(Exception):
@@ -74,7 +61,7 @@ class SinkQueue(QueueCalls):
                 raise StoppedError
             if self._clock.monotonic() > deadline:
                 raise TransientQueueError(
-                    f"{_OPERATION} on '{self._url}' was not made in time: this process stood still."
+                    f"{OPERATION} on '{self._url}' was not made in time: this process stood still."
                 )
             tried = named_apart(pending)
             entries = [{"Id": key, **row.entry} for key, row in tried.items()]
@@ -83,40 +70,19 @@ class SinkQueue(QueueCalls):
             except TransientQueueError as unanswered:
                 may_be_older = may_be_older or not unanswered.is_throttling
                 raise
-            sent = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
-            pending = [row for key, row in tried.items() if key not in sent]
-            failing = 0
-            code = "no answer for some entries"
-            is_throttled = False
-            fault: Exception | None = None
-            refused: dict[int, str] = {}
-            for failed in answer.get("Failed") or ():
-                row = tried.get(failed.get("Id"))
-                if row is None:
-                    continue  # not of this call; what is ours and not confirmed is sent again
-                code = str(failed.get("Code"))
-                error = error_from_aws(_OPERATION, self._url, code, str(failed.get("Message", "")), sender_fault=failed)
-                if isinstance(error, QueueRequestError):
-                    refused[row.row] = f"SQS refuses it ({code})"
-                elif isinstance(error, TransientQueueError):
-                    failing += 1
-                    is_throttled = is_throttled or error.is_throttling
-                else:
-                    fault = fault or error
-            if refused and fault is None:
-                row_number, reason = next(iter(refused.items()))
-                fault = RefusedRowError(row_number, reason, others=frozenset(refused))
-            self._pause.throttled() if is_throttled else self._pause.answered()
-            if fault is not None:
+            outcome = classify(answer, tried, self._url, may_be_older=may_be_older)
+            pending = outcome.pending
+            self._pause.throttled() if outcome.is_throttled else self._pause.answered()
+            if outcome.fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while
-            if sent:
-                confirm(_confirmed(tried, sent, may_be_older=may_be_older))
-            if fault is not None:
-                raise fault
+            if outcome.confirmed:
+                confirm(outcome.confirmed)
+            if outcome.fault is not None:
+                raise outcome.fault
             if pending:
-                may_be_older = may_be_older or len(sent) + failing < len(tried)
+                may_be_older = may_be_older or outcome.is_silent
                 raise TransientQueueError(
-                    f"{_OPERATION} on '{self._url}': {code}, and again until the time to retry was over."
+                    f"{OPERATION} on '{self._url}': {outcome.code}, and again until the time to retry was over."
                 )
 
         try:
@@ -132,25 +98,10 @@ class SinkQueue(QueueCalls):
         self, latest: float, entries: Sequence[Mapping[str, Any]], stopped: threading.Event
     ) -> Mapping[str, Any]:
         try:
-            return self._call(_OPERATION, latest=latest, stopped=stopped, Entries=entries)
+            return self._call(OPERATION, latest=latest, stopped=stopped, Entries=entries)
         except TransientQueueError as error:
             if stopped.is_set():
                 raise StoppedError from None
             if error.is_throttling:
                 self._pause.throttled()
             raise
-
-
-def _confirmed(
-    tried: Mapping[str, Outgoing], sent: Mapping[str, Mapping[str, Any]], *, may_be_older: bool
-) -> list[Confirmed]:
-    return [
-        Confirmed(row, _sequence_number(sent[key]), sent[key].get("MessageId"), may_be_older)
-        for key, row in tried.items()
-        if key in sent
-    ]
-
-
-def _sequence_number(entry: Mapping[str, Any]) -> int | None:
-    number = str(entry.get("SequenceNumber"))
-    return int(number) if number.isdecimal() else None

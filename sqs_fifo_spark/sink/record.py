@@ -28,6 +28,7 @@ from typing import Protocol
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError, JournalUnavailableError
 from sqs_fifo_spark.journal.store import Store
+from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 
 KEPT_BATCHES = 100
 """How many micro-batches are remembered. Spark's checkpoint remembers as many, unless told otherwise."""
@@ -39,10 +40,6 @@ KEPT_MS = 7 * 86_400_000
 """How long a batch write is remembered at least, from its beginning; another one's commit forgets it."""
 FORGET_EVERY_MS = 3_600_000
 """How much longer it is remembered at most while others commit, so that not each of them lists them all."""
-REFRESH_AFTER_S = 30.0
-"""How old a look at the record may be when a row is sent: another attempt may have sent that row since."""
-OLDEST_REFRESH_S = 70.0
-"""How old it may be where the store is so slow that no look is younger: rows are tried until 100 s after it."""
 BATCH_WRITES = "batch-writes"
 """Stands for the query of batch writes outside of a stream."""
 

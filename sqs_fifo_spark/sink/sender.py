@@ -25,18 +25,11 @@ from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFif
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.judge import Judge, Numbers
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
-from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
+from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import Record
+from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S, Window
 
-SEND_BUDGET_S = 100.0
-"""How long after a look at the record a row is tried."""
-CONFIRM_BUDGET_S = 75.0
-"""How long after the last try its answer and its record may take; if they take longer, the task fails.
-
-SQS knows for 300 s a row that it has taken. An attempt that looks just before another's record is written sends the row
-SEND_BUDGET_S and a connection later at the latest: 280 s after the other's look, and `SinkQueue.send` sees to that. An
-attempt that follows one that has failed has what is left of the 300 s to start, to look, and to reach the row: 123 s.
-"""
 PUT_AGAIN_S = 10.0
 """How long a task pauses that could not record what it has sent, until it tries again."""
 GRACE_S = 1.0
@@ -248,7 +241,7 @@ class Sender:
     def _run(self) -> None:
         try:
             while rows := self._take():
-                deadline = self._look(rows) + SEND_BUDGET_S
+                window = self._look(rows)
                 self._look_for_disorder()
                 # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
                 is_known = [self._record.is_sent(row.digest) for row in rows]
@@ -259,7 +252,7 @@ class Sender:
                     self._let_follow_locked(known)
                     self._release_locked(known)
                 if missing:
-                    self._send(missing, deadline)
+                    self._send(missing, window)
                     if not self._stopped.is_set():
                         self._record.tidy()
         except StoppedError:
@@ -310,20 +303,20 @@ class Sender:
             group.is_ready = True
             self._ready.append(group)
 
-    def _look(self, rows: list[Outgoing]) -> float:
-        """Look at the record, and return when, while these rows can be tried before those ahead are overdue.
+    def _look(self, rows: list[Outgoing]) -> Window:
+        """Look at the record until these rows can be tried before those ahead are overdue; return when they may be.
 
         Rows of their groups that the record lacks may be sent again then, and would stand behind these.
         """
         groups = {row.group for row in rows}
         while True:
-            looked_at = self._record.refresh()
+            window = Window(self._record.refresh())
             with self._changed:
-                if not (has_to_wait := self._is_overdue_locked(groups, looked_at + SEND_BUDGET_S)):
-                    return looked_at
+                if not (has_to_wait := self._is_overdue_locked(groups, window.last_try)):
+                    return window
                 while has_to_wait and not self._stopped.is_set():
                     self._changed.wait()
-                    has_to_wait = self._is_overdue_locked(groups, looked_at + SEND_BUDGET_S)
+                    has_to_wait = self._is_overdue_locked(groups, window.last_try)
                 if self._stopped.is_set():
                     raise StoppedError
 
@@ -341,14 +334,16 @@ class Sender:
             )
         self.follows_disorder = True
 
-    def _send(self, rows: list[Outgoing], deadline: float) -> None:
-        sending = _Sending(deadline + CONFIRM_BUDGET_S, {id(row): row.group for row in rows}, set(map(id, rows)))
+    def _send(self, rows: list[Outgoing], window: Window) -> None:
+        sending = _Sending(window.limit, {id(row): row.group for row in rows}, set(map(id, rows)))
         with self._changed:
             self._sending.add(sending)
             self._changed.notify_all()  # whoever waits, waits no longer than that
         confirm = functools.partial(self._confirm, sending)
         try:
-            self._queue.send(rows, confirm, stopped=self._stopped, deadline=deadline, may_be_older=self._may_be_older)
+            self._queue.send(
+                rows, confirm, stopped=self._stopped, deadline=window.last_try, may_be_older=self._may_be_older
+            )
         except BaseException as error:
             if not isinstance(error, StoppedError):
                 self._fail(error)

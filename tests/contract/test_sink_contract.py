@@ -19,7 +19,8 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import FifoModel, SqsError, payload, validation
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, outgoing
-from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue
+from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord
 from sqs_fifo_spark.sink.sender import Pace, Sender
 from sqs_fifo_spark.sink.write import draft, prepare

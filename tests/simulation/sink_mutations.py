@@ -196,7 +196,7 @@ def _(is_equal, judge, confirmed, *, is_late):
 
 # The time to try
 
-SINK_MUTATIONS.changed("try a row for ten minutes", "sink.sender.SEND_BUDGET_S", 600.0)
+SINK_MUTATIONS.changed("try a row for ten minutes", "sink.window.SEND_BUDGET_S", 600.0)
 
 
 @planted("count the time to try from the call, not from the look", "sink.record.SentRecord.refresh")
@@ -477,7 +477,7 @@ SINK_MUTATIONS.rewritten(
 SINK_MUTATIONS.rewritten(
     "take a look at the journal for a call that is held up",
     "sink.sender.Sender._look",
-    "looked_at = self._record.refresh()",
-    "self._sending.add(looking := _Sending(self._clock.monotonic() + SEND_BUDGET_S + CONFIRM_BUDGET_S, {}, set())); "
-    "looked_at = self._record.refresh(); self._sending.discard(looking)",
+    "window = Window(self._record.refresh())",
+    "self._sending.add(looking := _Sending(Window(self._clock.monotonic()).limit, {}, set())); "
+    "window = Window(self._record.refresh()); self._sending.discard(looking)",
 )

@@ -10,7 +10,8 @@ import pytest
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord
-from sqs_fifo_spark.sink.sender import CONFIRM_BUDGET_S, GRACE_S, SEND_BUDGET_S, Sender
+from sqs_fifo_spark.sink.sender import GRACE_S, Sender
+from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, rows, send, wait_for_threads
 

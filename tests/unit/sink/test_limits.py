@@ -32,17 +32,17 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.options import parse_sink_options
-from sqs_fifo_spark.sink import judge, sender
-from sqs_fifo_spark.sink import record as sent_record
+from sqs_fifo_spark.sink import judge, sender, window
 from sqs_fifo_spark.sink import write as sink
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
-from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
+from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
 from tests.unit.sending import send as send_all
 
-RECORDED_S = sender.SEND_BUDGET_S + sender.CONFIRM_BUDGET_S
+RECORDED_S = window.SEND_BUDGET_S + window.CONFIRM_BUDGET_S
 """How long after a look at the record what is sent then may be recorded."""
 
 
@@ -53,11 +53,11 @@ def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() 
     """From one's look to the other's last call; the first may record late, and the second look just before."""
     piece_s = aws.CONNECT_TIMEOUT_S  # the limit of each wait while it is sent, too
     call_s = aws.CONNECT_TIMEOUT_S + piece_s + aws.READ_TIMEOUT_S
-    assert RECORDED_S + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S
+    assert RECORDED_S + window.SEND_BUDGET_S + call_s < DEDUPLICATION_S
     fails_after_s = RECORDED_S + 2 * sender.GRACE_S
-    assert fails_after_s + sender.SEND_BUDGET_S + call_s < DEDUPLICATION_S, "nor one that follows a failed one"
-    assert call_s < sender.CONFIRM_BUDGET_S
-    assert sent_record.REFRESH_AFTER_S < sender.SEND_BUDGET_S / 2, "a row has time for retries after an old look"
+    assert fails_after_s + window.SEND_BUDGET_S + call_s < DEDUPLICATION_S, "nor one that follows a failed one"
+    assert call_s < window.CONFIRM_BUDGET_S
+    assert window.REFRESH_AFTER_S < window.SEND_BUDGET_S / 2, "a row has time for retries after an old look"
 
 
 def test_a_record_that_comes_too_late_stops_the_group(sqs: Sqs) -> None:
@@ -395,7 +395,7 @@ def test_a_long_look_is_followed_by_a_short_one() -> None:
 
     store.fails = slow
     replay = SentRecord(store, clock, query="q", batch="1", run="new", partition=0)
-    assert clock.monotonic() - replay.refresh() <= sent_record.REFRESH_AFTER_S
+    assert clock.monotonic() - replay.refresh() <= window.REFRESH_AFTER_S
     assert len(reads) == 10
 
 

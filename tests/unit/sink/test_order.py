@@ -18,7 +18,8 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.options import parse_sink_options
 from sqs_fifo_spark.sink.message import RefusedRowError
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.sender import CALLS, CONFIRM_BUDGET_S, DISORDER, Pace, Sender, pace_of
+from sqs_fifo_spark.sink.sender import CALLS, DISORDER, Pace, Sender, pace_of
+from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,

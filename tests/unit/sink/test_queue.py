@@ -17,7 +17,8 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
-from sqs_fifo_spark.sink.queue import Confirmed, SinkQueue, StoppedError
+from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
 from tests.unit.sending import LOST, THROTTLED, Sqs, patched, refusal, rows
 
 BUDGET_S = 120.0

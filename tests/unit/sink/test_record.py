@@ -17,13 +17,12 @@ from sqs_fifo_spark.sink.record import (
     KEPT_BATCHES,
     KEPT_MS,
     MERGE_AT,
-    OLDEST_REFRESH_S,
-    REFRESH_AFTER_S,
     NoRecord,
     SentRecord,
     forget,
     forget_batch_writes,
 )
+from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, Panic, SharedClock, Store
 

@@ -1,0 +1,79 @@
+"""What SQS's answer to one `SendMessageBatch` says of the call's rows. No calls are made here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqs_fifo_spark.aws.codes import error_from_aws
+from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
+
+OPERATION = "send_message_batch"
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A row that SQS has added, or took for equal to one that it has; then number and id are that one's, if given."""
+
+    row: Outgoing
+    sequence_number: int | None
+    message_id: str | None
+    may_be_older: bool = False
+    """Whether an earlier try, which had no answer for all rows, may have added it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the rows of a call ended. What is not confirmed is `pending`: tried again, unless there is a `fault`."""
+
+    confirmed: list[Confirmed]
+    pending: list[Outgoing]
+    fault: Exception | None
+    """Why the task fails: RefusedRowError, or what is wrong with the queue or the credentials."""
+    is_silent: bool
+    """Whether SQS says nothing of a pending row, so that it may have added it."""
+    is_throttled: bool
+    code: str
+    """Why rows are pending."""
+
+
+def classify(
+    answer: Mapping[str, Any], tried: Mapping[str, Outgoing], queue_url: str, *, may_be_older: bool
+) -> Outcome:
+    """Return what `answer` says of the rows that were `tried`, which are named by their entries' ids.
+
+    `may_be_older` is whether an earlier try may have added them. What the answer says of other ids counts for nothing.
+    """
+    taken = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
+    failed = {entry["Id"]: entry for entry in answer.get("Failed") or () if entry.get("Id") in tried}
+    codes = {key: str(entry.get("Code")) for key, entry in failed.items()}
+    errors = {
+        key: error_from_aws(OPERATION, queue_url, codes[key], str(entry.get("Message", "")), sender_fault=entry)
+        for key, entry in failed.items()
+    }
+    passing = {key: error for key, error in errors.items() if isinstance(error, TransientQueueError)}
+    refused = [key for key, error in errors.items() if isinstance(error, QueueRequestError)]
+    others = [error for key, error in errors.items() if key not in passing and key not in refused]
+    fault: Exception | None = others[0] if others else None
+    if refused and fault is None:
+        numbers = frozenset(tried[key].row for key in refused)
+        fault = RefusedRowError(tried[refused[0]].row, f"SQS refuses it ({codes[refused[0]]})", others=numbers)
+    return Outcome(
+        [
+            Confirmed(row, _sequence_number(taken[key]), taken[key].get("MessageId"), may_be_older)
+            for key, row in tried.items()
+            if key in taken
+        ],
+        [row for key, row in tried.items() if key not in taken],
+        fault,
+        is_silent=not tried.keys() <= taken.keys() | failed.keys(),
+        is_throttled=any(error.is_throttling for error in passing.values()),
+        code=next(reversed(codes.values()), "no answer for some entries"),
+    )
+
+
+def _sequence_number(entry: Mapping[str, Any]) -> int | None:
+    number = str(entry.get("SequenceNumber"))
+    return int(number) if number.isdecimal() else None

@@ -1,0 +1,43 @@
+"""When rows may be sent, and by when they must be recorded: all is counted from a look at the record.
+
+SQS knows for 300 s a row that it has taken, and adds no equal one in that time. So of two attempts that send the same
+row, neither knowing of the other, the second must reach SQS within 300 s of the first. After a look an attempt
+
+    within REFRESH_AFTER_S       begins calls, or looks again; on a slow store within OLDEST_REFRESH_S
+    within SEND_BUDGET_S         begins its last try, of which nothing leaves this process a connection later
+    CONFIRM_BUDGET_S after that  has an answer and has recorded it, or the task fails
+
+An attempt that looks just before another's record is written sends the row SEND_BUDGET_S and a connection later at the
+latest: 280 s after the other's look. An attempt that follows one that has failed has what is left of the 300 s to
+start, to look, and to reach the row: 123 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REFRESH_AFTER_S = 30.0
+"""How old a look at the record may be when a row is sent: another attempt may have sent that row since."""
+OLDEST_REFRESH_S = 70.0
+"""How old it may be where the store is so slow that no look is younger."""
+SEND_BUDGET_S = 100.0
+"""How long after a look at the record a row is tried."""
+CONFIRM_BUDGET_S = 75.0
+"""How long after the last try its answer and its record may take."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The times of a call, in seconds of the monotonic clock; the look before it was made at `looked_at`."""
+
+    looked_at: float
+
+    @property
+    def last_try(self) -> float:
+        """Until when a try may begin."""
+        return self.looked_at + SEND_BUDGET_S
+
+    @property
+    def limit(self) -> float:
+        """By when the call's rows must be recorded."""
+        return self.last_try + CONFIRM_BUDGET_S

@@ -1,0 +1,93 @@
+"""What SQS's answer says of each row of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.sink.message import RefusedRowError
+from sqs_fifo_spark.sink.outcome import Outcome, classify
+from tests.unit.sending import rows
+
+TRIED = dict(zip("xyz", rows("a1", "b2", "c3"), strict=True))
+THROTTLED, FAILED, REFUSED, DENIED = (
+    {"Code": code, "SenderFault": is_sender_fault}
+    for code, is_sender_fault in (
+        ("ThrottlingException", True),
+        ("InternalError", False),
+        ("InvalidMessageContents", True),
+        ("AccessDenied", True),
+    )
+)
+
+
+def told(taken: str = "", **failed: dict[str, Any]) -> Outcome:
+    answer = {
+        "Successful": [{"Id": key, "SequenceNumber": f"{place}0"} for place, key in enumerate(taken, start=1)],
+        "Failed": [{"Id": key, **entry} for key, entry in failed.items()],
+    }
+    return classify(answer, TRIED, "https://queue", may_be_older=False)
+
+
+def names(outcome: Outcome) -> tuple[str, str]:
+    keys = {row.row: key for key, row in TRIED.items()}
+    return "".join(keys[each.row.row] for each in outcome.confirmed), "".join(keys[row.row] for row in outcome.pending)
+
+
+def test_rows_are_confirmed_in_their_order_with_what_sqs_has_given_them() -> None:
+    """Whatever the answer's order."""
+    outcome = told("zxy")
+    assert names(outcome) == ("xyz", "")
+    assert [each.sequence_number for each in outcome.confirmed] == [20, 30, 10]
+    assert (outcome.fault, outcome.is_silent) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "pending", "is_silent", "is_throttled", "code"),
+    [
+        (told("xz", y=FAILED), "y", False, False, "InternalError"),
+        (told("x", y=FAILED, z=THROTTLED), "yz", False, True, "ThrottlingException"),
+        (told("x", y=FAILED), "yz", True, False, "InternalError"),
+        (told("y"), "xz", True, False, "no answer for some entries"),
+        (told("x", another=REFUSED), "yz", True, False, "no answer for some entries"),
+        (told(), "xyz", True, False, "no answer for some entries"),
+    ],
+)
+def test_what_is_neither_taken_nor_refused_is_pending(
+    outcome: Outcome, pending: str, is_silent: bool, is_throttled: bool, code: str
+) -> None:
+    """Failed for now, or not in the answer; other ids count for nothing."""
+    assert names(outcome)[1] == pending
+    assert (outcome.fault, outcome.is_silent, outcome.is_throttled) == (None, is_silent, is_throttled)
+    assert outcome.code == code
+
+
+def test_rows_that_are_refused_for_good_are_told_together() -> None:
+    """The first one by its number; beside them others are confirmed."""
+    outcome = told("x", z=REFUSED, y=REFUSED)
+    assert names(outcome)[0] == "x"
+    assert isinstance(outcome.fault, RefusedRowError)
+    assert (outcome.fault.row, outcome.fault.rows) == (3, frozenset({2, 3}))
+    assert outcome.fault.reason == "SQS refuses it (InvalidMessageContents)"
+
+
+def test_a_denied_entry_fails_the_task_before_a_refused_one() -> None:
+    """No row is to blame for that."""
+    assert isinstance(told(y=REFUSED, z=DENIED).fault, AccessDeniedError)
+
+
+@pytest.mark.parametrize("answer", [{}, {"Successful": None, "Failed": None}, {"Successful": [{}], "Failed": [{}]}])
+def test_an_answer_without_entries_tells_nothing(answer: dict[str, Any]) -> None:
+    """All is pending, and may have been added."""
+    outcome = classify(answer, TRIED, "https://queue", may_be_older=True)
+    assert names(outcome) == ("", "xyz")
+    assert outcome.is_silent
+
+
+@pytest.mark.parametrize("number", [None, "", "x", "-1", "²"])
+def test_a_number_that_is_none_is_not_taken_for_one(number: str | None) -> None:
+    """The row is confirmed all the same."""
+    outcome = classify({"Successful": [{"Id": "x", "SequenceNumber": number}]}, TRIED, "", may_be_older=False)
+    assert [each.sequence_number for each in outcome.confirmed] == [None]
