@@ -5,7 +5,7 @@ Without `--suite`, one comparison of `--ways`. A way can have its own number of 
     boto3, awscrt, node   loops that receive ten and delete ten, in as many processes as there are cores
     bare, loop            the first in one process; the same, that puts each ten on disk before it deletes them
     naive                 a simple streaming source that deletes as it receives
-    commit, journal       the connector's source, by its `deleteAfter`; journal-s3: its journal on S3
+    commit, journal       the connector's source, by its `deleteAfter`; commit-s3, journal-s3: with its journal on S3
     sender                ten in a call by boto3, in two processes
     sink, sink-journal    the connector's sink, without and with a journal, in two tasks
     empty                 micro-batches without a row
@@ -58,6 +58,8 @@ def _run(bench: Bench, comparisons: list[Comparison], missing: dict[str, str], r
     for comparison in comparisons:
         there = tuple(each for each in comparison.entrants if each.way not in missing)
         ways = LATENCY_WAYS if comparison.rate else {**PEERS, **SPARK_WAYS}
+        if unknown := [each.way for each in there if each.way not in ways]:
+            raise SystemExit(f"no such way: {', '.join(unknown)}. There are {', '.join(ways)}.")
         report.add(comparison, compare(bench, replace(comparison, entrants=there), ways, frozenset(SPARK_WAYS)))
     print(report.markdown())
 
@@ -108,7 +110,7 @@ def _ways(comparison: Comparison) -> set[str]:
 
 
 def _topics(comparisons: list[Comparison]) -> set[str]:
-    return {"s3" for each in comparisons for entrant in each.entrants if "s3" in (*entrant.options, entrant.way[-2:])}
+    return {"s3" for each in comparisons for entrant in each.entrants if entrant.way.endswith("-s3")}
 
 
 def _bench(stack: ExitStack, needs: set[str]) -> tuple[Bench, dict[str, str]]:

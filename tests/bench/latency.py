@@ -11,7 +11,7 @@ import dataclasses
 from tests.bench.boto3_worker import STAMP
 from tests.bench.measure import Way, Window
 from tests.bench.model import Bench, Job
-from tests.bench.spark_ways import Arrivals, query
+from tests.bench.spark_ways import SOURCE_WAYS, Arrivals, query
 from tests.bench.team import Team, python, team
 
 WARM = 20
@@ -74,4 +74,4 @@ def _loops(bench: Bench, job: Job, window: Window) -> None:
         raise RuntimeError(f"{len(window.run.latencies_s)} messages handled, of {job.messages}")
 
 
-LATENCY_WAYS: dict[str, Way] = {"boto3": _loops, **{way: _query(way) for way in ("naive", "commit", "journal")}}
+LATENCY_WAYS: dict[str, Way] = {"boto3": _loops, **{way: _query(way) for way in ("naive", *SOURCE_WAYS)}}

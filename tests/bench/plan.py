@@ -22,7 +22,7 @@ HOT_SINKS = (
     Entrant("sink-journal", "sink-journal, batch", BATCH),
     Entrant("sink-journal", "sink-journal, batch, 80 unrecorded", {**BATCH, "maxUnrecordedRows": "80"}),
 )
-S3 = Entrant("commit", "commit-s3", {"s3": "yes"})
+S3 = entrants("commit", "journal", "commit-s3", "journal-s3")
 
 
 def _partitions(*counts: int) -> tuple[Entrant, ...]:
@@ -67,7 +67,7 @@ def full() -> list[Comparison]:
             delay_s=0.01,
             slots=8,
         ),
-        Comparison("s3", "journal on S3", (*entrants("commit", "journal"), S3, Entrant("journal-s3"))),
+        Comparison("s3", "journal on S3", S3),
         replace(sink),
         replace(sink, name="sink, few groups", groups=200),
         replace(
@@ -93,7 +93,7 @@ def quick() -> list[Comparison]:
         replace(hot, rounds=2),
         replace(drain, topic="bodies", name="large bodies", messages=400, size=50_000, entrants=few, rounds=1),
         replace(drain, topic="delay", name="round trip 20 ms", messages=1_000, delay_s=0.02, entrants=few, rounds=2),
-        Comparison("s3", "journal on S3", (*entrants("commit", "journal"), S3, Entrant("journal-s3")), 2_000, rounds=1),
+        Comparison("s3", "journal on S3", S3, 2_000, rounds=1),
         Comparison("sink", "sink, many groups", SINKS, messages=4_000, rounds=3),
         Comparison("latency", "latency, 50 a second", few, messages=250, groups=50, rate=50.0, rounds=1),
         replace(

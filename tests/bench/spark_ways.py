@@ -31,6 +31,7 @@ PROGRESS_S = 120.0
 """A query that gives no row for so long has failed."""
 COLUMNS = ("messageGroupId", "sequenceNumber", "length(body) AS size")
 S3_LOCATION = "s3://journals"
+SOURCE_WAYS = ("commit", "journal", "commit-s3", "journal-s3")
 _numbers = itertools.count(1)
 
 
@@ -113,10 +114,10 @@ def query(bench: Bench, way: str, job: Job, arrivals: Arrivals) -> Iterator[Stre
     """Run a query over the job's queue into `arrivals`, and stop it with the block."""
     home = bench.home / f"query-{next(_numbers)}"
     options = bench.options(job)
-    if way in ("commit", "journal", "journal-s3"):
-        remote = f"{S3_LOCATION}/{home.name}"
-        options["journalLocation"] = remote if way == "journal-s3" or options.pop("s3", "") else str(home / "journal")
-        options["deleteAfter"] = "commit" if way == "commit" else "journal"
+    if way in SOURCE_WAYS:
+        is_remote = way.endswith("-s3")
+        options["journalLocation"] = f"{S3_LOCATION}/{home.name}" if is_remote else str(home / "journal")
+        options["deleteAfter"] = way.removesuffix("-s3")
     name = {"naive": "naive", "empty": "empty"}.get(way, "sqsfifo")
     stream = bench.sessions.session.readStream.format(name).options(**options).load()
     writer = stream.writeStream.foreachBatch(arrivals.take)
@@ -188,7 +189,7 @@ def _rows(bench: Bench, job: Job) -> DataFrame:
 
 
 SPARK_WAYS: dict[str, Way] = {
-    **{way: _drain(way) for way in ("commit", "journal", "journal-s3", "naive")},
+    **{way: _drain(way) for way in (*SOURCE_WAYS, "naive")},
     "empty": empty,
     "sink": _sink(journal=False),
     "sink-journal": _sink(journal=True),
