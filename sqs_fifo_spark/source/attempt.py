@@ -167,7 +167,6 @@ class Attempt:
             self._clock,
             max_messages=plan.max_messages - known,
             max_bytes=plan.max_bytes - sum(message.size for message in decided) - chain.size,
-            first_receive=1 + max((message.receipt.receive for message in decided), default=-1),
             in_links=plan.deletes,
             expected=plan.expected - known,
             share=-(-plan.expected // plan.partitions) - known,

@@ -9,11 +9,9 @@ tasks were told of.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import uuid
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -30,8 +28,6 @@ from sqs_fifo_spark.source.verdict import Verdict, judge
 
 _log = logging.getLogger(__name__)
 
-# Different tasks number their receives alike; the driver gives each receive a number of its own.
-_receive_numbers = itertools.count()
 _CLOSER = "driver-"
 """How the writers of links begin that only close a chain."""
 
@@ -130,7 +126,7 @@ class Epoch:
             head, wanted = self._sources[name], frozenset(message_ids)
             by_recency = sorted(head.receipts, key=lambda receipt: receipt.recency)
             newest = {receipt.message_id: receipt for receipt in by_recency if receipt.message_id in wanted}
-            found[name] = _numbered_apart(Head(head.origin, tuple(newest.values())))
+            found[name] = Head(head.origin, tuple(newest.values()))
         return found
 
     def discover(self) -> None:
@@ -245,7 +241,7 @@ class Epoch:
             head = Head(origin, (), chain=Chain(is_last=True))
         else:
             head = Head(origin, (), end.deleted, end.chain.with_link(link, end.in_flight(), (), is_last=True))
-        sealed = _numbered_apart(self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head)
+        sealed = self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head
         self._take({Journal.segment_name(offset.epoch, partition, offset.plan, link): sealed})
         return sealed
 
@@ -325,14 +321,4 @@ class Epoch:
         names = [name for name in names if name not in known]
         heads = zip(names, pool.map(self._journal.head, names), strict=True)
         # An object that went after it was listed was a leftover's, of a settled epoch: nobody asks for it again.
-        return {name: _numbered_apart(head) for name, head in heads if head is not None}
-
-
-def _numbered_apart(head: Head) -> Head:
-    numbers: defaultdict[int, int] = defaultdict(lambda: next(_receive_numbers))
-
-    def apart(receipts: Iterable[Receipt]) -> tuple[Receipt, ...]:
-        return tuple(replace(receipt, receive=numbers[receipt.receive]) for receipt in receipts)
-
-    chain = replace(head.chain, unconfirmed=apart(head.chain.unconfirmed))
-    return replace(head, receipts=apart(head.receipts), chain=chain)
+        return {name: head for name, head in heads if head is not None}

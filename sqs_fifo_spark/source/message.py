@@ -35,8 +35,8 @@ _TYPES: tuple[pa.DataType, ...] = tuple(ARROW_SCHEMA.types)
 class Receipt:
     """What we hold one message by: all that renewing, deleting and judging it takes, without its body.
 
-    `receive` tells the receives of one reader apart: delete and renew calls are built from receipts of the
-    same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that
+    `receive` is a number of its receive's own, whoever made that: delete and renew calls are built from receipts of
+    the same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that
     is held but not served in its epoch: see `source.attempt`.
     """
 

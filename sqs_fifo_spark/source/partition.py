@@ -105,17 +105,8 @@ def serve(
 
 
 def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
-    """Return the decided messages: those that the plan carries, with their rows from the journal.
-
-    Their receives are numbered afresh from 0; this attempt's own follow.
-    """
+    """Return the decided messages: those that the plan carries, with their rows from the journal."""
     messages: list[Message] = []
-    numbers: dict[tuple[str, int], int] = {}
-
-    def take(message: Message, name: str) -> None:
-        number = numbers.setdefault((name, message.receipt.receive), len(numbers))
-        messages.append(replace(message, receipt=replace(message.receipt, deferred=False, receive=number)))
-
     for name, message_ids in plan.carried:
         source = journal.read(name)
         if source is None:
@@ -131,8 +122,8 @@ def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
                 "serves. With deleteAfter=commit, what is not committed is still in the queue. Restore the object."
             )
         wanted = [places[message_id] for message_id in message_ids]
-        for message in from_arrow([receipts[place] for place in wanted], source.rows.take(wanted)):
-            take(message, name)
+        held = [replace(receipts[place], deferred=False) for place in wanted]
+        messages += from_arrow(held, source.rows.take(wanted))
     return messages
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 import math
+import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -49,6 +50,8 @@ RENEWAL_S = 0.1
 """What a renewal of ten messages takes, on a slow day."""
 MOST_RENEWAL_THREADS = 32
 
+_RECEIVE_BITS = 53
+"""Of the number of a receive: as many as any reader of JSON takes."""
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
 _NO_HANDLE = "sqs-fifo-spark-permission-check"
 
@@ -151,20 +154,15 @@ class Queue(QueueCalls):
         date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         return int(parsedate_to_datetime(date).timestamp() if date else self._clock.now()) * 1_000
 
-    def receive(
-        self, max_messages: int, *, receive: int, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S
-    ) -> list[Message]:
+    def receive(self, max_messages: int, *, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S) -> list[Message]:
         """Do as `begin_receive` when it is its turn, and wait for its answer."""
         self.pace.wait()
-        return self.begin_receive(
-            max_messages, receive=receive, wait_time_s=wait_time_s, budget_s=budget_s, is_beside=False
-        ).result()
+        return self.begin_receive(max_messages, wait_time_s=wait_time_s, budget_s=budget_s, is_beside=False).result()
 
     def begin_receive(
         self,
         max_messages: int,
         *,
-        receive: int,
         wait_time_s: int = 0,
         budget_s: float = CALL_BUDGET_S,
         is_beside: bool = True,
@@ -173,10 +171,11 @@ class Queue(QueueCalls):
 
         With `wait_time_s` SQS answers when a message comes or the time is over. Retries carry the same
         attempt id, so that messages whose answer was lost on the wire are delivered again (SQS keeps them for 5
-        minutes); so there are some retries also when the budget is used up. `receive` becomes the number of this
-        receive in each receipt. Not `is_beside`: asked only when somebody waits.
+        minutes); so there are some retries also when the budget is used up. Not `is_beside`: asked only when somebody
+        waits.
         """
         attempt_id = str(uuid.uuid4())
+        receive = random.getrandbits(_RECEIVE_BITS)
         long_s = wait_time_s if wait_time_s > 1 else 0  # a second is well within the timeout of every other call
 
         def arguments() -> dict[str, Any]:

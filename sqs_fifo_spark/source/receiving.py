@@ -50,7 +50,6 @@ class Receiver:
         *,
         max_messages: int,
         max_bytes: int,
-        first_receive: int,
         in_links: bool,
         expected: int,
         share: int,
@@ -66,7 +65,6 @@ class Receiver:
         self._copies = _Copies(queue, journal, lease, budget_s=min(options.heartbeat_s, DELETE_BUDGET_S))
         self._messages_left = max_messages
         self._bytes_left = max_bytes
-        self._next_receive = first_receive
         self._in_links = in_links
         self._expected = expected
         self._share = share
@@ -244,10 +242,8 @@ class Receiver:
     def _begin(self, most: int, wait_time_s: int) -> tuple[float, Begun[list[Message]]]:
         self._queue.pace.wait()
         asked_at = self._clock.monotonic()
-        receive = self._next_receive
-        self._next_receive += 1
         budget_s = self._deadline - asked_at
-        return asked_at, self._queue.begin_receive(most, receive=receive, wait_time_s=wait_time_s, budget_s=budget_s)
+        return asked_at, self._queue.begin_receive(most, wait_time_s=wait_time_s, budget_s=budget_s)
 
     def _finish(self, asked_at: float, call: Begun[list[Message]]) -> tuple[float, list[Message]]:
         """Return the answer to a receive, with when it was asked for. May run beside others."""

@@ -126,7 +126,7 @@ class Work:
         is_all = True
         until = math.inf
         while True:
-            received = self._queue.receive(min(MAX_ENTRIES, max_messages), receive=0, wait_time_s=wait_time_s)
+            received = self._queue.receive(min(MAX_ENTRIES, max_messages), wait_time_s=wait_time_s)
             if not received:
                 return (), is_all
             self._lease.hold([message.receipt for message in received], since=self._clock.monotonic())

@@ -146,7 +146,7 @@ def test_credentials_renewed_in_their_file_are_taken_by_a_process_that_has_used_
             queue.describe()
         credentials_file("new")
         queue.describe()
-        assert queue.receive(10, receive=0) == []
+        assert queue.receive(10) == []
 
 
 def test_the_journal_s_credentials_are_read_anew_from_their_file(credentials_file: Callable[[str], None]) -> None:

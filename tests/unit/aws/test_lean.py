@@ -926,7 +926,7 @@ def test_a_token_that_no_header_may_have_is_told_as_a_credential(
     assert wait() == [(RECEIPT, Outcome.DONE)]
 
 
-@pytest.mark.parametrize("call", [lambda queue: queue.receive(1, receive=0, budget_s=0)])
+@pytest.mark.parametrize("call", [lambda queue: queue.receive(1, budget_s=0)])
 def test_a_queue_uses_the_lean_calls(server: Answering, call: Callable[[Queue], object]) -> None:
     """The control: what is tested here is what the source calls with."""
     options = parse_source_options({"queueUrl": f"{server.url}/123456789012/q.fifo", "journalLocation": "/journal"})

@@ -286,7 +286,7 @@ def test_a_release_is_asked_for_though_a_call_of_it_stood_still(make_world: Make
     world = make_world(numPartitions="1", visibilityTimeoutSeconds="600")
     many(world, 2)
     queue = Queue(world.options, world.clock)
-    receipts = [message.receipt for _ in range(2) for message in queue.receive(10, receive=0)]
+    receipts = [message.receipt for _ in range(2) for message in queue.receive(10)]
     stalls = [True]
 
     def failing_entries(action: str) -> frozenset[int]:

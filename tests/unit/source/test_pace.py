@@ -53,8 +53,8 @@ def test_tasks_share_what_the_query_has(make_world: Callable[..., World]) -> Non
     world.send(*(f"{name}1" for name in "abcdefgh"))
     queue = Queue(world.options, world.clock, sharer=3, sharers=8)
     world.trace.clear()
-    for number in range(4):
-        queue.receive(1, receive=number)
+    for _ in range(4):
+        queue.receive(1)
     assert [round(at, 3) for at in paced(world)] == [0.75, 2.75, 4.75, 6.75]
 
 
@@ -80,8 +80,8 @@ def test_a_slow_pace_ends_and_loses_no_hold(make_world: Callable[..., World], mo
     queue = Queue(world.options, world.clock)
     lease = Lease(queue, world.clock, visibility_timeout_s=30, heartbeat_s=10)
     receipts = []
-    for number in range(104):
-        received = queue.receive(10, receive=number)
+    for _ in range(104):
+        received = queue.receive(10)
         lease.hold([message.receipt for message in received], since=world.clock.monotonic())
         receipts += [message.receipt for message in received]
         lease.renew()

@@ -100,13 +100,12 @@ class Rig:
         """Receive until two answers in a row are empty."""
         received: list[Message] = []
         empty = 0
-        for number in itertools.count():
-            answer = self.queue.receive(10, receive=number)
+        while True:
+            answer = self.queue.receive(10)
             received += answer
             empty = 0 if answer else empty + 1
             if empty == 2:
                 return received
-        raise AssertionError("not reached")
 
     def depth(self) -> tuple[int, int]:
         def ask(model: FifoModel) -> Any:
@@ -159,7 +158,7 @@ def test_receive_parses_all_system_attributes(rig: Rig) -> None:
             "AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1-5759e988-bd862e3fe1be46a994272793"}
         },
     )
-    (message,) = rig.queue.receive(10, receive=7)
+    (message,) = rig.queue.receive(10)
     row = dict(zip(NAMES, message.row, strict=True))
     assert row["body"] == "bid1"
     assert row["messageGroupId"] == "bid"
@@ -175,7 +174,6 @@ def test_receive_parses_all_system_attributes(rig: Rig) -> None:
         "price": {"dataType": "Number", "stringValue": "100", "binaryValue": None},
         "raw": {"dataType": "Binary", "stringValue": None, "binaryValue": b"\x00\xff"},
     }
-    assert message.receipt.receive == 7
     assert message.receipt.message_id == row["messageId"]
     assert message.size == len("bid1") + len("priceNumber100") + len("rawBinary") + 2
 
@@ -183,14 +181,14 @@ def test_receive_parses_all_system_attributes(rig: Rig) -> None:
 def test_receive_asks_for_no_more_than_ten(rig: Rig) -> None:
     """A larger wish is cut to SQS's own maximum."""
     rig.send(*(f"a{index}" for index in range(12)))
-    assert len(rig.queue.receive(500, receive=0)) == 10
-    assert len(rig.queue.receive(500, receive=1)) == 0
+    assert len(rig.queue.receive(500)) == 10
+    assert len(rig.queue.receive(500)) == 0
 
 
 def test_receive_hides_for_the_visibility_timeout_of_the_options(rig: Rig) -> None:
     """The timeout is set by each receive, whatever the queue's own one is."""
     rig.send("a1")
-    assert len(rig.make(visibilityTimeoutSeconds="100").receive(10, receive=0)) == 1
+    assert len(rig.make(visibilityTimeoutSeconds="100").receive(10)) == 1
     rig.server_clock.advance(99)
     assert rig.depth() == (0, 1)
     rig.server_clock.advance(1)
@@ -227,7 +225,7 @@ def test_a_failure_that_lasts_is_a_transient_error_when_the_budget_is_over(rig: 
     """The last failure is raised, in one line, and no try begins after the budget."""
     rig.server.faults = faults
     with pytest.raises(TransientQueueError) as told:
-        rig.queue.receive(10, receive=0, budget_s=20)
+        rig.queue.receive(10, budget_s=20)
     one_line(told.value)
     assert 0 < rig.clock.slept_s <= 20
     assert len(rig.server.requests.recent("ReceiveMessage")) > 2
@@ -236,7 +234,7 @@ def test_a_failure_that_lasts_is_a_transient_error_when_the_budget_is_over(rig: 
 def test_no_budget_is_one_try(rig: Rig) -> None:
     """With no time left a call is made once."""
     rig.send("a1")
-    receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
+    receipts = [message.receipt for message in rig.queue.receive(10)]
     rig.server.faults = Faults(throttle=1.0)
     assert rig.queue.extend(receipts, 60, budget_s=0) == [Outcome.FAILED]
     assert len(rig.server.requests.recent("ChangeMessageVisibilityBatch")) == 1
@@ -247,14 +245,14 @@ def test_a_receive_without_an_answer_is_asked_for_again_though_no_time_is_left(r
     rig.send("a1", "a2")
     # The first answer is lost; the second call is throttled.
     rig.server.faults = Faults(seed=28, drop_answer=0.5, throttle=0.3, actions=frozenset({"ReceiveMessage"}))
-    received = rig.queue.receive(10, receive=0, budget_s=0)
+    received = rig.queue.receive(10, budget_s=0)
     outcomes = [record.outcome for record in rig.server.requests.recent("ReceiveMessage")]
     assert outcomes == ["dropped", "ThrottlingException", "ok"]
     assert [message.receipt.receive_count for message in received] == [1, 1]
     # It ends all the same.
     rig.server.faults = Faults(drop_answer=1.0)
     with pytest.raises(TransientQueueError):
-        rig.queue.receive(10, receive=0, budget_s=0)
+        rig.queue.receive(10, budget_s=0)
 
 
 def test_void_attempt_id_recovers_with_a_fresh_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +276,7 @@ def test_void_attempt_id_recovers_with_a_fresh_one(rig: Rig, monkeypatch: pytest
             message = message.next
 
     monkeypatch.setattr(rig.clock, "sleep", meddle)
-    received = rig.queue.receive(10, receive=0)
+    received = rig.queue.receive(10)
     assert [message.row[1] for message in received] == ["a1", "b1"]
     assert {message.receipt.receive_count for message in received} == {2}
 
@@ -289,7 +287,7 @@ def test_void_attempt_id_recovers_with_a_fresh_one(rig: Rig, monkeypatch: pytest
 def test_partial_failures_are_retried_until_each_entry_is_done(rig: Rig) -> None:
     """Entries in `Failed` by the server's fault are sent again, and only they."""
     rig.send(*(f"a{index}" for index in range(10)))
-    receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
+    receipts = [message.receipt for message in rig.queue.receive(10)]
     rig.server.faults = Faults(seed=5, fail_entry=0.5)
     assert rig.queue.extend(receipts, 60) == [Outcome.DONE] * 10
     assert rig.delete(receipts) == [Outcome.DONE] * 10
@@ -304,7 +302,7 @@ def test_partial_failures_are_retried_until_each_entry_is_done(rig: Rig) -> None
 def test_entries_without_an_answer_are_failed_when_the_budget_is_over(rig: Rig, faults: Faults) -> None:
     """Each receipt has an outcome also when nothing is known: FAILED, and no error."""
     rig.send("a1", "a2")
-    receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
+    receipts = [message.receipt for message in rig.queue.receive(10)]
     rig.server.faults = faults
     assert rig.delete(receipts, budget_s=2) == [Outcome.FAILED] * 2
     assert rig.queue.extend(receipts, 30, budget_s=2) == [Outcome.FAILED] * 2
@@ -313,7 +311,7 @@ def test_entries_without_an_answer_are_failed_when_the_budget_is_over(rig: Rig, 
 def test_expired_handles_are_gone_and_the_others_done(rig: Rig) -> None:
     """The outcomes stand in the order of the receipts, whatever the order of the answer."""
     rig.send("a1", "b1")
-    first, second = (message.receipt for message in rig.queue.receive(10, receive=0))
+    first, second = (message.receipt for message in rig.queue.receive(10))
     assert rig.queue.extend([second], 1_000) == [Outcome.DONE]
     rig.server_clock.advance(130)
     assert rig.queue.extend([first, second], 60) == [Outcome.LOST, Outcome.DONE]
@@ -324,7 +322,7 @@ def test_expired_handles_are_gone_and_the_others_done(rig: Rig) -> None:
 def test_extending_past_twelve_hours_is_gone(rig: Rig) -> None:
     """SQS's own limit ends the hold; it is no error of the request."""
     rig.send("a1")
-    (receipt,) = (message.receipt for message in rig.queue.receive(10, receive=0))
+    (receipt,) = (message.receipt for message in rig.queue.receive(10))
     rig.server_clock.advance(60)
     assert rig.queue.extend([receipt], 43_200) == [Outcome.LOST]
 
@@ -332,7 +330,7 @@ def test_extending_past_twelve_hours_is_gone(rig: Rig) -> None:
 def test_deleting_twice_is_done_twice(rig: Rig) -> None:
     """Deleting what is deleted succeeds, so a commit can be repeated."""
     rig.send("a1")
-    receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
+    receipts = [message.receipt for message in rig.queue.receive(10)]
     assert rig.delete(receipts) == [Outcome.DONE]
     assert rig.delete(receipts) == [Outcome.DONE]
 
@@ -340,9 +338,9 @@ def test_deleting_twice_is_done_twice(rig: Rig) -> None:
 def test_a_message_may_stand_twice_in_one_call(rig: Rig) -> None:
     """Entry ids are positions, so a redelivered message with two handles is no conflict."""
     rig.send("a1")
-    (old,) = (message.receipt for message in rig.queue.receive(10, receive=0))
+    (old,) = (message.receipt for message in rig.queue.receive(10))
     rig.server_clock.advance(130)
-    (new,) = (message.receipt for message in rig.queue.receive(10, receive=1))
+    (new,) = (message.receipt for message in rig.queue.receive(10))
     assert old.message_id == new.message_id
     assert rig.delete([old, new]) == [Outcome.LOST, Outcome.DONE]
     assert rig.delete([new, new]) == [Outcome.DONE, Outcome.DONE]
@@ -351,7 +349,7 @@ def test_a_message_may_stand_twice_in_one_call(rig: Rig) -> None:
 def test_lost_answers_of_deletes_and_extends_are_made_good(rig: Rig) -> None:
     """A batch that took effect without an answer is sent again, with the same outcomes."""
     rig.send(*(f"a{index}" for index in range(10)))
-    receipts = [message.receipt for message in rig.queue.receive(10, receive=0)]
+    receipts = [message.receipt for message in rig.queue.receive(10)]
     rig.server.faults = Faults(seed=7, drop_answer=0.7)
     assert rig.queue.extend(receipts, 60) == [Outcome.DONE] * 10
     assert rig.delete(receipts) == [Outcome.DONE] * 10
@@ -360,11 +358,12 @@ def test_lost_answers_of_deletes_and_extends_are_made_good(rig: Rig) -> None:
 def test_entries_of_one_receive_go_together(rig: Rig) -> None:
     """Batches are built from whole receives, at most ten entries each, and keep the order within each."""
     rig.send(*(f"{group}{index}" for group in "abc" for index in range(4)))
-    receipts = [message.receipt for number in range(4) for message in rig.queue.receive(4, receive=number)]
+    receipts = [message.receipt for _ in range(4) for message in rig.queue.receive(4)]
     calls = split_into_batches(reversed(receipts))
     assert sum(map(len, calls)) == 12
     assert all(len(call) <= 10 for call in calls)
     whole = Counter(receipt.receive for receipt in receipts)
+    assert sorted(whole.values()) == [4, 4, 4], "each receive has a number of its own"
     for call in calls:
         assert all(whole[receive] == count for receive, count in Counter(r.receive for r in call).items())
 
@@ -513,7 +512,7 @@ def test_approximate_counts_tell_what_waits_and_what_is_held(rig: Rig) -> None:
     """Messages in flight do not count."""
     rig.send("a1", "b1", "c1")
     assert rig.queue.approximate_counts() == (3, 0)
-    rig.queue.receive(1, receive=0)
+    rig.queue.receive(1)
     assert rig.queue.approximate_counts() == (2, 1)
 
 
@@ -525,7 +524,7 @@ def test_time_is_told_in_whole_seconds(rig: Rig) -> None:
 def test_permission_check_touches_no_message(rig: Rig) -> None:
     """Both checks pass when allowed, and leave the queue as it is."""
     rig.send("a1")
-    rig.queue.receive(10, receive=0)
+    rig.queue.receive(10)
     rig.queue.require_permissions()
     assert rig.depth() == (0, 1)
 
@@ -538,7 +537,7 @@ CALLS: dict[str, Callable[[Queue], object]] = {
     "require_permissions": lambda queue: queue.require_permissions(),
     "approximate_counts": lambda queue: queue.approximate_counts(),
     "time_ms": lambda queue: queue.time_ms(),
-    "receive": lambda queue: queue.receive(1, receive=0),
+    "receive": lambda queue: queue.receive(1),
 }
 
 
@@ -565,7 +564,7 @@ def test_a_denied_action_is_access_denied_at_once(rig: Rig, call: str, action: s
 def test_a_denied_batch_is_access_denied(rig: Rig, operation: str) -> None:
     """Not FAILED entries, which would be tried for ever."""
     rig.send("a1")
-    receipts = [message.receipt for message in rig.queue.receive(1, receive=0)]
+    receipts = [message.receipt for message in rig.queue.receive(1)]
     rig.server.faults = Faults(deny=frozenset({"DeleteMessageBatch", "ChangeMessageVisibilityBatch"}))
     with pytest.raises(AccessDeniedError) as told:
         rig.queue.delete(receipts) if operation == "delete" else rig.queue.extend(receipts, 10)
@@ -679,7 +678,7 @@ def test_botocore_errors_become_ours_in_one_line(
 def test_no_error_tells_a_receipt_handle_or_a_body(rig: Rig) -> None:
     """What SQS quotes of a request stays out of our messages and of reprs."""
     rig.send("a1")
-    (message,) = rig.queue.receive(1, receive=0)
+    (message,) = rig.queue.receive(1)
     handle = message.receipt.receipt_handle
     assert handle not in repr(message)
     rig.server.faults = Faults(deny=frozenset({"DeleteMessageBatch"}))

@@ -303,5 +303,5 @@ def test_a_release_is_asked_for_however_late_its_thread_comes_to_it(world: World
 
     world.send("a1")
     queue = Queue(world.options, world.clock, lambda name, threads: Slow())
-    queue.release([message.receipt for message in queue.receive(10, receive=0)])
+    queue.release([message.receipt for message in queue.receive(10)])
     assert world.depth() == (1, 0)
