@@ -142,11 +142,24 @@ class Claimed:
         if not start.plan or start.of != self.ledger.settled:
             return None
         lost, found = self.ledger.followed_by, self.leftovers.following(start)
+        if lost is not None and lost.of == start.of:  # as an older version may have told
+            lost = None
         if lost is None or (found is not None and found.plan >= lost.plan):
             lost = found
         if lost is None:
             return None
         return replace(lost, journal=self.journal.id, is_blind=False, after=start.plan, after_epoch=start.epoch)
+
+    def lost_for(self, given: Offset, after: EpochPlan) -> Offset | None:
+        """Return the epoch in whose place Spark's log has `given`, which follows `after`; None if it has its own place.
+
+        Who settled `after` knew that Spark had logged another one. The log has lost that since, and an older driver,
+        which stood still meanwhile, has had its own logged. A newer one's stands there if the user chose to go on.
+        """
+        follower = self.ledger.followed_by
+        if follower is None or after != self.ledger.settled or follower.of in (given.of, after):
+            return None
+        return follower if given.plan < follower.plan else None
 
     def follows_what_is_settled(self, given: Offset) -> bool:
         """Return whether the epoch that `given` follows, and that is no longer in the journal, is known to be settled.

@@ -34,7 +34,7 @@ from sqs_fifo_spark.source.claimed import Claimed
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message
-from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
@@ -140,9 +140,7 @@ class Driver:
         if self._next is not None:
             if self._next.offset != start:
                 return self._next.offset
-            # The batch ran without a look at its rows, so its plan was never asked for.
-            self._require_committed(claimed, start)
-            self._open, self._next = self._next, None
+            self._open_unread(claimed, start)
         self._heartbeat.check()
         self._position = start
         if self._work.is_finished:
@@ -259,6 +257,7 @@ class Driver:
             return []
         if self._open is not None and self._open.offset == start:
             self._require_committed(claimed, end)
+        self._require_own_place(claimed, end, start.of)
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
         claimed.take(end)
         self._commit(claimed, start, followed_by=end)
@@ -296,6 +295,12 @@ class Driver:
             self._next = None
         return epoch.plans
 
+    def _open_unread(self, claimed: Claimed, given: Offset) -> None:
+        """Open the epoch `given` if its batch ran without a look at its rows, so that its plan was never asked for."""
+        if self._next is not None and self._next.offset == given:
+            self._require_committed(claimed, given)
+            self._open, self._next = self._next, None
+
     def _require_committed(self, claimed: Claimed, later: Offset) -> None:
         """Raise OptionError if Spark has read the open epoch, and goes on with a `later` one without a commit."""
         if self._open is None or self._open.plans is None:
@@ -313,6 +318,18 @@ class Driver:
         journal = claimed.journal
         require_same_journal(known, journal, journal.location, fail_on_data_loss=fail_on_data_loss)
         require_old_enough(known, claimed.settled_at_start, journal.location, fail_on_data_loss=fail_on_data_loss)
+
+    def _require_own_place(self, claimed: Claimed, given: Offset, after: EpochPlan) -> None:
+        """Raise DataLossError if Spark's log has `given` in the place of an epoch that it has lost."""
+        lost = claimed.lost_for(given, after)
+        if lost is not None:
+            report_data_loss(
+                f"the checkpoint has epoch {given.name} in the place of epoch {lost.name}, which it had before, as the "
+                f"journal at '{claimed.journal.location}' tells: it has lost that, and a run of the query that was "
+                "overtaken has logged its own",
+                "Remove this entry, the last one below 'offsets' in the checkpoint, and start the query again.",
+                fail_on_data_loss=self._options.fail_on_data_loss,
+            )
 
     def _require_none_lost(self, claimed: Claimed, start: Offset) -> None:
         """Raise DataLossError if Spark's log has lost an epoch, and Spark is about to log another one in its place."""
@@ -333,7 +350,9 @@ class Driver:
         Spark has logged the epoch after it by then, if one was announced.
         Returns when SQS has confirmed the deletes or they stand in the ledger. Doing it again changes nothing.
         """
-        self._commit(self._claimed(end), end, followed_by=self._next.offset if self._next else None)
+        claimed = self._claimed(end)
+        self._open_unread(claimed, end)
+        self._commit(claimed, end, followed_by=self._next.offset if self._next else None)
 
     def _commit(self, claimed: Claimed, end: Offset, *, followed_by: Offset | None) -> None:
         if end.epoch <= claimed.ledger.epoch:
@@ -350,6 +369,7 @@ class Driver:
         run, nobody can tell them apart: DataLossError.
         """
         journal, leftovers = claimed.journal, claimed.leftovers
+        self._require_own_place(claimed, given, EpochPlan(given.after_epoch, given.after))
         claimed.take(given)
         before = leftovers.preceding(given, claimed.ledger.epoch)
         if before is not None:

@@ -280,3 +280,67 @@ def test_before_a_blind_epoch_another_query_may_have_settled_something(make_worl
     world.send("c1")
     with pytest.raises(DataLossError, match=UNREAD):
         again.trigger()
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_read", [False, True])
+def test_what_an_overtaken_run_logs_in_the_place_of_a_lost_entry_is_refused(world: World, is_read: bool) -> None:
+    """The sink has that batch, with rows of the lost epoch: they would come again, under the next id."""
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    world.send("b1", "b2")
+    overtaken = Query(world).resume()
+    late = overtaken.latest_offset(overtaken.start_of(1))
+    crash_at(world, "-- batch 1 is in the sink")
+    with pytest.raises(Crash):
+        Query(world).resume().trigger()
+    world.on_step = lambda event: None
+    world.die(down_s=LAPSE_S)
+    lost = world.offsets.pop()
+    overtaken.log(late)
+    with pytest.raises(FencedError):
+        overtaken.driver.commit(world.offsets[0])
+    world.die(down_s=LAPSE_S)
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=f"epoch {late.name} in the place of epoch {lost.name}"):
+            Query(world, reads=lambda batch, count: range(count) if is_read else None).resume().drain()
+        world.die(down_s=LAPSE_S)
+    assert world.offsets.pop() == late
+    world.committed.discard(1)
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_blind_epoch_is_not_followed_by_itself(world: World, is_read: bool) -> None:
+    """Nobody looks at its rows, and the next batch is another source's alone."""
+    world.send("a1")
+    query = Query(
+        world, tells_start=False, is_wrapped=True, reads=lambda batch, count: range(count) if is_read else None
+    )
+    query.resume().trigger()
+    (blind,) = world.offsets
+    query.log(blind)
+    query.driver.commit(blind)
+    query.to_sink(1, {})
+    world.committed.add(1)
+    assert world.journal().ledger().followed_by is None
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+@in_both_modes
+def test_a_ledger_that_says_so_does_not_stop_a_query(world: World) -> None:
+    """An older version has written it."""
+    world.send("a1")
+    Query(world).drain()
+    world.die(down_s=LAPSE_S)
+    (name,) = world.store.under("ledger/")
+    ledger = json.loads(world.store.objects[name])
+    world.store.objects[name] = json.dumps({**ledger, "followed": world.offsets[-1].name}).encode()
+    world.send("b1")
+    Query(world).resume().drain()
+    world.audit()
