@@ -98,7 +98,7 @@ class Attempt:
                 self._heartbeat.check()
             decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
             is_last = receiver.is_over or not self._plan.deletes
-            others: list[Segment] = []
+            others: list[Segment | int] = []
             waiting = 0
             while True:
                 segment = self._segment(decided, received, receiver.deleted, is_last=is_last)
@@ -118,28 +118,36 @@ class Attempt:
                 self._deferred_groups |= deferred_groups(sealed.head)
                 with _released_on_error(receiver):
                     received = self._not_overtaken(received, sealed.head, receiver)
-                others.append(sealed)
-                waiting += sealed.rows.nbytes
-                if waiting > LINK_BYTES:
-                    try:
-                        yield from others
-                    except GeneratorExit:
-                        receiver.release()
-                        raise
-                    others, waiting = [], 0
+                # Spark gets them once what was received is put or released, for it may take long over the rows.
                 if sealed.head.chain.is_last:
                     receiver.release()
-                    yield from others
+                    del received, segment
+                    yield from map(self._in_full, others)
+                    yield sealed
                     return
-            yield from others
-            del others, received, segment, counted  # what is sealed has the bodies, too
+                waiting += sealed.rows.nbytes
+                others.append(sealed if waiting <= LINK_BYTES else sealed.head.origin.link)
+            del received, segment, counted  # what is sealed has the bodies, too
             if self._plan.deletes:
                 self._delete(beside=receiver.may_wait)
             if is_last:
                 self._heartbeat.stop()  # from now on the driver holds what is left
+            yield from map(self._in_full, others)
             yield sealed
             if is_last:
                 return
+
+    def _in_full(self, link: Segment | int) -> Segment:
+        """Return a link of the chain that was too much to keep, from the journal."""
+        if isinstance(link, Segment):
+            return link
+        plan = self._plan
+        name = self._journal.segment_name(plan.epoch, plan.partition, plan.plan, link)
+        found = self._journal.read(name)
+        self._journal.require_current(plan.epoch, plan.claim)
+        if found is None:
+            raise self._journal.vanished(name)
+        return found
 
     def _receive(self, receiver: Receiver, *, may_end: bool) -> list[Message]:
         """Return what is received for the next link, beside the deletes of the last one if they are under way."""

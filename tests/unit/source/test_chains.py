@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -17,6 +17,7 @@ from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.receiving import LINK_BYTES
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
@@ -612,6 +613,23 @@ def test_what_is_caught_after_the_last_link_is_released_at_once(world: World) ->
     assert {each["Body"] for each in world.receive_elsewhere(visibility_timeout_s=1)} == {"a1", "b1"}
     world.clock.advance(2)
     finish(query, attempts.rows[0])
+
+
+@in_both_modes
+@pytest.mark.parametrize("link_bytes", [1, LINK_BYTES])
+def test_it_is_released_before_spark_gets_the_rows(
+    world: World, monkeypatch: pytest.MonkeyPatch, link_bytes: int
+) -> None:
+    """However many they are: Spark may take hours over them, and the attempt's heartbeat would hold it as long."""
+    monkeypatch.setattr("sqs_fifo_spark.source.attempt.LINK_BYTES", link_bytes)
+    query, plan = begin(world, "a1", "b1")
+    rows: list[Row] = []
+    do_at(world, "before put epochs/", lambda: rows.extend(read(world, plan)))
+    queue, journal = Queue(world.options, world.clock), Journal(world.store, plan.journal)
+    with closing(serve(plan, queue, journal, world.options, world.clock)) as reading:
+        assert next(reading).column("body").to_pylist() == told(rows) == ["z1"]
+        assert world.depth()[0] == 2
+    finish(query, rows)
 
 
 @in_both_modes
