@@ -19,6 +19,7 @@ from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
+from sqs_fifo_spark.source.receiving import LINK_BYTES
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
@@ -113,6 +114,8 @@ class Schedule:
         """What was started when all faults were over: nothing is left to fail of."""
         self._pool_threads = rng.choice((1, 2, 4))
         self._most_in_a_receive = random.Random(f"{seed}/receive").choice((2, 3, 10))
+        self._most_kept = random.Random(f"{seed}/kept").choice((1, LINK_BYTES))
+        """Bytes of others' links that an attempt keeps; it reads the rest again."""
         self._drivers: dict[Process, Driver] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
@@ -893,6 +896,7 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.epoch.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),
             mock.patch("sqs_fifo_spark.source.receiving.MAX_ENTRIES", self._most_in_a_receive),
+            mock.patch("sqs_fifo_spark.source.attempt.LINK_BYTES", self._most_kept),
             mock.patch("sqs_fifo_spark.aws.client.sqs_client", client),
         ):
             yield

@@ -81,14 +81,14 @@ def _(judge, sender, confirmed):
     return judge(sender, confirmed)
 
 
-@planted("look for disorder in the answers of first tries only", "sink.queue._confirmed")
-def _(confirmed, *given, may_be_older):
-    return [replace(each, may_be_older=False) for each in confirmed(*given, may_be_older=may_be_older)]
+@planted("look for disorder in the answers of first tries only", "sink.outcome.classify")
+def _(classify, *given, may_be_older):
+    return classify(*given, may_be_older=False)
 
 
-@planted("take all that is late for rows that overtake", "sink.queue._confirmed")
-def _(confirmed, *given, may_be_older):
-    return [replace(each, may_be_older=True) for each in confirmed(*given, may_be_older=may_be_older)]
+@planted("take all that is late for rows that overtake", "sink.outcome.classify")
+def _(classify, *given, may_be_older):
+    return classify(*given, may_be_older=True)
 
 
 @planted("forget that rows are out of order", "sink.record.SentRecord.add")
