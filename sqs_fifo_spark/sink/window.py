@@ -4,12 +4,12 @@ SQS knows for 300 s a row that it has taken, and adds no equal one in that time.
 row, neither knowing of the other, the second must reach SQS within 300 s of the first. After a look an attempt
 
     within REFRESH_AFTER_S       begins calls, or looks again; on a slow store within OLDEST_REFRESH_S
-    within SEND_BUDGET_S         begins its last try, of which nothing leaves this process a connection later
+    within SEND_BUDGET_S         begins its last try, nothing of which leaves this process CONNECT_TIMEOUT_S later
     CONFIRM_BUDGET_S after that  has an answer and has recorded it, or the task fails
 
-An attempt that looks just before another's record is written sends the row SEND_BUDGET_S and a connection later at the
-latest: 280 s after the other's look. An attempt that follows one that has failed has what is left of the 300 s to
-start, to look, and to reach the row: 123 s.
+An attempt that looks just before another's record is written sends the row at most SEND_BUDGET_S and the time to
+connect later: 280 s after the other's look. An attempt that follows one that has failed has what is left of the 300 s
+to start, to look, and to reach the row: 123 s.
 """
 
 from __future__ import annotations

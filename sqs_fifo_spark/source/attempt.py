@@ -121,7 +121,7 @@ class Attempt:
                 # Spark gets them once what was received is put or released, for it may take long over the rows.
                 if sealed.head.chain.is_last:
                     receiver.release()
-                    del received, segment
+                    del received, segment, counted
                     yield from map(self._in_full, others)
                     yield sealed
                     return

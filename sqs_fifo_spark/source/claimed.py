@@ -154,7 +154,8 @@ class Claimed:
         """Return the epoch in whose place Spark's log has `given`, which follows `after`; None if it has its own place.
 
         Who settled `after` knew that Spark had logged another one. The log has lost that since, and an older driver,
-        which stood still meanwhile, has had its own logged. A newer one's stands there if the user chose to go on.
+        which stood still meanwhile, has had its own logged. If a newer driver's stands there, the user chose to go on
+        without the lost one.
         """
         follower = self.ledger.followed_by
         if follower is None or after != self.ledger.settled or follower.of in (given.of, after):
@@ -247,7 +248,11 @@ class Claimed:
         # 4. Check the claim: a newer driver may have found the ledger before this one, and judge by that; then the rest
         #    is that driver's to do. A crash after it leaves the same as one after 3.
         finding = self._read_pool.submit(lambda: self.journal.older_ledgers(end.epoch))
-        self.require_claim()
+        try:
+            self.require_claim()
+        except FencedError:
+            finding.result()  # says that it was in a commit, once the newer driver has put a ledger
+            raise
         older = finding.result()
         self.ledger = ledger
         # 5. Drop what is behind it, while the query goes on. A crash within it leaves some of that, as one after 3; a

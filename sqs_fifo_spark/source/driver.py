@@ -325,9 +325,10 @@ class Driver:
         if lost is not None:
             report_data_loss(
                 f"the checkpoint has epoch {given.name} in the place of epoch {lost.name}, which it had before, as the "
-                f"journal at '{claimed.journal.location}' tells: it has lost that, and a run of the query that was "
-                "overtaken has logged its own",
-                "Remove this entry, the last one below 'offsets' in the checkpoint, and start the query again.",
+                f"journal at '{claimed.journal.location}' tells: the checkpoint has lost that epoch since, and an "
+                "overtaken run of the query has logged one of its own",
+                "Remove this entry, the last one below 'offsets' in the checkpoint, and the one of the same name below "
+                "'commits', if there is one, and start the query again.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
 
@@ -499,7 +500,7 @@ class Driver:
         if claimed is None or (epoch is None and self._next is None):
             return
         try:
-            claimed.require_claim()
+            claimed.journal.require_claim(claimed.claim)  # not in a pool: what else is read there may take long
         except FencedError:
             self._lease.stop_renewing_all()  # the messages are now the other driver's, to hold or to release
             raise

@@ -101,9 +101,11 @@ class Journal(JournalIdentity):
         """
         # All claims may have been removed, and a leftover may have put one of our number since: so its content counts.
         own = pool.submit(lambda: self.store.get(_claim_name(number)))
-        owner = max((_number(name) for name in self.store.list("drivers")), default=0)
-        if owner == number and self._token.encode() in (own.result() or b""):
-            return
+        owner = self._highest_claim()
+        if owner == number:
+            if self._token.encode() in (own.result() or b""):
+                return
+            owner = self._highest_claim()  # who took over may have dropped ours after that list
         if owner <= number:
             raise JournalUnavailableError(
                 f"the journal at '{self.location}' was removed while the query ran, so this query stops. {_WHERE_IT_IS}"
@@ -112,6 +114,9 @@ class Journal(JournalIdentity):
             f"another query took over the journal at '{self.location}' (claim {owner}; this query's is {number}), "
             "so this one stops. Run one query for each journal: give the other one its own journalLocation."
         )
+
+    def _highest_claim(self) -> int:
+        return max((_number(name) for name in self.store.list("drivers")), default=0)
 
     def require_current(self, epoch: int, claim: int) -> None:
         """Raise EpochSettledError if `epoch` is settled, FencedError if a driver has opened the journal after `claim`.
@@ -280,9 +285,9 @@ class Journal(JournalIdentity):
     def put_ledger(self, ledger: Ledger) -> None:
         """Put the ledger, which settles `ledger.epoch`, under this driver's claim.
 
-        Runs on the driver, after its deletes; and at the start, with the ledger that it has found. It counts once a
-        look after it, by `older_ledgers` or `require_claim`, finds no driver of a higher claim. Raises FencedError if
-        another one has its name.
+        Runs on the driver, after its deletes; and at the start, with the ledger that it has found. It counts once
+        `require_claim`, called after it, finds no driver of a higher claim. Raises FencedError if another one has its
+        name.
         """
         token = uuid.uuid4().hex
         name = _ledger_name(self.own_claim, ledger.epoch)

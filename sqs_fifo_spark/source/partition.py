@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -82,13 +83,20 @@ def serve(
     def look() -> None:
         journal.require_current(plan.epoch, plan.claim)
 
+    is_begun = threading.Event()
     first, is_current = pool.submit(lambda: read(0)), pool.submit(look)
-    carried = pool.submit(lambda: _decided(plan, journal))
-    segment, end, decided = first.result(), None, list[Message]()
+    carried = pool.submit(lambda: _decided(plan, journal, is_begun))
+    try:
+        segment, end, decided = first.result(), None, list[Message]()
+        if segment is None:
+            # A look that was over before that read: if the epoch was settled between the two, what this attempt
+            # receives is released when it finds that.
+            is_current.result()
+            decided = carried.result()
+    finally:
+        is_begun.set()
+    del first, is_current, carried  # they have rows, and Spark may take long
     deferred = set(plan.reserved_groups if plan.deletes else plan.reserved_groups | plan.decided_groups)
-    if segment is None:
-        is_current.result()
-        decided = carried.result()
     while segment is not None:
         look()  # what was read may be a leftover's, put where the epoch's own has been dropped
         yield segment.served()
@@ -100,14 +108,21 @@ def serve(
     if end is not None:
         look()
     with Attempt(plan, end, deferred, queue, journal, options, clock) as attempt:
-        for segment in attempt.append(decided):
+        links = attempt.append(decided)
+        del decided
+        for segment in links:
             yield segment.served()
 
 
-def _decided(plan: PartitionPlan, journal: Journal) -> list[Message]:
-    """Return the decided messages: those that the plan carries, with their rows from the journal."""
+def _decided(plan: PartitionPlan, journal: Journal, is_begun: threading.Event) -> list[Message]:
+    """Return the decided messages: those that the plan carries, with their rows from the journal.
+
+    Or only some of them, if the chain `is_begun`: then it has them.
+    """
     messages: list[Message] = []
     for name, message_ids in plan.carried:
+        if is_begun.is_set():
+            break
         source = journal.read(name)
         if source is None:
             raise EpochSettledError(

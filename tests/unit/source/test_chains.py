@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from greenlet import greenlet
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
 from sqs_fifo_spark.source.queue import Queue
@@ -613,6 +614,22 @@ def test_what_is_caught_after_the_last_link_is_released_at_once(world: World) ->
     assert {each["Body"] for each in world.receive_elsewhere(visibility_timeout_s=1)} == {"a1", "b1"}
     world.clock.advance(2)
     finish(query, attempts.rows[0])
+
+
+@in_both_modes
+def test_what_is_sealed_is_not_kept_as_messages_too(world: World) -> None:
+    """Spark may take hours over the rows."""
+    query, plan = begin(world, "a1")
+    rows: list[Row] = []
+    queue, journal = Queue(world.options, world.clock), Journal(world.store, plan.journal)
+    others = {id(each): each for each in gc.get_objects() if isinstance(each, Message)}
+    with closing(serve(plan, queue, journal, world.options, world.clock)) as reading:
+        assert next(reading).column("body").to_pylist()[0] == "z1"
+        gc.collect()
+        assert [each for each in gc.get_objects() if isinstance(each, Message) and id(each) not in others] == []
+    rows = read(world, plan)
+    assert told(rows) == ["z1", "a1"]
+    finish(query, rows)
 
 
 @in_both_modes

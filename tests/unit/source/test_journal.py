@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
+from unittest import mock
 
 import pytest
 
@@ -21,7 +23,10 @@ from sqs_fifo_spark.journal.identity import FORMAT
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed, encode_ledger
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
+from sqs_fifo_spark.source.pool import Answer, CallingThread
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
+
+T = TypeVar("T")
 
 ARN = "arn:aws:sqs:eu-west-1:123456789012:bids.fifo"
 
@@ -214,6 +219,33 @@ def test_a_claim_is_looked_at_by_its_content(journal: Journal, store: FaultyStor
     store.put_if_absent(f"drivers/{number:020d}.json", b'{"driver": "who stood still"}')
     with pytest.raises(FencedError):
         journal.require_claim(number)
+
+
+class Late(CallingThread):
+    """Makes a call when somebody waits for it."""
+
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        answer: Answer[T] = mock.Mock()
+        answer.result = call  # type: ignore[method-assign]
+        return answer
+
+
+def test_a_claim_that_is_dropped_while_it_is_looked_at_is_overtaken(
+    journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list was made before the other driver came, and the claim is read after: the journal is not removed."""
+    number = journal.claim()
+    find = store.list
+
+    def list_and_be_overtaken(prefix: str) -> list[str]:
+        names = find(prefix)
+        monkeypatch.setattr(store, "list", find)
+        Journal(store, journal.id).claim()
+        return names
+
+    monkeypatch.setattr(store, "list", list_and_be_overtaken)
+    with pytest.raises(FencedError, match="another query took over"):
+        journal.require_claim(number, Late())
 
 
 def opened(journal: Journal) -> int:
