@@ -511,6 +511,8 @@ class Laws:
                 self._read_in[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._received_for[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._receives_by_task[event.message_id].append((task[0], plan, event.at))
+                if plan.claim != plan.plan:
+                    self.violate(f"one content: {task[0]} receives {name} for an epoch that an earlier run announced")
             elif ours and self._query() in self.checkpoint_of:
                 self._receives_by_driver[event.message_id].append((self.checkpoint_of[self._query()], event.at))
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
