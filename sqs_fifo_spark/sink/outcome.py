@@ -26,14 +26,14 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the rows of a call ended. What is not confirmed is `pending`: tried again, unless there is a `fault`."""
+    """How the rows of a call ended: confirmed, refused, or `pending`: tried again, unless there is a `fault`."""
 
     confirmed: list[Confirmed]
     pending: list[Outgoing]
     fault: Exception | None
     """Why the task fails: RefusedRowError, or what is wrong with the queue or the credentials."""
     is_silent: bool
-    """Whether SQS says nothing of a pending row, so that it may have added it."""
+    """Whether SQS says nothing of a row, or that it took and failed it, so that it may have added it."""
     is_throttled: bool
     code: str
     """Why rows are pending."""
@@ -46,8 +46,9 @@ def classify(
 
     `may_be_older` is whether an earlier try may have added them. What the answer says of other ids counts for nothing.
     """
-    taken = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
+    told = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
     failed = {entry["Id"]: entry for entry in answer.get("Failed") or () if entry.get("Id") in tried}
+    taken = {key: entry for key, entry in told.items() if key not in failed}
     codes = {key: str(entry.get("Code")) for key, entry in failed.items()}
     errors = {
         key: error_from_aws(OPERATION, queue_url, codes[key], str(entry.get("Message", "")), sender_fault=entry)
@@ -66,9 +67,9 @@ def classify(
             for key, row in tried.items()
             if key in taken
         ],
-        [row for key, row in tried.items() if key not in taken],
+        [row for key, row in tried.items() if key not in taken and key not in refused],
         fault,
-        is_silent=not tried.keys() <= taken.keys() | failed.keys(),
+        is_silent=not tried.keys() <= told.keys() ^ failed.keys(),
         is_throttled=any(error.is_throttling for error in passing.values()),
         code=next(reversed(codes.values()), "no answer for some entries"),
     )

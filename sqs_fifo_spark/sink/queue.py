@@ -35,13 +35,15 @@ class SinkQueue(QueueCalls):
     def send(
         self,
         rows: Sequence[Outgoing],
-        confirm: Callable[[list[Confirmed]], None],
+        confirm: Callable[[list[Confirmed], list[Outgoing]], None],
         *,
         stopped: threading.Event,
         deadline: float,
         may_be_older: bool = False,
     ) -> None:
         """Send up to ten rows; hand each to `confirm`, in their order, as soon as SQS has confirmed it.
+
+        `confirm` is told, too, which rows of that call SQS has neither confirmed nor refused.
 
         `may_be_older` is whether an earlier attempt of the task may have sent them.
 
@@ -76,7 +78,7 @@ class SinkQueue(QueueCalls):
             if outcome.fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while
             if outcome.confirmed:
-                confirm(outcome.confirmed)
+                confirm(outcome.confirmed, pending)
             if outcome.fault is not None:
                 raise outcome.fault
             if pending:

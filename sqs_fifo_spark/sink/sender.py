@@ -24,7 +24,7 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.judge import Judge, Numbers
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
+from sqs_fifo_spark.sink.message import Outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import Record
@@ -40,7 +40,7 @@ MAX_BUFFERED_BYTES = 64 << 20
 """How much memory what waits to be sent takes: much, so that ten groups are ready also where rows of one cluster."""
 
 DISORDER = hashlib.sha256(b"disorder").digest()
-"""Recorded like a row's digest, which it cannot be: SQS has shown that rows of this micro-batch are out of order."""
+"""Recorded like a row's digest, which it cannot be: rows of this micro-batch are out of order, or may be so."""
 _REMEDY = "No more rows of this partition are sent. To send the rest, repeat the write with onDisorder set to log."
 
 _log = logging.getLogger(__name__)
@@ -82,8 +82,6 @@ class _Sending:
     this process in time. But an earlier try may have sent the rows, and SQS will forget them."""
     unrecorded: dict[int, str]
     """Which of its rows the record lacks, by identity, and their groups."""
-    unconfirmed: set[int]
-    """Which of them SQS has not confirmed."""
     is_recording: bool = False
     """Only its own thread writes this."""
 
@@ -335,7 +333,7 @@ class Sender:
         self.follows_disorder = True
 
     def _send(self, rows: list[Outgoing], window: Window) -> None:
-        sending = _Sending(window.limit, {id(row): row.group for row in rows}, set(map(id, rows)))
+        sending = _Sending(window.limit, {id(row): row.group for row in rows})
         with self._changed:
             self._sending.add(sending)
             self._changed.notify_all()  # whoever waits, waits no longer than that
@@ -344,24 +342,23 @@ class Sender:
             self._queue.send(
                 rows, confirm, stopped=self._stopped, deadline=window.last_try, may_be_older=self._may_be_older
             )
+        except StoppedError:
+            raise
         except BaseException as error:
-            if not isinstance(error, StoppedError):
-                self._fail(error)
-            # Each attempt meets what is refused, and a user has to correct that; but not what else is given up with it.
-            refused = error.rows if isinstance(error, RefusedRowError) else frozenset()
-            given_up = [row for row in rows if id(row) in sending.unconfirmed and row.row not in refused]
-            self._record_open_order(given_up)
+            self._fail(error)
             raise
         with self._changed:
             self._sending.discard(sending)
 
-    def _confirm(self, sending: _Sending, confirmed: list[Confirmed]) -> None:
+    def _confirm(self, sending: _Sending, confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
         with self._changed:
             overtaking = self._judge_locked(confirmed)
+            # What SQS has failed may come to stand behind these. Only this attempt can tell, once it is confirmed: one
+            # that finds these in the record sends it alone, and its number tells nothing.
+            is_open = any(self._groups[row.group].numbers.has_row_after(row.row) for row in pending)
             if overtaking and self._pace.fails_on_disorder:
                 self._stopped.set()
             rows = [each.row for each in confirmed]
-            sending.unconfirmed.difference_update(map(id, rows))
             for row in rows:
                 self._groups[row.group].unrecorded.append(row)
             self._let_follow_locked(rows)
@@ -373,12 +370,13 @@ class Sender:
             what = f"{first} and {others} others stand" if others else f"{first} stands"
             what = f"{what} before an earlier row of the same message group"
             _log.warning("rows are out of order: %s, or may do so", what)
-            digests.append(DISORDER)
             if self._pace.fails_on_disorder:
                 failure = DisorderError(
                     f"{what}, or may do so: SQS failed that one, or gave no answer, and accepted these. {_REMEDY}"
                 )
                 self._fail(failure)
+        if overtaking or is_open:
+            digests.append(DISORDER)
         sending.is_recording = True
         self._add_to_record(digests, by=sending.limit)
         sending.is_recording = False
@@ -388,13 +386,6 @@ class Sender:
             self._release_locked(rows)
         if failure is not None:
             raise failure
-
-    def _record_open_order(self, pending: list[Outgoing]) -> None:
-        """Record disorder if rows that this attempt gives up may have been overtaken: no numbers will tell it."""
-        with self._changed:
-            is_open = any(self._groups[row.group].numbers.has_row_after(row.row) for row in pending)
-        if is_open:
-            self._add_to_record([DISORDER], by=math.inf)
 
     def _add_to_record(self, digests: list[bytes], *, by: float) -> None:
         """Record what is sent. If that fails, so does the task; but until it can end, others may send the rows again.

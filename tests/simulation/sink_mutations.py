@@ -33,7 +33,7 @@ def _(take, sender):
 
 @planted("let a group go on before its row is confirmed", "sink.sender.Sender.__init__")
 def _(make, sender, queue, record, *given, **named):
-    def note(confirmed):
+    def note(confirmed, pending):
         sender.sent += len(confirmed)
         record.add([each.row.digest for each in confirmed], by=math.inf)
 
@@ -47,7 +47,7 @@ def _(make, sender, queue, record, *given, **named):
 
 
 @planted("let a group go on before its row is recorded", "sink.sender.Sender._confirm")
-def _(confirm, sender, sending, confirmed):
+def _(confirm, sender, sending, confirmed, pending):
     rows = [each.row for each in confirmed]
     with sender._changed:
         sender._judge_locked(confirmed)
@@ -96,9 +96,9 @@ def _(add, record, digests, *, by):
     add(record, [each for each in digests if each != DISORDER], by=by)
 
 
-@planted("give up what may have been overtaken without a word", "sink.sender.Sender._record_open_order")
-def _(record, sender, given_up):
-    return
+@planted("give up what may have been overtaken without a word", "sink.judge.Numbers.has_row_after")
+def _(has_row_after, numbers, row):
+    return False
 
 
 @planted("go on though rows are out of order", "sink.sender.pace_of")
@@ -144,9 +144,9 @@ def _(may_go_on, sender):
 
 
 @planted("record nothing more once a row has failed", "sink.sender.Sender._confirm")
-def _(confirm, sender, sending, confirmed):
+def _(confirm, sender, sending, confirmed, pending):
     if sender._failure is None:
-        confirm(sender, sending, confirmed)
+        confirm(sender, sending, confirmed, pending)
         return
     with sender._changed:
         sender._judge_locked(confirmed)

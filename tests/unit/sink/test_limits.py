@@ -90,7 +90,7 @@ def sending_by_http(
 
     def send(budget_s: float) -> None:
         deadline = clock.monotonic() + budget_s
-        queue.send(rows("a1"), lambda confirmed: None, stopped=stopped or threading.Event(), deadline=deadline)
+        queue.send(rows("a1"), lambda confirmed, pending: None, stopped=stopped or threading.Event(), deadline=deadline)
 
     return send
 
@@ -178,7 +178,7 @@ def test_a_call_that_is_given_up_is_revoked(monkeypatch: pytest.MonkeyPatch) -> 
         aws.forget_clients()
         try:
             with pytest.raises(TransientQueueError, match="no usable answer"):
-                queue.send(big, lambda confirmed: None, stopped=threading.Event(), deadline=clock.monotonic())
+                queue.send(big, lambda confirmed, pending: None, stopped=threading.Event(), deadline=clock.monotonic())
         finally:
             aws.forget_clients()
         connection, _ = server.accept()
@@ -416,7 +416,7 @@ def test_a_refused_row_stops_the_task_before_its_neighbours_are_recorded(sqs: Sq
     sqs.failing = lambda body: ("InvalidMessageContents", True) if body == "b1" else None
     stopped, told = threading.Event(), []
 
-    def confirm(confirmed: list[Confirmed]) -> None:
+    def confirm(confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
         told.append(([each.row.row for each in confirmed], stopped.is_set()))
 
     queue = SinkQueue(sqs.options(), sqs.clock)

@@ -275,6 +275,18 @@ def test_what_an_attempt_gives_up_may_have_been_overtaken(sqs: Sqs) -> None:
     assert (second.known, second.follows_disorder) == (2, True)
 
 
+def test_an_attempt_that_dies_leaves_no_overtaking_row_without_a_word(sqs: Sqs) -> None:
+    """What SQS has failed may stand behind others: the put that records those says so, too."""
+    record, added = Noted(), list[list[bytes]]()
+    record.on_add = added.append
+    failing_once(sqs, "a2")
+    given = rows("a1", "a2", "a3")
+    sender = send(sqs, given, record, BATCH)
+    first, *_ = added
+    assert (given[2].digest in first, DISORDER in first) == (True, True)
+    assert sender.overtaking == 1
+
+
 @pytest.mark.parametrize("refused", [["a3"], ["a3", "a4"], ["a1", "a3"]])
 def test_what_is_given_up_for_a_refused_row_may_have_been_overtaken(sqs: Sqs, refused: list[str]) -> None:
     """The refused one, and others that SQS refuses with it, are the user's to correct; not what it failed besides."""

@@ -64,10 +64,18 @@ def test_what_is_neither_taken_nor_refused_is_pending(
     assert outcome.code == code
 
 
+@pytest.mark.parametrize("failed", [FAILED, THROTTLED])
+def test_what_is_told_as_taken_and_as_failed_is_pending(failed: dict[str, Any]) -> None:
+    """It may have been added: SQS knows it again."""
+    outcome = told("xy", y=failed)
+    assert names(outcome) == ("x", "yz")
+    assert told("xyz", y=failed).is_silent
+
+
 def test_rows_that_are_refused_for_good_are_told_together() -> None:
     """The first one by its number; beside them others are confirmed."""
     outcome = told("x", z=REFUSED, y=REFUSED)
-    assert names(outcome)[0] == "x"
+    assert names(outcome) == ("x", "")
     assert isinstance(outcome.fault, RefusedRowError)
     assert (outcome.fault.row, outcome.fault.rows) == (3, frozenset({2, 3}))
     assert outcome.fault.reason == "SQS refuses it (InvalidMessageContents)"

@@ -43,8 +43,8 @@ def confirmed(sqs: Sqs) -> Noted:
     return Noted(sqs)
 
 
-def by_row(confirm: Callable[[list[Outgoing]], None]) -> Callable[[list[Confirmed]], None]:
-    return lambda confirmed: confirm([each.row for each in confirmed])
+def by_row(confirm: Callable[[list[Outgoing]], None]) -> Callable[[list[Confirmed], list[Outgoing]], None]:
+    return lambda confirmed, pending: confirm([each.row for each in confirmed])
 
 
 def send(
