@@ -68,12 +68,10 @@ class Outgoing:
 class RefusedRowError(Exception):
     """A row cannot be sent. `reason` never holds anything of its body or its attributes' values."""
 
-    def __init__(self, row: int, reason: str, *, others: frozenset[int] = frozenset()) -> None:
-        """`others` are further rows that are refused with it."""
+    def __init__(self, row: int, reason: str) -> None:
         super().__init__(row, reason)
         self.row = row
         self.reason = reason
-        self.rows = others | {row}
 
 
 def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:

@@ -59,8 +59,7 @@ def classify(
     others = [error for key, error in errors.items() if key not in passing and key not in refused]
     fault: Exception | None = others[0] if others else None
     if refused and fault is None:
-        numbers = frozenset(tried[key].row for key in refused)
-        fault = RefusedRowError(tried[refused[0]].row, f"SQS refuses it ({codes[refused[0]]})", others=numbers)
+        fault = RefusedRowError(tried[refused[0]].row, f"SQS refuses it ({codes[refused[0]]})")
     return Outcome(
         [
             Confirmed(row, _sequence_number(taken[key]), taken[key].get("MessageId"), may_be_older)

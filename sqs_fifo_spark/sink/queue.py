@@ -48,11 +48,11 @@ class SinkQueue(QueueCalls):
         `may_be_older` is whether an earlier attempt of the task may have sent them.
 
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRowError
-        for a row that SQS refuses for good, and then sets `stopped` at once; StoppedError instead of another try once
-        `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`, TransientQueueError when no further
-        try can begin by `deadline`, a monotonic time: what is not confirmed may be sent. Nothing leaves this process
-        later than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set, however long a call takes to find and
-        reach SQS.
+        for a row that SQS refuses for good, and sets `stopped` before others of that call are confirmed; StoppedError
+        instead of another try once `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`,
+        TransientQueueError when no further try can begin by `deadline`, a monotonic time: what is not confirmed may be
+        sent. Nothing leaves this process later than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set,
+        however long a call takes to find and reach SQS.
         """
         pending = list(rows)
 

@@ -215,7 +215,7 @@ def test_a_limit_that_was_lowered_meanwhile_names_the_row(queue: Queue) -> None:
     with pytest.raises(RefusedRowError) as told:
         watched.send(
             [*rows, *plain],
-            lambda told: confirmed.extend(each.row for each in told),
+            lambda told, _: confirmed.extend(each.row for each in told),
             stopped=threading.Event(),
             deadline=deadline,
         )
@@ -258,10 +258,12 @@ class Asked(SinkQueue):
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def send(self, rows: Sequence[Outgoing], confirm: Callable[[list[Confirmed]], None], **_: Any) -> None:
+    def send(
+        self, rows: Sequence[Outgoing], confirm: Callable[[list[Confirmed], list[Outgoing]], None], **_: Any
+    ) -> None:
         validation.batch_size([wire(row.entry) for row in rows])
         self.calls.append(len(rows))
-        confirm([Confirmed(row, None, None) for row in rows])
+        confirm([Confirmed(row, None, None) for row in rows], [])
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -64,7 +64,7 @@ def test_the_queue_of_these_tests_catches_two_rows_of_a_group_at_once(sqs: Sqs) 
     """So that no test here passes for nothing."""
     with pytest.raises(AssertionError, match=r"two rows under way: \['a'\]"):
         SinkQueue(sqs.options(), sqs.clock).send(
-            rows("a1", "a2"), lambda sent: None, stopped=threading.Event(), deadline=sqs.clock.monotonic()
+            rows("a1", "a2"), lambda sent, pending: None, stopped=threading.Event(), deadline=sqs.clock.monotonic()
         )
 
 
