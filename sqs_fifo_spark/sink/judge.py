@@ -31,9 +31,9 @@ class Numbers:
         self.last = max(self.last, *self.of_call.values(), -1)
         self.of_call, self.overtaking = {}, set()
 
-    def has_row_after(self, row: int) -> bool:
-        """Return whether SQS has told of a row of the last call that stands behind this one in it."""
-        return row < max(self.of_call, default=0)
+    def rows_after(self, row: int) -> set[int]:
+        """Return which rows of the last call stand behind this one in it, and SQS has told of."""
+        return {other for other in self.of_call if other > row}
 
 
 class Judge:

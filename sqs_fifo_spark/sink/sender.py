@@ -353,9 +353,11 @@ class Sender:
     def _confirm(self, sending: _Sending, confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
         with self._changed:
             overtaking = self._judge_locked(confirmed)
-            # What SQS has failed may come to stand behind these. Only this attempt can tell, once it is confirmed: one
+            # What is pending may come to stand behind these. Only this attempt can tell, once that is confirmed: one
             # that finds these in the record sends it alone, and its number tells nothing.
-            is_open = any(self._groups[row.group].numbers.has_row_after(row.row) for row in pending)
+            exposed = {other for row in pending for other in self._groups[row.group].numbers.rows_after(row.row)}
+            if self._pace.fails_on_disorder and not self._stopped.is_set():  # else it fails for something else
+                overtaking |= exposed
             if overtaking and self._pace.fails_on_disorder:
                 self._stopped.set()
             rows = [each.row for each in confirmed]
@@ -375,7 +377,7 @@ class Sender:
                     f"{what}, or may do so: SQS failed that one, or gave no answer, and accepted these. {_REMEDY}"
                 )
                 self._fail(failure)
-        if overtaking or is_open:
+        if overtaking or exposed:
             digests.append(DISORDER)
         sending.is_recording = True
         self._add_to_record(digests, by=sending.limit)

@@ -96,9 +96,9 @@ def _(add, record, digests, *, by):
     add(record, [each for each in digests if each != DISORDER], by=by)
 
 
-@planted("give up what may have been overtaken without a word", "sink.judge.Numbers.has_row_after")
-def _(has_row_after, numbers, row):
-    return False
+@planted("give up what may have been overtaken without a word", "sink.judge.Numbers.rows_after")
+def _(rows_after, numbers, row):
+    return set()
 
 
 @planted("go on though rows are out of order", "sink.sender.pace_of")
