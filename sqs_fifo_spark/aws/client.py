@@ -74,7 +74,7 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     if config.role_arn:
         credentials = _assumed_role(session, credentials, config)
     if "get_frozen_credentials" not in vars(credentials):
-        credentials.get_frozen_credentials = functools.partial(_from_chain, credentials.get_frozen_credentials)
+        credentials.get_frozen_credentials = functools.partial(_keys, credentials, credentials.get_frozen_credentials)
     session._credentials = credentials
     client = boto3.session.Session(botocore_session=session).client(
         "sqs",
@@ -185,6 +185,21 @@ def _from_chain(find: Callable[[], Any]) -> Any:
         raise ChainError(type(error).__name__) from None
 
 
+def _keys(credentials: Any, renew: Callable[[], Any]) -> Any:
+    """Return what to sign with: `renew()`, or if that fails, the keys of `credentials` for as long as they are valid.
+
+    botocore keeps them itself where a provider raises, until ten minutes before they expire. But a metadata service
+    that does not answer within a second gives it an empty answer, which it takes for a refusal.
+    """
+    try:
+        return _from_chain(renew)
+    except Exception:
+        keys = getattr(credentials, "_frozen_credentials", None)
+        if keys is None or credentials._is_expired():
+            raise
+        return keys
+
+
 def _assumed_role(
     session: botocore.session.Session, own: Credentials, config: ClientConfig
 ) -> DeferredRefreshableCredentials:
@@ -230,7 +245,9 @@ class S3Credentials:
                 if not isinstance(self._credentials, RefreshableCredentials):
                     # A file's content may have been renewed since; what stood in it first is better than nothing.
                     self._credentials = botocore.session.get_session().get_credentials() or self._credentials
-                frozen = self._credentials.get_frozen_credentials()
+                frozen = _keys(self._credentials, self._credentials.get_frozen_credentials)
+            except ChainError as error:
+                raise RuntimeError(str(error)) from None
             except Exception as error:  # obstore tells its text: that of a credential process holds anything
                 raise RuntimeError(type(error).__name__) from None
         asked_again_at = datetime.now(timezone.utc) + _CREDENTIAL_TTL

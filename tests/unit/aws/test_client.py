@@ -17,6 +17,7 @@ from typing import Any
 
 import botocore.session
 import pytest
+from botocore.credentials import RefreshableCredentials
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
@@ -129,6 +130,39 @@ def credentials_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
     write("old")
     return write
+
+
+def silent() -> dict[str, str]:
+    """Answer as botocore has it from a metadata service that does not answer."""
+    return {}
+
+
+def broken() -> dict[str, str]:
+    raise OSError(SECRET)
+
+
+@pytest.mark.parametrize("renew", [silent, broken])
+@pytest.mark.parametrize("minutes_left", [14, 4, -1])
+def test_keys_that_are_valid_are_used_though_they_cannot_be_renewed(
+    monkeypatch: pytest.MonkeyPatch, renew: Callable[[], dict[str, str]], minutes_left: int
+) -> None:
+    """For queue and journal, until they expire; the SDK wants new ones a quarter of an hour before that."""
+    expires_at = datetime.now(timezone.utc) + timedelta(minutes=minutes_left)
+    found = RefreshableCredentials("AKIDHELD", SECRET, TOKEN, expires_at, renew, "iam-role")
+    monkeypatch.setattr("botocore.session.Session.get_credentials", lambda session: found)
+    aws.forget_clients()
+    with LocalQueueServer(queues=["bids.fifo"]) as server:
+        options = parse_source_options({"queueUrl": server.queue_url("bids.fifo"), "journalLocation": "/journal"})
+        queue, journal = Queue(options, SYSTEM_CLOCK), aws.S3Credentials()
+        if minutes_left > 0:
+            assert queue.receive(10) == []
+            assert journal()["secret_access_key"] == SECRET
+            return
+        with pytest.raises(AccessDeniedError, match="no usable AWS credentials") as denied:
+            queue.receive(10)
+        with pytest.raises(RuntimeError) as refused:
+            journal()
+    assert SECRET not in f"{denied.value}{refused.value}"
 
 
 def test_credentials_renewed_in_their_file_are_taken_by_a_process_that_has_used_the_old_ones(
