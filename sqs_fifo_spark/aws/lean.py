@@ -183,7 +183,7 @@ class LeanClient:
         try:
             with answered_by(answer):
                 getattr(self._client, operation)(**arguments)
-        except (ValueError, AttributeError, TypeError) as error:
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
             kind = type(error).__name__
         else:
             kind = "no error"

@@ -511,7 +511,7 @@ class Laws:
                 self._read_in[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._received_for[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._receives_by_task[event.message_id].append((task[0], plan, event.at))
-                # Who is late may receive for an epoch that is settled: that is found, and released, before it is served.
+                # One that is late may do so for a settled epoch: it finds that, and releases it, before it serves it.
                 if plan.claim != plan.plan and plan.epoch > self._world.journal().ledger().epoch:
                     self.violate(f"one content: {task[0]} receives {name} for an epoch that an earlier run announced")
             elif ours and self._query() in self.checkpoint_of:

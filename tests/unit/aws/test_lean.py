@@ -249,6 +249,7 @@ def test_a_refusal_is_the_one_that_boto3_raises(pair: Pair, answer: Answer) -> N
         Answer(b'{"a": ' + b"[" * 100_000),
         Answer(b"\xff", 500),
         Answer(b"[]", 400),
+        Answer(b"[" * 100_000, 400),
         Answer({"Messages": [received()]}, is_cut=True),
         Answer({"Messages": [received()]}, has_cut_head=True),
     ],
