@@ -33,8 +33,8 @@ query that comes back may: plans tell them apart."""
 class Claimed:
     """The journal, its newest ledger and what stood in it besides.
 
-    Used on the driver's own thread, but for `require_claim`, which the heartbeat calls, too. What is settled is dropped
-    in `drop_pool`, while the query goes on.
+    Used on the driver's own thread, but for the journal's `require_claim`, which the heartbeat calls, too. What is
+    settled is dropped in `drop_pool`, while the query goes on.
     """
 
     def __init__(

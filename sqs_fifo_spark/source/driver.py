@@ -90,6 +90,8 @@ class Driver:
         self._next: Epoch | None = None
         """The epoch that was announced and not planned."""
         self._position: Offset | None = None
+        self._is_wrapped = False
+        """Whether Spark, before 4.2, logs only what was announced blindly: all else it only reports."""
 
     def __repr__(self) -> str:
         return (
@@ -232,6 +234,7 @@ class Driver:
         journal = claimed.journal
         self._require_known(claimed, start)
         if start == end:
+            self._require_own_place(claimed, start, EpochPlan(start.after_epoch, start.after))
             self._require_none_lost(claimed, start)
             return []  # Spark 4.0 and 4.1 ask this at a restart, to say where they are
         if self._open is not None and self._open.offset == end and self._open.plans is not None:
@@ -327,8 +330,8 @@ class Driver:
                 f"the checkpoint has epoch {given.name} in the place of epoch {lost.name}, which it had before, as the "
                 f"journal at '{claimed.journal.location}' tells: the checkpoint has lost that epoch since, and an "
                 "overtaken run of the query has logged one of its own",
-                "Remove this entry, the last one below 'offsets' in the checkpoint, and the one of the same name below "
-                "'commits', if there is one, and start the query again.",
+                "Remove this entry and those behind it, if any, below 'offsets' in the checkpoint, and those of the "
+                "same names below 'commits', and start the query again.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
 
@@ -353,7 +356,8 @@ class Driver:
         """
         claimed = self._claimed(end)
         self._open_unread(claimed, end)
-        self._commit(claimed, end, followed_by=self._next.offset if self._next else None)
+        is_logged = self._next is not None and (self._next.offset.is_blind or not self._is_wrapped)
+        self._commit(claimed, end, followed_by=self._next.offset if self._next and is_logged else None)
 
     def _commit(self, claimed: Claimed, end: Offset, *, followed_by: Offset | None) -> None:
         if end.epoch <= claimed.ledger.epoch:
@@ -442,6 +446,7 @@ class Driver:
         """Announce an epoch after all that Spark's log may have, as Spark has not yet said where it is."""
         claimed.require_claim()
         self._heartbeat.check()
+        self._is_wrapped = True
         self._work.count_waiting(0)
         limit = self._options.max_messages_per_trigger
         count = partition_count(self._work.waiting, min(self._options.num_partitions, limit))

@@ -284,7 +284,10 @@ def test_before_a_blind_epoch_another_query_may_have_settled_something(make_worl
 
 @in_both_modes
 @pytest.mark.parametrize("is_read", [False, True])
-def test_what_an_overtaken_run_logs_in_the_place_of_a_lost_entry_is_refused(world: World, is_read: bool) -> None:
+@pytest.mark.parametrize("is_wrapped", [False, True])
+def test_what_an_overtaken_run_logs_in_the_place_of_a_lost_entry_is_refused(
+    world: World, is_wrapped: bool, is_read: bool
+) -> None:
     """The sink has that batch, with rows of the lost epoch: they would come again, under the next id."""
     world.send("a1")
     Query(world).trigger()
@@ -304,7 +307,12 @@ def test_what_an_overtaken_run_logs_in_the_place_of_a_lost_entry_is_refused(worl
     world.die(down_s=LAPSE_S)
     for _ in range(2):
         with pytest.raises(DataLossError, match=f"epoch {late.name} in the place of epoch {lost.name}"):
-            Query(world, reads=lambda batch, count: range(count) if is_read else None).resume().drain()
+            Query(
+                world,
+                tells_start=not is_wrapped,
+                is_wrapped=is_wrapped,
+                reads=lambda batch, count: range(count) if is_read else None,
+            ).resume().drain()
         world.die(down_s=LAPSE_S)
     assert world.offsets.pop() == late
     world.committed.discard(1)
@@ -327,6 +335,27 @@ def test_a_blind_epoch_is_not_followed_by_itself(world: World, is_read: bool) ->
     query.to_sink(1, {})
     world.committed.add(1)
     assert world.journal().ledger().followed_by is None
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+@in_both_modes
+def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
+    """Spark's wrapper asks for it beside each batch, and logs the epoch again that it has fetched first."""
+    world.send("a1")
+    query = Query(world, tells_start=False, is_wrapped=True).resume()
+    query.trigger()
+    (blind,) = world.offsets
+    assert query.driver.latest_offset_without_start() != blind
+    query.log(blind)
+    query.driver.commit(blind)
+    query.to_sink(1, {})
+    world.committed.add(1)
+    assert world.journal().ledger().followed_by is None
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    Query(world, tells_start=False, is_wrapped=True).resume().trigger()
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     world.audit(allow_forgotten=True)
