@@ -113,7 +113,7 @@ class SourceOptions(ConnectionOptions):
         "maxMessagesPerTrigger",
         rules.whole,
         "Most messages in one micro-batch.",
-        default=10_000,
+        default=25_000,
         low=1,
         high=MAX_IN_FLIGHT,
     )

@@ -201,7 +201,8 @@ _ILLEGAL = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 
 def _head(headers: Mapping[str, str]) -> bytes:
     """Return what stands before the body. Raises IllegalHeaderError."""
-    if any(map(_ILLEGAL.search, headers.values())):
+    values = "".join(headers.values())
+    if not (values.isascii() and values.isprintable()) and _ILLEGAL.search(values):
         raise IllegalHeaderError
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     return "".join(["POST / HTTP/1.1\r\nAccept-Encoding: identity\r\n", *lines, "\r\n"]).encode("latin-1")

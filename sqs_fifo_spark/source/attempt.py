@@ -13,7 +13,6 @@ import logging
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
@@ -96,7 +95,7 @@ class Attempt:
                     # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
                     self._journal.require_current(self._plan.epoch, self._plan.claim)
                 self._heartbeat.check()
-            decided = [replace(each, receipt=self._newest(each.receipt)) for each in decided]
+            decided = [each._replace(receipt=self._newest(each.receipt)) for each in decided]
             is_last = receiver.is_over or not self._plan.deletes
             others: list[Segment | int] = []
             waiting = 0
@@ -263,7 +262,7 @@ class Attempt:
 
     def _newest(self, receipt: Receipt) -> Receipt:
         again = self._again.get(receipt.message_id, receipt)
-        return replace(again, deferred=False) if again.recency > receipt.recency else receipt
+        return again._replace(deferred=False) if again.recency > receipt.recency else receipt
 
     def _segment(
         self, decided: list[Message], received: list[Message], deleted: frozenset[str], *, is_last: bool
@@ -279,7 +278,7 @@ class Attempt:
             receipt = message.receipt
             if receipt.receive_count > 1 or receipt.message_group_id in self._deferred_groups:
                 self._deferred_groups.add(receipt.message_group_id)
-                message = replace(message, receipt=replace(receipt, deferred=True))
+                message = message._replace(receipt=receipt._replace(deferred=True))
             messages.append(message)
         receipts = tuple(message.receipt for message in messages)
         link = 0 if end is None else end.origin.link + 1

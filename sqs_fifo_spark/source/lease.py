@@ -91,9 +91,16 @@ class Lease:
 
     def is_held(self, receipt: Receipt) -> bool:
         """Return whether the hold is, as far as this process knows, still ours."""
+        return not self.lapsed([receipt])
+
+    def lapsed(self, receipts: Iterable[Receipt]) -> list[Receipt]:
+        """Return those whose hold is, as far as this process knows, no longer ours."""
         with self._lock:
-            hold = self._holds.get(receipt.receipt_handle)
-            return hold is not None and self._clock.monotonic() < hold.expires_at
+            now = self._clock.monotonic()
+            holds = self._holds
+            return [
+                each for each in receipts if (hold := holds.get(each.receipt_handle)) is None or now >= hold.expires_at
+            ]
 
     def stop_renewing(self, receipts: Iterable[Receipt]) -> None:
         """Stop renewing these: they are being deleted or released. A renewal that is under way then counts no loss.

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
 
 from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
@@ -19,7 +19,7 @@ from sqs_fifo_spark.source.offset import EpochPlan, Offset
 
 _SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-[0-9]{6,}|caught)-[0-9]{20}")
 _OFFSET_NAME = re.compile(r"[0-9]{1,20}/[0-9]{1,20}")
-_KINDS: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+_KINDS: Mapping[str, Any] = {**get_type_hints(Receipt), "received_at": (int, float)}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
                     "until": entry.until,
                     "group": entry.message_group_id,
                     "sequence": entry.sequence_number,
-                    "receipt": vars(entry.receipt) if entry.receipt else None,
+                    "receipt": entry.receipt and entry.receipt._asdict(),
                 }
                 for message_id, entry in ledger.unconfirmed.items()
             },
@@ -175,13 +175,13 @@ def _flag(value: Any) -> bool:
 
 
 def _receipt(value: Any) -> Receipt | None:
-    """Return the receipt that `vars` made `value` of. Raises TypeError or ValueError for anything else."""
+    """Return the receipt that `_asdict` made `value` of. Raises TypeError or ValueError for anything else."""
     if value is None:
         return None
     receipt = Receipt(**value)
-    for each in fields(Receipt):
-        if not isinstance(getattr(receipt, each.name), _KINDS[str(each.type)]):
-            raise ValueError(each.name)
+    for name, kind in _KINDS.items():
+        if not isinstance(getattr(receipt, name), kind):
+            raise ValueError(name)
     _time(receipt.received_at)
     return receipt
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -31,8 +30,7 @@ SYSTEM_ATTRIBUTES = (
 _TYPES: tuple[pa.DataType, ...] = tuple(ARROW_SCHEMA.types)
 
 
-@dataclass(frozen=True)
-class Receipt:
+class Receipt(NamedTuple):
     """What we hold one message by: all that renewing, deleting and judging it takes, without its body.
 
     `receive` is a number of its receive's own, whoever made that: delete and renew calls are built from receipts of
@@ -41,7 +39,7 @@ class Receipt:
     """
 
     message_id: str
-    receipt_handle: str = field(repr=False)
+    receipt_handle: str
     message_group_id: str
     sequence_number: int
     receive_count: int
@@ -50,20 +48,25 @@ class Receipt:
     receive: int
     deferred: bool = False
 
+    def __repr__(self) -> str:
+        return f"<Receipt {self.message_id} of group {self.message_group_id!r}>"
+
     @property
     def recency(self) -> tuple[int, float]:
         """Rises with each receive of the same message; the newest receipt is the one whose handle works."""
         return self.receive_count, self.received_at
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One received message: its receipt, and its row with a value for each column of `ARROW_SCHEMA`."""
 
     receipt: Receipt
-    row: tuple[Any, ...] = field(repr=False)
+    row: tuple[Any, ...]
     size: int
     """Bytes of the body and of the attributes' names, types and values, as SQS counts them."""
+
+    def __repr__(self) -> str:
+        return f"<Message {self.receipt.message_id}: {self.size} bytes>"
 
 
 def from_sqs(answer: Mapping[str, Any], *, receive: int, received_at: float) -> Message:

@@ -13,7 +13,6 @@ import os
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -137,7 +136,7 @@ def _decided(plan: PartitionPlan, journal: Journal, is_begun: threading.Event) -
                 "serves. With deleteAfter=commit, what is not committed is still in the queue. Restore the object."
             )
         wanted = [places[message_id] for message_id in message_ids]
-        held = [replace(receipts[place], deferred=False) for place in wanted]
+        held = [receipts[place]._replace(deferred=False) for place in wanted]
         messages += from_arrow(held, source.rows.take(wanted))
     return messages
 

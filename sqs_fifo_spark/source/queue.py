@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import logging
 import math
-import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
@@ -174,8 +173,8 @@ class Queue(QueueCalls):
         minutes); so there are some retries also when the budget is used up. Not `is_beside`: asked only when somebody
         waits.
         """
-        attempt_id = str(uuid.uuid4())
-        receive = random.getrandbits(_RECEIVE_BITS)
+        attempt = uuid.uuid4()
+        attempt_id, receive = str(attempt), attempt.int >> 128 - _RECEIVE_BITS
         long_s = wait_time_s if wait_time_s > 1 else 0  # a second is well within the timeout of every other call
 
         def arguments() -> dict[str, Any]:
@@ -345,18 +344,18 @@ class Queue(QueueCalls):
         Not `is_beside`: it is sent only when somebody waits.
         """
         outcomes = [Outcome.FAILED] * len(entries)
-        pending = named_apart(range(len(entries)))
-        """The places of entries that have no outcome yet, by their ids in the call that is made next, or was begun."""
+        left = set(range(len(entries)))
+        """The places of entries that have no outcome yet."""
+        first_asked = named_apart(range(len(entries)))
         begun: Ask | None = None
         if is_beside:
-            begun = self._begin(operation, 0, self._beside, Entries=_entries(entries, pending))
+            begun = self._begin(operation, 0, self._beside, Entries=_entries(entries, first_asked))
 
         def ask() -> list[Outcome]:
-            nonlocal pending, begun
-            first, begun, asked = begun, None, pending
-            pending = named_apart(asked.values())
+            nonlocal first_asked, begun
+            asked, first_asked = first_asked or named_apart(sorted(left)), {}
+            first, begun = begun, None
             answer = self._call(operation, begun=first, Entries=_entries(entries, asked))
-            left = set(asked.values())
             refused = {failed.get("Id"): failed for failed in (answer.get("Failed") or ())}
             for done in answer.get("Successful") or ():
                 place = asked.get(done.get("Id"))
@@ -383,9 +382,8 @@ class Queue(QueueCalls):
                 raise unknown[0][1]  # nor would any other call succeed
             for code, _ in unknown:
                 self._tell_refused(operation, code)
-            pending = named_apart(sorted(left))
-            if pending:
-                raise TransientQueueError(f"{operation}: {len(pending)} of {len(entries)} entries failed")
+            if left:
+                raise TransientQueueError(f"{operation}: {len(left)} of {len(entries)} entries failed")
             return outcomes
 
         # What is still pending in the end stands as FAILED.

@@ -150,9 +150,10 @@ class Receiver:
         if self._in_links and may_end and self._has_only_new(messages):
             self.is_over = True
         # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
-        lapsed = self._copies.lost_groups.union(
-            each.receipt.message_group_id for each in messages if not self._lease.is_held(each.receipt)
-        )
+        held_no_more = self._lease.lapsed(each.receipt for each in messages)
+        lapsed = self._copies.lost_groups.union(each.message_group_id for each in held_no_more)
+        if not lapsed:
+            return messages
         self.release(each.receipt for each in messages if each.receipt.message_group_id in lapsed)
         return [each for each in messages if each.receipt.message_group_id not in lapsed]
 
@@ -258,11 +259,12 @@ class Receiver:
 
     def _keep(self, answer: list[Message], asked_at: float) -> list[Message]:
         """Delete the copies in an answer, which is held; return the other messages."""
-        receipts = [message.receipt for message in answer]
         kept = self._copies.delete_from(answer)
-        self._lease.hold((message.receipt for message in kept), since=asked_at)
+        if kept is not answer:
+            # Copies whose delete has failed are held again.
+            self._lease.hold((message.receipt for message in kept), since=asked_at)
         if len(kept) < len(answer):
-            self._forget({*receipts} - {message.receipt for message in kept})
+            self._forget({message.receipt for message in answer} - {message.receipt for message in kept})
             if not self._has_message:
                 # The fetch time counts from the first message to serve. It comes in the end: a copy is deleted once.
                 self._deadline = self._clock.monotonic() + self._options.max_fetch_s

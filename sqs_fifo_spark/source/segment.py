@@ -17,7 +17,6 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +30,6 @@ _MAGIC = b"SQSFIFO3"
 _HEADER = struct.Struct("<8sQIQI")
 _CRC = struct.Struct("<I")
 HEADER_LENGTH = _HEADER.size + _CRC.size
-_VALUES = attrgetter(*(each.name for each in fields(Receipt)))
 _KINDS = [(str, str, str, int, int, int, received_at, int, bool) for received_at in (float, int)]
 """What the values of a receipt are."""
 _FIRST_IMPOSSIBLE_NUMBER = 10**40
@@ -134,9 +132,9 @@ def encode(segment: Segment) -> bytes:
     head = segment.head
     told = {
         "origin": vars(head.origin),
-        "chain": {**vars(head.chain), "unconfirmed": [*map(_VALUES, head.chain.unconfirmed)]},
+        "chain": {**vars(head.chain), "unconfirmed": head.chain.unconfirmed},
         "deleted": sorted(head.deleted),
-        "receipts": [*map(_VALUES, head.receipts)],
+        "receipts": head.receipts,
     }
     first = json.dumps(told, separators=(",", ":")).encode()
     second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
@@ -233,14 +231,14 @@ def _whole(value: Any) -> int:
 
 
 def _receipts(told: Any) -> tuple[Receipt, ...]:
-    """Return the receipts that `_VALUES` made `told` of. Raises TypeError or ValueError for anything else."""
+    """Return the receipts that JSON has made lists of. Raises TypeError or ValueError for anything else."""
     if type(told) is not list:
         raise ValueError(told)
     receipts = []
     for values in told:
         if tuple(map(type, values)) not in _KINDS:
             raise ValueError(values)
-        receipt = Receipt(*values)
+        receipt = Receipt._make(values)
         if not 0 <= receipt.sequence_number < _FIRST_IMPOSSIBLE_NUMBER or not math.isfinite(receipt.received_at):
             raise ValueError(values)
         receipts.append(receipt)

@@ -88,7 +88,7 @@ def _locked_groups(attempt: Attempt) -> frozenset[str]:
 def _deferring(attempt: Attempt, segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
     """Return `segment` with none deferred but those of which `is_it` holds, too."""
     head, end = segment.head, attempt._end
-    receipts = tuple(replace(receipt, deferred=receipt.deferred and is_it(receipt)) for receipt in head.receipts)
+    receipts = tuple(receipt._replace(deferred=receipt.deferred and is_it(receipt)) for receipt in head.receipts)
     before = Chain() if end is None else end.chain
     chain = before.with_link(head.origin.link, attempt._in_flight, receipts, is_last=head.chain.is_last)
     return replace(segment, head=replace(head, receipts=receipts, chain=chain))

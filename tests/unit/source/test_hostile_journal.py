@@ -231,7 +231,7 @@ def test_a_source_without_the_messages_that_it_should_have_is_refused(tmp_path: 
 
 
 IDENTITY = {"format": FORMAT, "journal": "j", "queueArn": ARN}
-RECEIPT = vars(MESSAGES[0].receipt)
+RECEIPT = MESSAGES[0].receipt._asdict()
 SOUND = {
     "writer": "w",
     "unconfirmed": {"id-1": {"until": 1.0, "group": "g", "sequence": 1, "receipt": RECEIPT}},

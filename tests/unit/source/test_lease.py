@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -439,7 +438,7 @@ def test_stop_waits_for_one_call_and_not_for_all_that_are_due(queue: ModelQueue)
     """A task has sealed, and SQS does not answer: its rows do not wait until each of its renewals has failed."""
     lease = Lease(queue, SYSTEM_CLOCK, visibility_timeout_s=30, heartbeat_s=10)
     for receive in range(20):
-        held = [replace(each, received_at=SYSTEM_CLOCK.now()) for each in queue.take(str(receive), receive=receive)]
+        held = [each._replace(received_at=SYSTEM_CLOCK.now()) for each in queue.take(str(receive), receive=receive)]
         lease.hold(held, since=SYSTEM_CLOCK.monotonic() - 10)
     under_way, go_on = threading.Event(), threading.Event()
 

@@ -64,7 +64,7 @@ def segment(
 
 
 def deferred(each: Message) -> Message:
-    return replace(each, receipt=replace(each.receipt, deferred=True))
+    return each._replace(receipt=each.receipt._replace(deferred=True))
 
 
 def reader(data: bytes, log: list[tuple[int, int]] | None = None) -> Callable[[int, int], bytes]:
@@ -263,7 +263,7 @@ def test_bodies_and_handles_stay_out_of_reprs() -> None:
 
 def receipts(*numbers: int, lapsed: tuple[int, ...] = ()) -> tuple[Receipt, ...]:
     """Receipts of messages that were sent at `number` milliseconds; those in `lapsed` are deferred."""
-    return tuple(replace(message(number).receipt, sent_at_ms=number, deferred=number in lapsed) for number in numbers)
+    return tuple(message(number).receipt._replace(sent_at_ms=number, deferred=number in lapsed) for number in numbers)
 
 
 def test_a_chain_counts_what_all_of_its_links_serve() -> None:
@@ -281,7 +281,7 @@ def test_a_chain_counts_what_all_of_its_links_serve() -> None:
 
 def test_a_chain_tells_of_how_many_groups_a_link_has_most() -> None:
     """What is deferred does not count."""
-    several = tuple(replace(each, message_group_id=f"g{index // 2}") for index, each in enumerate(receipts(1, 2, 3, 4)))
+    several = tuple(each._replace(message_group_id=f"g{index // 2}") for index, each in enumerate(receipts(1, 2, 3, 4)))
     chain = Chain().with_link(0, (), (*several, *receipts(9, lapsed=(9,))), is_last=False)
     assert chain.groups == 2
     assert chain.with_link(1, (), several[:1], is_last=True).groups == 2

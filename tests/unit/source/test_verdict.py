@@ -18,7 +18,7 @@ FIRST, SECOND, STRAY = (f"epochs/{2:020d}/{partition:04d}-000000-{0:020d}" for p
 CAUGHT = f"epochs/{2:020d}/caught-{0:020d}"
 EARLIER = f"epochs/{1:020d}/0000-000000-{0:020d}"
 RECEIPT = Receipt("a1", "first-handle", "a", 1, 1, 0, 0.0, 0)
-AGAIN = replace(RECEIPT, receipt_handle="second-handle", receive_count=2, deferred=True)
+AGAIN = RECEIPT._replace(receipt_handle="second-handle", receive_count=2, deferred=True)
 
 
 def head(*receipts: Receipt, deleted: frozenset[str] = frozenset()) -> Head:
@@ -60,7 +60,7 @@ def test_a_served_message_is_deleted_with_its_newest_handle() -> None:
 
 def test_a_deferred_message_that_nobody_served_is_carried_by_its_newest_holder() -> None:
     """Two partitions may have received it, one after the other."""
-    newer = replace(AGAIN, receipt_handle="third-handle", receive_count=3)
+    newer = AGAIN._replace(receipt_handle="third-handle", receive_count=3)
     verdict = judge(OFFSET, {FIRST: head(AGAIN), SECOND: head(newer)}, Ledger(1))
     assert verdict.carried == {SECOND: {"a1": newer}}
     assert not verdict.served
@@ -76,7 +76,7 @@ def test_a_deferred_message_of_a_committed_epoch_is_a_copy() -> None:
 
 def test_what_is_not_a_chain_of_the_offset_serves_nothing() -> None:
     """A leftover's link of a partition that the offset does not have, and what the driver caught for the epoch."""
-    other = replace(RECEIPT, message_id="b1", message_group_id="b")
+    other = RECEIPT._replace(message_id="b1", message_group_id="b")
     verdict = judge(OFFSET, {STRAY: head(RECEIPT), CAUGHT: head(other)}, Ledger(1, carried={CAUGHT: ("b1",)}))
     assert not verdict.served
     assert verdict.count == 0
@@ -93,7 +93,7 @@ def test_what_the_driver_caught_and_a_chain_served_is_served() -> None:
 
 def test_carried_messages_that_the_epoch_did_not_serve_are_carried_on() -> None:
     """Whatever else stands in the object that they come from was served by its own epoch."""
-    done = replace(RECEIPT, message_id="a0", sequence_number=0)
+    done = RECEIPT._replace(message_id="a0", sequence_number=0)
     verdict = judge(OFFSET, {EARLIER: head(done, AGAIN), FIRST: head()}, Ledger(1, carried={EARLIER: ("a1",)}))
     assert verdict.carried == {EARLIER: {"a1": AGAIN}}
     assert not verdict.served
@@ -124,10 +124,10 @@ def test_what_follows_in_its_group_proves_that_a_message_is_gone() -> None:
     """SQS hands a group out in order. What was carried over was received earlier and proves nothing, nor does a
     copy."""
     ledger = Ledger(1, {"a0": Unconfirmed(0.0, "a", 0, None)})
-    copy = replace(AGAIN, message_id="a0", sequence_number=0)
+    copy = AGAIN._replace(message_id="a0", sequence_number=0)
     assert judge(OFFSET, {FIRST: head(RECEIPT)}, ledger).gone == {"a0"}
     assert not judge(OFFSET, {FIRST: head(RECEIPT), SECOND: head(copy)}, ledger).gone
-    assert not judge(OFFSET, {FIRST: head(replace(RECEIPT, message_group_id="b"))}, ledger).gone
+    assert not judge(OFFSET, {FIRST: head(RECEIPT._replace(message_group_id="b"))}, ledger).gone
     carrying = replace(ledger, carried={EARLIER: ("a1",)})
     assert not judge(OFFSET, {EARLIER: head(AGAIN), FIRST: head(RECEIPT)}, carrying).gone
 
@@ -173,7 +173,7 @@ def test_chains_of_several_partitions_add_up() -> None:
 def test_an_unconfirmed_message_that_came_again_is_deleted_with_its_newest_handle() -> None:
     """To the same partition, or to another, which deferred it: it was served, and is not served again."""
     old = receipt(1)
-    again = replace(old, receipt_handle="newer", receive_count=2, deferred=True)
+    again = old._replace(receipt_handle="newer", receive_count=2, deferred=True)
     elsewhere = chain((again,), unconfirmed={}, partition=1)
     for links in (
         chain((old,), (again,), unconfirmed={1: (old,)}),
@@ -186,12 +186,12 @@ def test_an_unconfirmed_message_that_came_again_is_deleted_with_its_newest_handl
         assert not verdict.copies
 
 
-@pytest.mark.parametrize(("unconfirmed", "left"), [((), ["a3"]), ((replace(AGAIN, deferred=False),), ["a1", "a3"])])
+@pytest.mark.parametrize(("unconfirmed", "left"), [((), ["a3"]), ((AGAIN._replace(deferred=False),), ["a1", "a3"])])
 def test_what_was_carried_and_served_in_the_first_link_is_not_carried_on(
     unconfirmed: tuple[Receipt, ...], left: list[str]
 ) -> None:
     """It need not stand in the tail: where tasks delete, it is deleted by then, or the tail names it."""
-    links = chain((replace(AGAIN, deferred=False), receipt(2)), (receipt(3),), unconfirmed={1: unconfirmed})
+    links = chain((AGAIN._replace(deferred=False), receipt(2)), (receipt(3),), unconfirmed={1: unconfirmed})
     verdict = judge(OFFSET, {EARLIER: head(AGAIN), **links}, Ledger(1, carried={EARLIER: ("a1",)}))
     assert not verdict.carried
     assert sorted(verdict.served) == left
@@ -209,7 +209,7 @@ def test_what_a_link_before_the_tail_deferred_is_carried_by_it() -> None:
 
 def test_the_order_of_the_objects_changes_no_verdict() -> None:
     """A list, a heartbeat or a restart finds them in any."""
-    again = replace(AGAIN, receipt_handle="newest", receive_count=3)
+    again = AGAIN._replace(receipt_handle="newest", receive_count=3)
     objects = {
         EARLIER: head(AGAIN),
         **chain(
