@@ -49,8 +49,6 @@ CONCURRENT_READS = 8
 """How many reads of receipts run at once while Spark waits for them."""
 CONCURRENT_DISCOVERIES = 4
 """How many reads of receipts the heartbeat makes at once."""
-_UNKNOWN_GROUPS = 2
-"""As how many groups what waits is taken, where tasks delete, until an epoch tells how many there are."""
 
 
 class Driver:
@@ -216,8 +214,8 @@ class Driver:
             expected = expected_messages(waiting, verdict.count, last) + carried
             return partition_count(expected, most), expected
         # A group goes on as soon as its messages are deleted. So a few hot groups need few partitions, and one of them
-        # may get all that there is.
-        most = min(most, verdict.groups or _UNKNOWN_GROUPS)
+        # may get all that there is. Until an epoch has told how many groups there are, many cost less than few.
+        most = min(most, verdict.groups or most)
         return partition_count(waiting + carried, most), waiting + carried
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:

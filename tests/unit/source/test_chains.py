@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import string
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
@@ -1202,6 +1203,15 @@ def test_a_driver_renews_nothing_that_a_task_has_deleted_and_calls_it_no_loss(wo
     world.pass_time(3 * VISIBILITY_S)
     assert sum("before ChangeMessageVisibilityBatch" in event for _, _, event in world.trace) == renewed
     finish(query, rows)
+
+
+def test_a_first_epoch_gets_as_many_partitions_as_its_messages_are_worth(make_world: Callable[..., World]) -> None:
+    """Nobody knows yet of how many groups they are: an AvailableNow query may have no other epoch."""
+    world = make_world(numPartitions="8", deleteAfter="journal")
+    world.send(*(f"{string.ascii_letters[number % 50]}{number}" for number in range(40)))
+    Query(world).drain()
+    assert world.offsets[0].partitions == 8
+    world.audit()
 
 
 def test_a_few_hot_groups_are_not_given_many_partitions(make_world: Callable[..., World]) -> None:
