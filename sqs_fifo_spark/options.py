@@ -113,7 +113,8 @@ class SourceOptions(ConnectionOptions):
         "maxMessagesPerTrigger",
         rules.whole,
         "Most messages in one micro-batch.",
-        default=25_000,
+        default_from=lambda chosen: min(20_000, int(2_000 * chosen["heartbeat_s"])),
+        default_text="20000, at most 2000 for each second of heartbeatSeconds",
         low=1,
         high=MAX_IN_FLIGHT,
     )
@@ -138,7 +139,7 @@ class SourceOptions(ConnectionOptions):
         "numPartitions",
         rules.whole,
         "Most partitions of one micro-batch; a short queue gets fewer. With `deleteAfter=journal`, there are also at "
-        "most as many as message groups in the micro-batch before.",
+        "most as many as message groups in the micro-batch before, if that had any.",
         default=8,
         low=1,
         high=1000,

@@ -223,11 +223,13 @@ class Heartbeat:
         self._renewing = threading.Lock()
         # By thread; each sets and removes its own, `check` all. Only whole items are read or written.
         self._failures: dict[str, BaseException] = {}
-        steps = {"sqs-fifo-heartbeat": self._renew}
+        steps: dict[str, tuple[Callable[[], None], Callable[[], float]]] = {
+            "sqs-fifo-heartbeat": (self._renew, self._until_due_s)
+        }
         if discover is not None:
-            steps["sqs-fifo-discovery"] = self._beat
+            steps["sqs-fifo-discovery"] = self._beat, lambda: every_s  # it asks the journal, which costs
         self._threads = [
-            threading.Thread(target=self._run, args=(name, step), name=name, daemon=True)
+            threading.Thread(target=self._run, args=(name, *step), name=name, daemon=True)
             for name, step in steps.items()
         ]
 
@@ -254,8 +256,8 @@ class Heartbeat:
             self._beat(within_s=CALL_BUDGET_S)
             self._failures.clear()
 
-    def _run(self, name: str, step: Callable[[], None]) -> None:
-        pause_s = self._pause_s()
+    def _run(self, name: str, step: Callable[[], None], usual_s: Callable[[], float]) -> None:
+        pause_s = usual_s()
         while not self._clock.wait(self._stopped, pause_s):
             try:
                 step()
@@ -268,7 +270,7 @@ class Heartbeat:
                 pause_s = self._every_s / 4
             else:
                 self._failures.pop(name, None)
-                pause_s = self._pause_s()
+                pause_s = usual_s()
 
     def _beat(self, within_s: float = math.inf) -> None:
         if self._discover is not None:
@@ -280,7 +282,7 @@ class Heartbeat:
             if not self._stopped.is_set():
                 self._lease.renew(within_s=within_s)
 
-    def _pause_s(self) -> float:
+    def _until_due_s(self) -> float:
         due = self._lease.next_renewal()
         if due is None:
             return self._every_s

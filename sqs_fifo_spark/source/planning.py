@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
@@ -15,6 +16,8 @@ from sqs_fifo_spark.source.segment import Head
 
 MESSAGES_PER_PARTITION = 100
 """How many waiting messages are worth a partition of their own."""
+_MANY = 100
+"""From how many messages for each partition on it is shares of whole receives."""
 MAX_PARTITION_BYTES = 1 << 30
 """Most bytes that a partition goes on receiving to: its bodies are one Arrow array, which ends at 2 GiB."""
 
@@ -67,15 +70,18 @@ def plan_partitions(
     for receipt, name in left[:max_messages]:
         taken[partition_of(receipt.message_group_id, count)].setdefault(name, []).append(receipt.message_id)
     counts = [sum(map(len, names.values())) for names in taken]
-    share, rest = divmod(max(0, max_messages - sum(counts)), count)
-    fair = max_messages if deletes else max(MESSAGES_PER_PARTITION, -(-expected // count))
+    # By whole receives where they are many: one that asks for less costs as much, and locks what it leaves of a group.
+    unit = MAX_ENTRIES if min(max_messages, expected) >= _MANY * count else 1
+    units, rest = divmod(max(0, max_messages - sum(counts)), unit)
+    share, odd = divmod(units, count)
+    fair = max_messages if deletes else max(MESSAGES_PER_PARTITION, -(-expected // (count * unit)) * unit)
     return [
         PartitionPlan(
             journal=offset.journal,
             epoch=offset.epoch,
             partitions=count,
             partition=index,
-            max_messages=counts[index] + min(fair, share + (index < rest)),
+            max_messages=counts[index] + min(fair, (share + (index < odd)) * unit + (rest if index == 0 else 0)),
             max_bytes=max(1, min(MAX_PARTITION_BYTES, max_bytes // count)),
             plan=offset.plan,
             after=after,

@@ -71,8 +71,11 @@ def most_renewed(heartbeat_s: float) -> int:
 
 
 def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
-    """Return how many calls at once renew `max_messages` within a heartbeat, from 4 to MOST_RENEWAL_THREADS."""
-    wanted = math.ceil(max_messages / MAX_ENTRIES * RENEWAL_S / heartbeat_s)
+    """Return how many calls at once renew `max_messages` in time, from 4 to MOST_RENEWAL_THREADS.
+
+    Within half a heartbeat, for it may begin late; and within the budget of one call, as a restart wants it.
+    """
+    wanted = math.ceil(max_messages / MAX_ENTRIES * RENEWAL_S / min(heartbeat_s / 2, CALL_BUDGET_S))
     return max(4, min(MOST_RENEWAL_THREADS, wanted))
 
 

@@ -251,7 +251,8 @@ class Receiver:
         try:
             answer = call.result()
         except TransientQueueError as error:
-            _log.warning("a partition stops receiving early: %s", error)
+            if self._clock.monotonic() < self._deadline:  # else it stops anyway, as behind a queue that throttles
+                _log.warning("a partition stops receiving early: %s", error)
             return asked_at, []
         # At once: others may take long, and finding the copies among them reads the ledger.
         self._lease.hold((message.receipt for message in answer), since=asked_at)

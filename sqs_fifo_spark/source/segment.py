@@ -162,7 +162,7 @@ def decode_head(read: Callable[[int, int], bytes | None], name: str) -> Head | N
 
     `read(start, length)` returns that range of the object's bytes.
     """
-    guess = 1 << 16  # holds the receipts of about 200 messages, so that most segments take one read
+    guess = 1 << 16  # holds the receipts of about 200 messages, so that a small segment takes one read
     head = read(0, guess)
     if head is None:
         return None

@@ -13,7 +13,7 @@ from tests.bench.model import Bench, Comparison, Job, Run
 Way = Callable[[Bench, Job, "Window"], None]
 """Does the job, opens the window when it is ready to begin, and closes it when all is done."""
 _FILLED = frozenset({"drain", "hot", "bodies", "delay", "backlog", "partitions", "s3"})
-WARM_MESSAGES = 10_000
+WARM_MESSAGES = 50_000
 """As many as make the JVM compile what runs often: that is no part of what a message costs a query that runs on."""
 
 

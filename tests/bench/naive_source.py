@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 SCHEMA = "messageId STRING, body STRING, messageGroupId STRING, sequenceNumber STRING, sentTimestamp STRING"
-MAX_MESSAGES = 10_000
+MAX_MESSAGES = 20_000
 """In one micro-batch, as with the connector's default."""
 
 

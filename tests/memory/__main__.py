@@ -34,7 +34,7 @@ class Backlog:
     count: int
     size: int
     groups: int
-    messages: int = 10_000
+    messages: int = 20_000
     bytes: int = 64 * MIB
     partitions: int = 8
     delete_after: str = "commit"

@@ -242,7 +242,7 @@ def test_defaults() -> None:
         "visibility_timeout_s": 120,
         "heartbeat_s": 40.0,
         "wait_time_s": 20,
-        "max_messages_per_trigger": 25_000,
+        "max_messages_per_trigger": 20_000,
         "max_bytes_per_trigger": 64 << 20,
         "max_fetch_s": 5.0,
         "num_partitions": 8,
