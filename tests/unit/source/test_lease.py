@@ -494,6 +494,25 @@ def test_heartbeat_sleeps_until_a_renewal_is_due(queue: ModelQueue) -> None:
     assert 55 < waits[0] <= 60
 
 
+def test_discovery_asks_the_journal_once_a_heartbeat(queue: ModelQueue) -> None:
+    """However many renewals are due meanwhile, for each look costs requests."""
+    waits: dict[str, float] = {}
+
+    class RecordingClock(SystemClock):
+        def wait(self, event: threading.Event, timeout_s: float) -> bool:
+            waits[threading.current_thread().name] = timeout_s
+            return event.wait()
+
+    lease = Lease(queue, SYSTEM_CLOCK, visibility_timeout_s=300, heartbeat_s=100)
+    lease.hold(queue.take("a"), since=SYSTEM_CLOCK.monotonic() - 40)
+    heartbeat = Heartbeat(lease, RecordingClock(), every_s=100, discover=lambda: None)
+    heartbeat.start()
+    wait_until(lambda: len(waits) == 2, 5, "the first waits")
+    heartbeat.stop()
+    assert waits["sqs-fifo-discovery"] == 100
+    assert 55 < waits["sqs-fifo-heartbeat"] <= 60
+
+
 # Capacity
 
 

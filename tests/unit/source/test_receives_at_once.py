@@ -18,6 +18,7 @@ from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World, in_both_modes
+from tests.unit.sending import THROTTLED
 from tests.unit.source.test_far_apart import once
 
 S = TypeVar("S")
@@ -119,6 +120,36 @@ def test_as_many_receives_are_made_at_once_as_have_brought_something(world: Worl
     assert begun.most == CONCURRENT_CALLS
     assert begun.rounds <= ROUNDS
     assert receives(world) - before <= 44 + CONCURRENT_CALLS
+    query.to_sink(0, {0: rows})
+    query.checkpoint.committed.add(0)
+    query.drain()
+    world.audit()
+
+
+@in_both_modes
+@pytest.mark.parametrize(("left_s", "is_told"), [(4.0, True), (0.5, False)])
+def test_receives_that_fail_are_told_of_unless_their_time_is_over(
+    world: World, caplog: pytest.LogCaptureFixture, left_s: float, is_told: bool
+) -> None:
+    """SQS throttles a queue that gives less than a partition may take: then each ends like this."""
+    query, plan = begin(world, 50)
+    answered = 0
+
+    def fault(action: str) -> str:
+        nonlocal answered
+        if action == "ReceiveMessage":
+            answered += 1
+            if answered == 2:
+                world.clock.advance(world.options.max_fetch_s - left_s)
+            if answered > 2:
+                raise THROTTLED
+        return ""
+
+    world.fault = fault
+    rows = read(world, plan)
+    assert 10 <= len(rows) < 50
+    assert ("a partition stops receiving early" in caplog.text) == is_told
+    world.fault = lambda action: ""
     query.to_sink(0, {0: rows})
     query.checkpoint.committed.add(0)
     query.drain()
