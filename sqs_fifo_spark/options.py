@@ -112,9 +112,9 @@ class SourceOptions(ConnectionOptions):
     max_messages_per_trigger: int = option(
         "maxMessagesPerTrigger",
         rules.whole,
-        "Most messages in one micro-batch.",
-        default_from=lambda chosen: min(20_000, int(2_000 * chosen["heartbeat_s"])),
-        default_text="20000, at most 2000 for each second of heartbeatSeconds",
+        "Most messages in one micro-batch. By default no more than can be renewed in time, if that takes long.",
+        default_from=lambda chosen: min(20_000, int(1_600 * chosen["heartbeat_s"])),
+        default_text="20000, at most 1600 for each second of heartbeatSeconds",
         low=1,
         high=MAX_IN_FLIGHT,
     )

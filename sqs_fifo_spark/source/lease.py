@@ -218,6 +218,8 @@ class Heartbeat:
         self._clock = clock
         self._every_s = every_s
         self._discover = discover
+        self._look_at = clock.monotonic() + every_s
+        """When to discover again. Only the thread that does so uses it."""
         self._stopped = threading.Event()
         # Held while renewing: two threads that find the same renewals due would pay for them twice.
         self._renewing = threading.Lock()
@@ -227,7 +229,7 @@ class Heartbeat:
             "sqs-fifo-heartbeat": (self._renew, self._until_due_s)
         }
         if discover is not None:
-            steps["sqs-fifo-discovery"] = self._beat, lambda: every_s  # it asks the journal, which costs
+            steps["sqs-fifo-discovery"] = self._look, self._until_look_s
         self._threads = [
             threading.Thread(target=self._run, args=(name, *step), name=name, daemon=True)
             for name, step in steps.items()
@@ -277,10 +279,24 @@ class Heartbeat:
             self._discover()
         self._renew(within_s)  # what was discovered may be due
 
+    def _look(self) -> None:
+        """Renew what is due; before that, discover, but no more often than once a heartbeat: each time costs requests.
+
+        What was discovered may be due before the other thread, which knew nothing of it, wakes.
+        """
+        now = self._clock.monotonic()
+        if now >= self._look_at and self._discover is not None:
+            self._discover()
+            self._look_at = now + self._every_s
+        self._renew()
+
     def _renew(self, within_s: float = math.inf) -> None:
         with self._renewing:
             if not self._stopped.is_set():
                 self._lease.renew(within_s=within_s)
+
+    def _until_look_s(self) -> float:
+        return min(self._until_due_s(), max(0.0, self._look_at - self._clock.monotonic()))
 
     def _until_due_s(self) -> float:
         due = self._lease.next_renewal()

@@ -66,14 +66,14 @@ class Outcome(enum.Enum):
 
 
 def most_renewed(heartbeat_s: float) -> int:
-    """Return how many messages MOST_RENEWAL_THREADS renew within a heartbeat."""
-    return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / RENEWAL_S)
+    """Return how many messages MOST_RENEWAL_THREADS renew within half a heartbeat, for it may begin late."""
+    return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / 2 / RENEWAL_S)
 
 
 def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
     """Return how many calls at once renew `max_messages` in time, from 4 to MOST_RENEWAL_THREADS.
 
-    Within half a heartbeat, for it may begin late; and within the budget of one call, as a restart wants it.
+    Within half a heartbeat, and within the budget of one call, as a restart wants it.
     """
     wanted = math.ceil(max_messages / MAX_ENTRIES * RENEWAL_S / min(heartbeat_s / 2, CALL_BUDGET_S))
     return max(4, min(MOST_RENEWAL_THREADS, wanted))

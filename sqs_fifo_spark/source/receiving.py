@@ -34,8 +34,7 @@ time that it is in vain."""
 DELETE_BUDGET_S = 30.0
 """How long a task tries to delete a link, or a copy. What is left is tried again: with the next link, by the commit."""
 _LAST_S = 1.0
-"""A receive that fails, and began as long before the partition's time is over, is told of. One that began later may
-just have had no turn any more, where SQS throttles."""
+"""Where SQS throttles, a receive that begins so late may have no turn any more: that is no news."""
 _WAIT_S = 1
 """How long a receive beside a delete waits for what the delete unlocks."""
 
@@ -254,7 +253,7 @@ class Receiver:
         try:
             answer = call.result()
         except TransientQueueError as error:
-            if self._deadline - asked_at >= _LAST_S:
+            if not error.is_throttling or self._deadline - asked_at >= _LAST_S:
                 _log.warning("a partition stops receiving early: %s", error)
             return asked_at, []
         # At once: others may take long, and finding the copies among them reads the ledger.

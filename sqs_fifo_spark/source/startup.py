@@ -131,8 +131,9 @@ def _warn(facts: QueueFacts, options: SourceOptions) -> None:
     most = most_renewed(options.heartbeat_s)
     if options.max_messages_per_trigger > most:
         _log.warning(
-            "maxMessagesPerTrigger is %d, but about %d messages can be renewed within heartbeatSeconds (%g), so a full "
-            "micro-batch that takes longer may lose its hold on some. Lower it, or raise visibilityTimeoutSeconds.",
+            "maxMessagesPerTrigger is %d, but about %d messages can be renewed in time (heartbeatSeconds: %g), so a "
+            "full micro-batch that takes longer may lose its hold on some. Lower it, or raise "
+            "visibilityTimeoutSeconds.",
             options.max_messages_per_trigger,
             most,
             options.heartbeat_s,

@@ -309,9 +309,16 @@ def test_no_hold_outlives_its_timeout_in_our_eyes(queue: ModelQueue, lease: Leas
 
 
 class ImpatientClock(SystemClock):
-    """The machine's time, but a wait is over at once, unless it is ended by its event."""
+    """Time goes on by each wait, which is over at once, unless it is ended by its event."""
+
+    def __init__(self) -> None:
+        self._waited_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._waited_s
 
     def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        self._waited_s += timeout_s
         return event.wait(0.01)
 
 
@@ -495,22 +502,35 @@ def test_heartbeat_sleeps_until_a_renewal_is_due(queue: ModelQueue) -> None:
 
 
 def test_discovery_asks_the_journal_once_a_heartbeat(queue: ModelQueue) -> None:
-    """However many renewals are due meanwhile, for each look costs requests."""
-    waits: dict[str, float] = {}
+    """However many renewals are due meanwhile, for each look costs requests; and all of them are made in time."""
 
-    class RecordingClock(SystemClock):
+    class Sleepless(ManualClock):
         def wait(self, event: threading.Event, timeout_s: float) -> bool:
-            waits[threading.current_thread().name] = timeout_s
-            return event.wait()
+            self.advance(timeout_s)
+            return self.monotonic() - began > 1_000
 
-    lease = Lease(queue, SYSTEM_CLOCK, visibility_timeout_s=300, heartbeat_s=100)
-    lease.hold(queue.take("a"), since=SYSTEM_CLOCK.monotonic() - 40)
-    heartbeat = Heartbeat(lease, RecordingClock(), every_s=100, discover=lambda: None)
-    heartbeat.start()
-    wait_until(lambda: len(waits) == 2, 5, "the first waits")
-    heartbeat.stop()
-    assert waits["sqs-fifo-discovery"] == 100
-    assert 55 < waits["sqs-fifo-heartbeat"] <= 60
+    clock = Sleepless()
+    began = clock.monotonic()
+    lease = Lease(queue, clock, visibility_timeout_s=300, heartbeat_s=100)
+    for receive in range(5):
+        held = [each._replace(received_at=clock.now()) for each in queue.take(f"g{receive}", receive=receive)]
+        lease.hold(held, since=clock.monotonic() - 100 + 19 * receive)
+    looks: list[float] = []
+
+    def discover() -> None:
+        looks.append(clock.monotonic() - began)
+        clock.advance(7)
+        found = [
+            each._replace(received_at=clock.now()) for each in queue.take(f"n{len(looks)}", receive=10 + len(looks))
+        ]
+        lease.hold(found, since=clock.monotonic() - 40)
+
+    heartbeat = Heartbeat(lease, clock, every_s=100, discover=discover)
+    heartbeat._run("sqs-fifo-discovery", heartbeat._look, heartbeat._until_look_s)
+    assert looks == [100.0 * number for number in range(1, len(looks) + 1)]
+    assert len(looks) >= 9
+    assert len(queue.calls) > 50
+    assert lease.lost_count == 0
 
 
 # Capacity
