@@ -4,7 +4,8 @@ All attempts append to one chain: who finds a link taken serves that, and puts w
 a link says that it is the last, nothing is appended any more, and what was received is released.
 
 Where tasks delete, they delete what is sealed, and say in the next link what of that is not confirmed: so of a chain
-only the last link is in flight, and what that names. Elsewhere the chain has one link.
+only the last link is in flight, and what that names. The last link then serves nothing, as there is no next one to say
+what of it is deleted. Elsewhere the chain has one link.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Attempt:
                     self._journal.require_current(self._plan.epoch, self._plan.claim)
                 self._heartbeat.check()
             decided = [each._replace(receipt=self._newest(each.receipt)) for each in decided]
-            is_last = receiver.is_over or not self._plan.deletes
+            is_last = not self._plan.deletes or (receiver.is_over and not decided and not received)
             others: list[Segment | int] = []
             waiting = 0
             while True:
@@ -120,6 +121,7 @@ class Attempt:
                 # Spark gets them once what was received is put or released, for it may take long over the rows.
                 if sealed.head.chain.is_last:
                     receiver.release()
+                    self._heartbeat.stop()
                     del received, segment, counted
                     yield from map(self._in_full, others)
                     yield sealed
@@ -127,10 +129,10 @@ class Attempt:
                 waiting += sealed.rows.nbytes
                 others.append(sealed if waiting <= LINK_BYTES else sealed.head.origin.link)
             del received, segment, counted  # what is sealed has the bodies, too
-            if self._plan.deletes:
-                self._delete(beside=receiver.may_wait)
             if is_last:
                 self._heartbeat.stop()  # from now on the driver holds what is left
+            else:
+                self._delete(beside=receiver.may_wait)
             yield from map(self._in_full, others)
             yield sealed
             if is_last:

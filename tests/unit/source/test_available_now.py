@@ -83,6 +83,23 @@ def test_something_else_in_flight_delays_the_end_once(world: World) -> None:
     assert "e1" not in world.bodies()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_what_it_holds_itself_does_not_delay_the_end(make_world: Callable[..., World], mode: str) -> None:
+    """Producers go on, and nobody else has anything in flight. Each micro-batch ends at its limit."""
+    world = make_world(deleteAfter=mode, maxMessagesPerTrigger="3", numPartitions="1")
+    world.send("e1")
+    query = Query(world, available_now=True).resume()
+    world.clock.advance(3)
+    began_at = world.clock.now()
+    while world.clock.now() < began_at + 10 * VISIBILITY_S:
+        world.send(*(f"n{len(world.sent) + number}" for number in range(3)))
+        if not query.trigger():
+            break
+        world.clock.advance(5)
+    assert "e1" in world.bodies()
+    assert world.clock.now() - began_at < VISIBILITY_S
+
+
 def test_counts_that_lag_behind_a_crash_end_no_run(make_world: Callable[..., World]) -> None:
     """SQS's counts are approximate: what the driver before held is counted as waiting."""
     world = make_world()

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from greenlet import greenlet
@@ -1055,8 +1056,45 @@ def test_a_link_names_what_of_those_before_it_is_not_confirmed(world: World) -> 
     assert not first.chain.unconfirmed
     assert second.chain.unconfirmed
     assert set(second.chain.unconfirmed) < set(first.receipts)
-    assert len(world.deleted()) == len(rows), "the second try"
+    assert len(world.deleted()) == len(rows) - len(second.chain.unconfirmed)
     finish(query, rows)
+    assert {row.body for row in rows} <= set(world.deleted()), "the second try"
+
+
+@pytest.mark.parametrize("limits", [{"max_messages": 15}, {"max_bytes": 70}, {}])
+def test_each_message_is_deleted_once_and_the_end_of_the_chain_is_empty(world: World, limits: dict[str, int]) -> None:
+    """Whatever ends the chain: what the last link served, a task could delete, and tell nobody."""
+    query, plan = begin(world, *(f"a{1000 + number}" for number in range(25)))
+    calls, call = Counter[str](), world._call_model
+
+    def counted(action: str, request: dict[str, Any]) -> dict[str, Any]:
+        if action == "DeleteMessageBatch":
+            calls.update(entry["ReceiptHandle"] for entry in request["Entries"])
+        return call(action, request)
+
+    world._call_model = counted  # type: ignore[method-assign]
+    rows = read(world, replace(plan, **limits))  # type: ignore[arg-type]
+    *others, end = links(world)
+    assert end.chain.is_last
+    assert not end.in_flight()
+    assert all(head.receipts for head in others)
+    assert len(world.deleted()) == len(rows)
+    finish(query, rows)
+    assert set(calls.values()) == {1}
+
+
+def test_a_chain_that_ends_at_its_limit_leaves_what_follows_in_its_groups_to_the_next(
+    make_world: Callable[..., World],
+) -> None:
+    """Tasks that run one after the other share one group, up to the limit of all of them."""
+    world = make_world(deleteAfter="journal", numPartitions="2", maxMessagesPerTrigger="40")
+    query, plan = begin(world)
+    world.send(*(f"a{number}" for number in range(100)))
+    plans = [replace(plan, partitions=2, partition=index, max_messages=20, carried=()) for index in range(2)]
+    counts = [len(read(world, each)) for each in plans]
+    assert counts == [20, 20]
+    assert world.depth() == (60, 1), "only what the probe has caught is held"
+    del query
 
 
 def test_what_somebody_else_has_got_hold_of_is_named_by_each_later_link(world: World) -> None:
