@@ -21,7 +21,9 @@ setup(
     # The key "" makes an editable install put this directory itself on the path. Spark finds the module
     # pyspark_sqsfifo by listing the path, and would not see it behind an import hook.
     package_dir={"": "."},
-    packages=[f"sqs_fifo_spark{room}" for room in ("", ".aws", ".journal", ".source", ".sink", ".local", ".demo")],
+    packages=[
+        f"sqs_fifo_spark{room}" for room in ("", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo")
+    ],
     py_modules=["pyspark_sqsfifo"],
     package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md"]},
     # .ci/constraints-min.txt installs these lower bounds and tests with them.
@@ -35,6 +37,8 @@ setup(
     ],
     extras_require={
         "local": ["aiohttp>=3.9"],
+        "prometheus": ["prometheus-client>=0.20"],
+        "opentelemetry": ["opentelemetry-api>=1.24"],
         # What PySpark asks for before it lets Python sort a streaming frame (`in_group_order`).
         "order": ["pandas>=2.2,<3"],
         "test": [
@@ -47,6 +51,8 @@ setup(
             "psutil>=6",
             "psycopg[binary]>=3.2",
             "import-linter>=2.16,<3",
+            "prometheus-client>=0.20",
+            "opentelemetry-sdk>=1.24",
         ],
         # What the benchmarks compare to and draw with, beside `local` and `test`.
         "bench": [

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from sqs_fifo_spark import option_rules as rules
 from sqs_fifo_spark.errors import OptionError
@@ -71,6 +72,11 @@ class ConnectionOptions:
         needs="roleArn",
         repr=False,
     )
+
+    @property
+    def queue_name(self) -> str:
+        """The last part of the queue's URL."""
+        return urlsplit(self.queue_url).path.rpartition("/")[2]
 
 
 @dataclass(frozen=True, kw_only=True)

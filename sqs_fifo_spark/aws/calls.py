@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import botocore.exceptions
 import botocore.parsers
@@ -68,12 +69,53 @@ class QueueFacts:
     max_message_bytes: int
 
 
+class CallCounts(NamedTuple):
+    """How many calls were made."""
+
+    receives: int = 0
+    failed: int = 0
+    """Of all kinds, those that SQS throttled, failed or did not answer: all but the last of each are tried again."""
+
+    def plus(self, other: CallCounts) -> CallCounts:
+        return CallCounts(self.receives + other.receives, self.failed + other.failed)
+
+    def minus(self, other: CallCounts) -> CallCounts:
+        return CallCounts(self.receives - other.receives, self.failed - other.failed)
+
+
+NO_CALLS = CallCounts()
+
+
+class _Tally:
+    """Counts the calls of several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.calls = NO_CALLS
+
+    @contextmanager
+    def counted(self, operation: str) -> Iterator[None]:
+        """Count the call that is made inside."""
+        if operation == "receive_message":
+            self._add(CallCounts(receives=1))
+        try:
+            yield
+        except TransientQueueError:
+            self._add(CallCounts(failed=1))
+            raise
+
+    def _add(self, calls: CallCounts) -> None:
+        with self._lock:
+            self.calls = self.calls.plus(calls)
+
+
 class QueueCalls:
     """One FIFO queue, for one process. Built without any call; all methods may be used by several threads."""
 
     def __init__(self, options: ConnectionOptions, clock: Clock) -> None:
         self._url = options.queue_url
         self._clock = clock
+        self._tally = _Tally()
         self._config = aws.ClientConfig(
             options.region,
             options.endpoint_url,
@@ -81,6 +123,11 @@ class QueueCalls:
             options.role_session_name,
             options.external_id,
         )
+
+    @property
+    def call_counts(self) -> CallCounts:
+        """How many calls it has made so far."""
+        return self._tally.calls
 
     def describe(self) -> QueueFacts:
         """Return the queue's own facts.
@@ -194,7 +241,7 @@ class QueueCalls:
                     "stood still."
                 )
 
-        with aws.without_sdk_logs(), aws.checked_before_sending(check):
+        with self._tally.counted(operation), aws.without_sdk_logs(), aws.checked_before_sending(check):
             try:
                 return self._ask(operation, wait_time_s, arguments, begun)
             except botocore.exceptions.ClientError as error:

@@ -98,6 +98,12 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     return with_lean_calls(client, credentials)
 
 
+def cloudwatch_client(region: str | None, endpoint_url: str | None) -> Any:
+    """Return a new client of CloudWatch, with credentials of the AWS chain; its retries are botocore's own."""
+    config = Config(connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S, user_agent_extra="sqs-fifo-spark")
+    return boto3.session.Session().client("cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config)
+
+
 _RESET_ON_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 _check: ContextVar[Callable[[], None] | None] = ContextVar("check", default=None)
 

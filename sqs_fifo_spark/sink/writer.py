@@ -23,6 +23,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import OptionError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.store import Store
+from sqs_fifo_spark.logs import tell_of
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.rows import rows_to_arrow, uses_deduplication_column
@@ -85,12 +86,14 @@ class _PlannedWrite:
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
         assert self._plan is not None
+        tell_of(self._options.queue_name, query=place.query, batch=place.batch, partition=place.partition)
         queue, journal = SinkQueue(self._options, SYSTEM_CLOCK), lambda: _store(self._options)
         sent = send_partition(self._plan, batches, place, queue=queue, open_journal=journal, clock=SYSTEM_CLOCK)
         exempt_from_collection()
         return SentMessage(sent)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str, why_known: str) -> None:
+        tell_of(self._options.queue_name)
         sent = _sent_of(messages)
         rows, known, equal, overtaking = (
             sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking")

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqs_fifo_spark.aws.calls import MAX_ENTRIES
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES, NO_CALLS, CallCounts
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SourceOptions
@@ -65,6 +65,8 @@ class Attempt:
             group for group in plan.decided_groups if partition_of(group, plan.partitions) != plan.partition
         }
         """Groups of what is decided for other partitions, and was not in their chains when this attempt looked."""
+        self._told = NO_CALLS
+        """The calls of this attempt of which its links tell."""
         self._again: dict[str, Receipt] = {}
         """What of the chain SQS has delivered again to this attempt, by message id: the handles that work."""
 
@@ -101,12 +103,14 @@ class Attempt:
             others: list[Segment | int] = []
             waiting = 0
             while True:
-                segment = self._segment(decided, received, receiver.deleted, is_last=is_last)
+                calls = self._queue.call_counts
+                segment = self._segment(decided, received, receiver.deleted, calls, is_last=is_last)
                 sealed = self._journal.seal(segment, self._plan.claim, unserved=receiver.release)
                 before, counted, decided = self._end, decided, []  # the chain has what is decided
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:
                     receiver.unsealed = []
+                    self._told = calls
                     break
                 # Another attempt appends, too: what it tells is as new as what it has put.
                 self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
@@ -267,7 +271,13 @@ class Attempt:
         return again._replace(deferred=False) if again.recency > receipt.recency else receipt
 
     def _segment(
-        self, decided: list[Message], received: list[Message], deleted: frozenset[str], *, is_last: bool
+        self,
+        decided: list[Message],
+        received: list[Message],
+        deleted: frozenset[str],
+        calls: CallCounts,
+        *,
+        is_last: bool,
     ) -> Segment:
         """Return the chain's next link: first what is decided, then what was received, each by sequence number.
 
@@ -299,7 +309,8 @@ class Attempt:
         deleted = deleted if end is None else deleted | end.deleted
         size = sum(message.size for message in messages)
         chain = before.with_link(link, self._in_flight, receipts, size=size, is_last=is_last)
-        return Segment(Head(origin, receipts, deleted, chain), to_arrow(messages))
+        calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._told))
+        return Segment(Head(origin, receipts, deleted, chain, calls), to_arrow(messages))
 
 
 @contextmanager

@@ -35,12 +35,12 @@ class AvailableNow:
         self._clock = clock
         self._visibility_timeout_s = visibility_timeout_s
         self._until_ms = queue.time_ms() + 1_000  # SQS tells its time in whole seconds
-        waiting, in_flight = queue.approximate_counts()
-        self._waited = waiting + in_flight
+        counts = queue.approximate_counts()
+        self._waited = counts.waiting + counts.in_flight
         self._served = 0
         # By when every hold has lapsed that was there at the beginning, or when an old message was last served; and by
         # when every hold has lapsed that was there when any task last ran. Or when a commit left something old.
-        self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if in_flight else 0)
+        self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if counts.in_flight else 0)
         # Just after a crash SQS may count as waiting what is in flight.
         self._any_lapse_at = clock.monotonic() + (visibility_timeout_s if self._waited else 0)
         self._is_all_ours = False
@@ -85,7 +85,7 @@ class AvailableNow:
         took_s = self._clock.monotonic() - epoch.opened_at
         if not is_late and not (was_all_ours and took_s < self._visibility_timeout_s):
             return False
-        if self._queue.approximate_counts()[1] <= verdict.held:
+        if self._queue.approximate_counts().in_flight <= verdict.held:
             return True
         if not is_late or self._has_gone_on:
             return is_late
@@ -106,4 +106,5 @@ class AvailableNow:
         """
         if asked_at >= self._any_lapse_at:
             return True
-        return not any(self._queue.approximate_counts())
+        counts = self._queue.approximate_counts()
+        return not counts.waiting and not counts.in_flight

@@ -32,6 +32,7 @@ from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.claimed import Claimed
 from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.figures import Figures
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
@@ -82,6 +83,7 @@ class Driver:
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s, discover=self._discover)
         self._work = Work(options, queue, self._lease, clock)
+        self._figures = Figures(options.queue_name, clock)
         self._claimed_or_none: Claimed | None = None
         self._open: Epoch | None = None
         """The epoch whose tasks may be running, or that is closed and waits for its commit."""
@@ -183,7 +185,9 @@ class Driver:
         # what that has served, and they have taken over, is not carried.
         claimed.release_plans(claimed.leftovers.others())
         if start.epoch > claimed.ledger.epoch:
-            verdict = claimed.close(self._opened(claimed, start))
+            open_epoch = self._opened(claimed, start)
+            verdict = claimed.close(open_epoch)
+            self._figures.note_over(open_epoch, verdict)
             carried = len(verdict.carried_receipts())
         else:
             claimed.require_claim()
@@ -202,7 +206,7 @@ class Driver:
     def _size(self, claimed: Claimed, limit: int, verdict: Verdict, caught: int, carried: int) -> tuple[int, int]:
         """Return how many partitions the next epoch gets, and about how many messages it can get."""
         self._work.count_waiting(verdict.held + caught)
-        waiting = self._work.waiting + caught
+        waiting = self._work.counts.waiting + caught
         has_read = self._open is not None and self._open.plans is not None
         if has_read and not waiting and not carried:
             # It only makes Spark commit the last epoch. A driver that has planned nothing yet does not trust the number
@@ -410,13 +414,17 @@ class Driver:
         self._open = None
 
     def report(self) -> dict[str, Any]:
-        """Return figures for Spark's progress report, from what is known without a call."""
-        return {
-            "epoch": self._position.epoch if self._position else 0,
-            "waitingMessages": self._work.waiting,
-            "unconfirmedDeletes": len(self._claimed_or_none.ledger.unconfirmed) if self._claimed_or_none else 0,
-            "lostLeases": self._lease.lost_count,
-        }
+        """Return figures for Spark's progress report. An idle query's queue is asked for them once a minute."""
+        claimed = self._claimed_or_none
+        if claimed is not None:
+            self._work.recount()
+        return self._figures.report(
+            epoch=self._position.epoch if self._position else 0,
+            counts=self._work.counts,
+            calls=self._queue.call_counts,
+            unconfirmed=len(claimed.ledger.unconfirmed) if claimed else 0,
+            lost=self._lease.lost_count,
+        )
 
     def stop(self) -> None:
         """End the heartbeat. What is in flight is free within one visibility timeout."""
@@ -447,9 +455,10 @@ class Driver:
         self._is_wrapped = True
         self._work.count_waiting(0)
         limit = self._options.max_messages_per_trigger
-        count = partition_count(self._work.waiting, min(self._options.num_partitions, limit))
+        waiting = self._work.counts.waiting
+        count = partition_count(waiting, min(self._options.num_partitions, limit))
         offset = Offset(claimed.journal.id, claimed.number_after(None), count, claimed.claim, is_blind=True)
-        return self._announce(claimed, offset, limit, self._work.waiting)
+        return self._announce(claimed, offset, limit, waiting)
 
     def _new_offset(self, claimed: Claimed, partitions: int, start: Offset) -> Offset:
         number = claimed.number_after(start)

@@ -3,8 +3,8 @@
 The chains that its tasks have put are the only truth about what an epoch received. The heartbeat looks for new links
 while the tasks run, to hold their messages. When the tasks are over, the driver closes each chain that no task has
 closed, so that nothing is appended any more, and judges. It reads of a chain only the last link, which tells what the
-others leave, and those links that defer something; all links, if anything was deferred, or if more is carried than the
-tasks were told of.
+others leave, and those links that defer something; the first too, if anything is carried, or two, if SQS has refused
+deletes; all links, if anything was deferred, or if more is carried than the tasks were told of.
 """
 
 from __future__ import annotations
@@ -168,10 +168,13 @@ class Epoch:
             carried = self.load_carried(ledger)
             ends = self._ends()
             # What of all that is left a task has served and deleted, only the link says that served it: where the plan
-            # has told all tasks what is left, a chain's first one; else any.
+            # has told all tasks what is left, a chain's first one; else any. What is received for the first two also
+            # shows that messages are gone whose deletes SQS has refused, as it follows them in their groups.
             counts = {partition: end.origin.link for partition, end in ends.items()}
             if self._has_planned(carried) and not any(head.chain.deferring for head in ends.values()):
-                counts = {partition: min(count, 1 if carried else 0) for partition, count in counts.items()}
+                is_refused = any(entry.receipt is None for entry in ledger.unconfirmed.values())
+                asked = 2 if is_refused else 1 if carried else 0
+                counts = {partition: min(count, asked) for partition, count in counts.items()}
             links = [(partition, link) for partition, count in counts.items() for link in range(count)]
             self._take(self._heads(links, self._objects.keys(), self._read_pool))
             self._taken_over = carried
@@ -240,7 +243,8 @@ class Epoch:
         if end is None:
             head = Head(origin, (), chain=Chain(is_last=True))
         else:
-            head = Head(origin, (), end.deleted, end.chain.with_link(link, end.in_flight(), (), is_last=True))
+            chain = end.chain.with_link(link, end.in_flight(), (), is_last=True)
+            head = Head(origin, (), end.deleted, chain, end.calls)
         sealed = self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head
         self._take({Journal.segment_name(offset.epoch, partition, offset.plan, link): sealed})
         return sealed

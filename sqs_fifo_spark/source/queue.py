@@ -13,7 +13,7 @@ import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls, named_apart
 from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
@@ -65,6 +65,17 @@ class Outcome(enum.Enum):
     """No answer for this entry within the budget: nothing is known, and it may be tried again."""
 
 
+class Counts(NamedTuple):
+    """About how many messages a queue has: SQS's own figures, which lag behind."""
+
+    waiting: int = 0
+    """To be handed out, those of locked groups too."""
+    in_flight: int = 0
+    """Received, by anybody, and not deleted yet."""
+    delayed: int = 0
+    """Hidden by the queue's `DelaySeconds`."""
+
+
 def most_renewed(heartbeat_s: float) -> int:
     """Return how many messages MOST_RENEWAL_THREADS renew within half a heartbeat, for it may begin late."""
     return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / 2 / RENEWAL_S)
@@ -108,6 +119,8 @@ class Queue(QueueCalls):
         limit = options.max_calls_per_s
         self.pace = Pace(clock, limit and limit / sharers, first_in_s=sharer / limit if limit else 0.0)
         """What `begin_receive` is to wait for before; deletes do so themselves."""
+        self.counts: Counts | None = None
+        """What the queue said last of how many messages it has, if it was asked."""
         self._visibility_timeout_s = options.visibility_timeout_s
         self._refused: set[str] = set()
         """The codes of refused entries that were told."""
@@ -143,12 +156,12 @@ class Queue(QueueCalls):
                 if isinstance(error, AccessDeniedError):
                     raise error
 
-    def approximate_counts(self) -> tuple[int, int]:
-        """Return about how many messages are waiting, those of locked groups too, and how many somebody holds."""
-        names = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+    def approximate_counts(self) -> Counts:
+        """Ask how many messages the queue has; `counts` has the answer, too."""
+        names = [f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed")]
         found = self._attributes(*names)
-        waiting, in_flight = (int(found[name]) for name in names)
-        return waiting, in_flight
+        self.counts = Counts(*(int(found[name]) for name in names))
+        return self.counts
 
     def time_ms(self) -> int:
         """Return SQS's own time, the clock of `SentTimestamp`, cut to whole seconds; in milliseconds."""

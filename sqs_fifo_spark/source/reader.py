@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.logs import tell_of
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.schema import arrow_schema
 from sqs_fifo_spark.source.driver import Driver
@@ -55,28 +57,34 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pools = Pools()
 
     def initialOffset(self) -> dict[str, Any]:
+        tell_of(self._options.queue_name)
         return self._driver.initial_offset().to_json()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the next epoch's offset, or `start`. Spark before 4.2 gives no arguments."""
         if start is None:
+            tell_of(self._options.queue_name)
             return self._driver.latest_offset_without_start().to_json()
+        last = self._told(start)
         max_messages = limit.max_rows if ReadMaxRows is not None and isinstance(limit, ReadMaxRows) else None
-        return self._driver.latest_offset(Offset.from_json(start), max_messages).to_json()
+        return self._driver.latest_offset(last, max_messages).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plans = self._driver.plan(Offset.from_json(start), Offset.from_json(end))
+        plans = self._driver.plan(Offset.from_json(start), self._told(end))
         return [SqsFifoPartition(plan) for plan in plans]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._columns)
         names = schema.names
-        for batch in read_partition(self._options, partition.value):
+        plan, context = partition.value, TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        tell_of(self._options.queue_name, query=query, epoch=plan.epoch, partition=plan.partition)
+        for batch in read_partition(self._options, plan):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
         exempt_from_collection()
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._driver.commit(Offset.from_json(end))
+        self._driver.commit(self._told(end))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages_per_trigger)
@@ -91,6 +99,12 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver_or_none is not None:
             self._driver_or_none.stop()
         self._pools.close()
+
+    def _told(self, offset: dict[str, Any]) -> Offset:
+        """Return the offset that Spark has told; log lines tell of its epoch from now on."""
+        known = Offset.from_json(offset)
+        tell_of(self._options.queue_name, epoch=known.epoch)
+        return known
 
     @property
     def _driver(self) -> Driver:

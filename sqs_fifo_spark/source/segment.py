@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
+from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.source.message import Receipt
@@ -106,6 +107,8 @@ class Head:
     deleted: frozenset[str] = frozenset()
     """Ids of messages that the ledger lists as unconfirmed, and whose copies the chain's tasks have surely deleted."""
     chain: Chain = Chain()
+    calls: CallCounts = NO_CALLS
+    """How many calls the attempts that put the chain's links up to this one had made by then."""
 
     def in_flight(self) -> tuple[Receipt, ...]:
         """Return what the chain serves and may still be in flight, if this is the last link that it has."""
@@ -135,6 +138,7 @@ def encode(segment: Segment) -> bytes:
         "chain": {**vars(head.chain), "unconfirmed": head.chain.unconfirmed},
         "deleted": sorted(head.deleted),
         "receipts": head.receipts,
+        "calls": head.calls,
     }
     first = json.dumps(told, separators=(",", ":")).encode()
     second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
@@ -195,7 +199,8 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
             raise ValueError(deleted)
         receipts = _receipts(told["receipts"])
-        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]))
+        calls = CallCounts(*map(_whole, told.get("calls", ())))  # older versions wrote none
+        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls)
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
 

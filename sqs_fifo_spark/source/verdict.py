@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
@@ -39,6 +40,8 @@ class Verdict:
     """How many of the messages SQS has surely still: no task may have deleted them."""
     served_held: int = 0
     """How many of those the epoch gave to Spark."""
+    calls: CallCounts = NO_CALLS
+    """How many calls its tasks made, but for those of attempts that put nothing."""
 
     @property
     def is_empty(self) -> bool:
@@ -65,6 +68,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger, *, has_re
     count = 0
     oldest_ms: int | None = None
     groups = 0
+    calls = NO_CALLS
     may_be_deleted: set[str] = set()
 
     def take(receipt: Receipt) -> None:
@@ -85,12 +89,14 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger, *, has_re
                     left[message_id] = (name, receipt)
             elif not is_carried:
                 shown.add(message_id)
+                take(receipt)
         if head.origin.deletes:
             may_be_deleted.update(receipt.message_id for receipt in head.in_flight())
         link = None if is_carried else Journal.link_of(name, offset.plan)
         if head.chain.is_last and link is not None and link[0] < offset.partitions:
             count += head.chain.served
             groups += head.chain.groups
+            calls = calls.plus(head.calls)
             if head.chain.oldest_ms is not None:
                 oldest_ms = min(head.chain.oldest_ms, head.chain.oldest_ms if oldest_ms is None else oldest_ms)
             for receipt in head.in_flight():
@@ -117,6 +123,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger, *, has_re
         max(groups, len({receipt.message_group_id for held in carried.values() for receipt in held.values()})),
         len(about - may_be_deleted),
         len(served.keys() - may_be_deleted),
+        calls,
     )
 
 

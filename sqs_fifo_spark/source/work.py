@@ -18,11 +18,14 @@ from sqs_fifo_spark.source.claimed import Claimed
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import Counts, Queue
 from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S
 from sqs_fifo_spark.source.verdict import Verdict
 
 _log = logging.getLogger(__name__)
+
+COUNTED_EVERY_S = 60.0
+"""How often the queue of an idle query is asked how many messages it has."""
 
 
 class Work:
@@ -34,10 +37,17 @@ class Work:
         self._lease = lease
         self._clock = clock
         self._available_now: AvailableNow | None = None
-        self.waiting = 0
-        """About how many messages wait in the queue, by its last answer."""
+        self._is_idle = False
+        """Whether the last poll has found nothing."""
+        self._counted_at = -math.inf
+        """When it was last counted how many messages an idle query's queue has."""
         self.is_finished = False
         """Whether an AvailableNow query has served what it was to serve."""
+
+    @property
+    def counts(self) -> Counts:
+        """About how many messages the queue has, by its last answer."""
+        return self._queue.counts or Counts()
 
     def prepare_available_now(self) -> None:
         """Take note of what waits now: the query ends when that is served."""
@@ -82,12 +92,29 @@ class Work:
 
         `ours` is how many of those in flight this query knows of.
         """
+        self._is_idle, self._counted_at = False, -math.inf
+        if self._count() and self._available_now is not None:
+            self._available_now.note_announced(self.counts.in_flight, ours)
+
+    def recount(self) -> None:
+        """Bring `counts` up to date for a report, where no epoch is announced: when the query becomes idle, or starts.
+
+        While it is idle it is asked again now and then. What it does not get may be locked behind messages that
+        somebody else holds.
+        """
+        now = self._clock.monotonic()
+        if self._queue.counts is None or (self._is_idle and now - self._counted_at >= COUNTED_EVERY_S):
+            self._counted_at = now
+            self._count()
+
+    def _count(self) -> bool:
+        """Ask how many messages the queue has; return whether it has answered."""
         try:
-            self.waiting, in_flight = self._queue.approximate_counts()
-            if self._available_now is not None:
-                self._available_now.note_announced(in_flight, ours)
+            self._queue.approximate_counts()
         except TransientQueueError as error:
             _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
+            return False
+        return True
 
     def _look_further(self, claimed: Claimed, verdict: Verdict, max_messages: int) -> tuple[Message, ...]:
         """Return what a poll brings after what may be an AvailableNow query's last epoch; it may be finished then."""
@@ -113,6 +140,7 @@ class Work:
                     raise  # it would end as if nothing were left
                 _log.warning("the queue gives no answer, so the query waits for it: %s", error)
                 return ()
+            self._is_idle = not found
             if found or not self._available_now or self._available_now.may_end_empty(asked_at):
                 return found
 

@@ -409,6 +409,11 @@ def _(make, attempt, plan, end, *given):
     attempt._in_flight = ()
 
 
+@planted("end a chain without a word of what is not deleted", "source.attempt.Attempt._note")
+def _(note, attempt, outcomes, asked_at):
+    note(attempt, [(receipt, Outcome.DONE) for receipt, _ in outcomes], asked_at)
+
+
 # The lease
 
 

@@ -15,6 +15,7 @@ from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.leftovers import Leftovers
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.pool import CallingThread
+from sqs_fifo_spark.source.queue import Counts
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
@@ -298,7 +299,7 @@ def test_a_run_reads_though_the_count_of_messages_lags_behind(
     Query(world).trigger()
     world.die()
     world.send("b1")
-    monkeypatch.setattr("sqs_fifo_spark.source.queue.Queue.approximate_counts", lambda queue: (0, 0))
+    monkeypatch.setattr("sqs_fifo_spark.source.queue.Queue.approximate_counts", lambda queue: Counts())
     Query(world).resume().trigger()
     assert world.bodies() == ["a1", "b1"]
 

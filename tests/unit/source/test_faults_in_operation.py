@@ -31,12 +31,13 @@ def set_attributes(world: World, **attributes: str) -> None:
 def busy(world: World) -> None:
     """Send enough for several partitions and epochs, and make each micro-batch take a heartbeat or two.
 
-    Some was received before, so that it is carried, and held, where tasks delete all that they serve, too.
+    Three groups were received before, so that they are carried, and held, where tasks delete all that they serve, too.
     """
-    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(1, 37)))
-    for _ in "abc":
+    world.send(*(f"{'def'[index % 3]}{index}" for index in range(37, 61)))
+    for _ in "def":
         world.receive_elsewhere(10)
     world.clock.advance(LAPSE_S)
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(1, 37)))
 
     def slow(event: str) -> None:
         if event.endswith(" is read"):

@@ -34,6 +34,7 @@ from sqs_fifo_spark.source.queue import (
     CONCURRENT_CALLS,
     DRIVER_DELETES,
     LONGEST_BEGIN_S,
+    Counts,
     Outcome,
     Queue,
     split_into_batches,
@@ -511,9 +512,9 @@ def test_describe_tells_arn_retention_and_redrive(rig: Rig) -> None:
 def test_approximate_counts_tell_what_waits_and_what_is_held(rig: Rig) -> None:
     """Messages in flight do not count."""
     rig.send("a1", "b1", "c1")
-    assert rig.queue.approximate_counts() == (3, 0)
+    assert rig.queue.approximate_counts() == Counts(waiting=3)
     rig.queue.receive(1)
-    assert rig.queue.approximate_counts() == (2, 1)
+    assert rig.queue.approximate_counts() == Counts(waiting=2, in_flight=1)
 
 
 def test_time_is_told_in_whole_seconds(rig: Rig) -> None:
@@ -615,7 +616,7 @@ def test_credentials_that_were_missing_once_are_looked_for_again(rig: Rig, monke
         return find(session) if found > 1 else None
 
     monkeypatch.setattr(botocore.session.Session, "get_credentials", not_at_first)
-    assert rig.queue.approximate_counts() == (0, 0)
+    assert rig.queue.approximate_counts() == Counts()
     assert found > 1
 
 

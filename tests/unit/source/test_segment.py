@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, from_sqs, to_arrow
@@ -58,9 +59,13 @@ def message(number: int, *, body: str = "bid", sequence: int | None = None, attr
 
 
 def segment(
-    *messages: Message, origin: Origin = ORIGIN, chain: Chain = WHOLE, deleted: frozenset[str] = frozenset()
+    *messages: Message,
+    origin: Origin = ORIGIN,
+    chain: Chain = WHOLE,
+    deleted: frozenset[str] = frozenset(),
+    calls: CallCounts = NO_CALLS,
 ) -> Segment:
-    return Segment(Head(origin, tuple(each.receipt for each in messages), deleted, chain), to_arrow(messages))
+    return Segment(Head(origin, tuple(each.receipt for each in messages), deleted, chain, calls), to_arrow(messages))
 
 
 def deferred(each: Message) -> Message:
@@ -96,6 +101,7 @@ SEGMENTS = {
             unconfirmed=(message(3).receipt, message(4, sequence=LARGEST).receipt),
         ),
         deleted=frozenset({"id-8", "id-9"}),
+        calls=CallCounts(receives=12, failed=3),
     ),
     "an empty last link": segment(chain=Chain(True, 2, 6, 1, (), (message(1).receipt, message(2).receipt))),
 }
@@ -331,6 +337,20 @@ def with_told(content: Segment, **changed: str | bytes | None) -> bytes:
             parts[key] = text if isinstance(text, bytes) else text.encode()
     first = b"{%s}" % b",".join(b'"%s":%s' % (key.encode(), text) for key, text in parts.items())
     return forge(first, sections(encode(content))[1])
+
+
+def test_a_segment_of_an_older_version_tells_of_no_calls() -> None:
+    """Nor did it count any."""
+    link = SEGMENTS["a link among others"]
+    found = decode(with_told(link, calls=None), NAME)
+    assert found.head == replace(link.head, calls=NO_CALLS)
+
+
+@pytest.mark.parametrize("text", ["{", "[1, 2, 3]", "null", "7", '"text"', '{"x": 1}', '["a", 1]', "[1, -1]", "[1.5]"])
+def test_calls_that_are_damaged_are_told(text: str) -> None:
+    """They are figures only; but who has damaged them may have damaged more."""
+    with pytest.raises(JournalCorruptError, match=NAME):
+        decode(with_told(SEGMENTS["one"], calls=text), NAME)
 
 
 @pytest.mark.parametrize("section", ["origin", "chain", "deleted", "receipts"])

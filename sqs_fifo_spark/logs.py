@@ -1,0 +1,40 @@
+"""This package's log lines in Spark's Python processes: time, level, and of which queue, query and epoch they tell.
+
+All loggers lie below `sqs_fifo_spark`, whose level the environment variable SQS_FIFO_SPARK_LOG_LEVEL sets. Where a
+process has set logging up itself, its handlers are left as they are, and nothing is added.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+LEVEL_VARIABLE = "SQS_FIFO_SPARK_LOG_LEVEL"
+_FORMAT = "%(asctime)s %(levelname)s %(name)s [%(where)s] %(message)s"
+_logger = logging.getLogger("sqs_fifo_spark")
+_where = ""
+"""Of what this process's lines tell: it does one thing at a time."""
+
+
+class _Where(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.where = _where
+        return True
+
+
+def tell_of(queue_name: str, **of: object) -> None:
+    """Let the lines of this process tell of a queue, and `of` an epoch or what else is not None, from now on.
+
+    Called in the reader process and in Python workers. The first call sets the level, and adds a handler that writes to
+    standard error if nobody has added any.
+    """
+    global _where
+    _where = " ".join([queue_name, *(f"{name} {value}" for name, value in of.items() if value is not None)])
+    if not _logger.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        handler.addFilter(_Where())
+        _logger.addHandler(handler)
+    level = logging.getLevelName(os.environ.get(LEVEL_VARIABLE, "").strip().upper())
+    if isinstance(level, int):
+        _logger.setLevel(level)

@@ -1,0 +1,64 @@
+"""The figures of a query in Spark's progress report: what its tasks have done, added up as their epochs end."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.queue import Counts
+from sqs_fifo_spark.source.verdict import Verdict
+
+_log = logging.getLogger(__name__)
+
+
+class Figures:
+    """What one run of a query has done so far. Lives on the driver, and makes no call."""
+
+    def __init__(self, queue_name: str, clock: Clock) -> None:
+        self._queue = queue_name
+        self._clock = clock
+        self._calls = NO_CALLS
+        """The calls of tasks whose epoch is over."""
+        self._oldest_age_s = 0.0
+        self._last: Epoch | None = None
+
+    def note_over(self, epoch: Epoch, verdict: Verdict) -> None:
+        """Add what the tasks of `epoch` have done, which is over; noted again, it counts once."""
+        if epoch is self._last or epoch.plans is None:  # an earlier run has planned and read it
+            return
+        self._last = epoch
+        if not epoch.is_replay:  # else the calls were an earlier run's
+            self._calls = self._calls.plus(verdict.calls)
+        oldest_ms = verdict.oldest_ms
+        self._oldest_age_s = 0.0 if oldest_ms is None else max(0.0, self._clock.now() - oldest_ms / 1_000)
+        _log.info(
+            "epoch %d is over: partitions=%d messages=%d groups=%d copies=%d carried=%d oldestMessageAgeSeconds=%.1f "
+            "receives=%d retries=%d",
+            epoch.offset.epoch,
+            epoch.offset.partitions,
+            verdict.count,
+            verdict.groups,
+            len(verdict.copies),
+            len(verdict.carried_receipts()),
+            self._oldest_age_s,
+            *verdict.calls,
+        )
+
+    def report(self, *, epoch: int, counts: Counts, calls: CallCounts, unconfirmed: int, lost: int) -> dict[str, Any]:
+        """Return the figures by name; `calls` are those of the driver itself."""
+        calls = self._calls.plus(calls)
+        return {
+            "queue": self._queue,
+            "epoch": epoch,
+            "waitingMessages": counts.waiting,
+            "inFlightMessages": counts.in_flight,
+            "delayedMessages": counts.delayed,
+            "oldestMessageAgeSeconds": round(self._oldest_age_s, 1),
+            "receives": calls.receives,
+            "retries": calls.failed,
+            "unconfirmedDeletes": unconfirmed,
+            "lostLeases": lost,
+        }

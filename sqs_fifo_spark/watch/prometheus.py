@@ -1,0 +1,49 @@
+"""Figures for Prometheus, by its own client, which serves or pushes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from sqs_fifo_spark.errors import MissingPackageError
+from sqs_fifo_spark.watch.sample import METRICS, LastSamples
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import Metric as Family
+
+_LABELS = ("query", "queue")
+
+
+class Prometheus(LastSamples):
+    """A collector: `sqs_fifo_waiting_messages{query="…",queue="…"}` and so on, in `registry` or the client's own.
+
+    To serve them, call `prometheus_client.start_http_server(port)` on the driver, or push them to a gateway. Raises
+    MissingPackageError where `prometheus-client` is not installed.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        try:
+            from prometheus_client import REGISTRY
+        except ImportError:
+            raise MissingPackageError(
+                "figures for Prometheus need its client on the driver. Install it: pip install prometheus-client"
+            ) from None
+        super().__init__()
+        (registry or REGISTRY).register(self)
+
+    def describe(self) -> Iterable[Family]:
+        """Return nothing: the registry need not ask for figures to learn their names."""
+        return ()
+
+    def collect(self) -> Iterable[Family]:
+        """Yield the figures of each query's last sample."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        samples = self.last()
+        for metric in METRICS:
+            make = CounterMetricFamily if metric.is_total else GaugeMetricFamily
+            family = make(f"sqs_fifo_{metric.snake_name}", metric.meaning, labels=_LABELS)
+            for sample in samples:
+                family.add_metric((sample.query, sample.queue), sample.figures[metric.figure])
+            yield family

@@ -1,0 +1,89 @@
+"""What is measured of a query's source, and what an exporter gets."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Metric(NamedTuple):
+    """One figure of the progress report, or counted from it."""
+
+    figure: str
+    """Its name in the report."""
+    meaning: str
+    unit: str = "messages"
+    is_total: bool = False
+    """Whether it only grows, from 0 at the start of each run of a query."""
+
+    @property
+    def snake_name(self) -> str:
+        return re.sub(r"(?=[A-Z])", "_", self.figure).lower()
+
+    @property
+    def camel_name(self) -> str:
+        return self.figure[0].upper() + self.figure[1:]
+
+
+METRICS = (
+    Metric("waitingMessages", "About how many messages the queue has to hand out."),
+    Metric("inFlightMessages", "About how many messages anybody holds."),
+    Metric("delayedMessages", "About how many messages the queue's DelaySeconds hides."),
+    Metric("oldestMessageAgeSeconds", "Age of the oldest message of the last micro-batch at its end.", "seconds"),
+    Metric("unconfirmedDeletes", "Committed messages whose deletes SQS has not confirmed."),
+    Metric("rows", "Rows that micro-batches had from this source.", "rows", is_total=True),
+    Metric("receives", "Receives of the driver, and of tasks whose micro-batch is over.", "calls", is_total=True),
+    Metric("retries", "Calls that SQS throttled, failed or did not answer.", "calls", is_total=True),
+    Metric("lostLeases", "Holds on messages that the driver has lost.", is_total=True),
+)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """All figures of one source of a query at one time."""
+
+    query: str
+    """Its name, or if it has none its id."""
+    queue: str
+    run_id: str
+    """Of the run of the query: its totals begin at 0."""
+    at_s: float
+    """Seconds since the epoch of Unix."""
+    figures: Mapping[str, float]
+    """By `Metric.figure`."""
+    growth: Mapping[str, float]
+    """How much each total has grown since the sample before."""
+
+
+class Exporter(Protocol):
+    """Takes samples somewhere. Called on the driver, on one thread of Spark's that no query waits for."""
+
+    def export(self, sample: Sample) -> None:
+        """Send a sample, now or with later ones. What it raises is logged, and nothing stops."""
+
+    def end(self, run_id: str) -> None:
+        """Send what is left: this run is over."""
+
+
+class LastSamples:
+    """An exporter that keeps the last sample of each query and queue, for who asks for it on another thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[tuple[str, str], Sample] = {}
+        """Guarded by `_lock`."""
+
+    def export(self, sample: Sample) -> None:
+        with self._lock:
+            self._last[sample.query, sample.queue] = sample
+
+    def end(self, run_id: str) -> None:
+        """Keep what there is until the query runs again: a short run's figures are asked for when it is over."""
+
+    def last(self) -> list[Sample]:
+        """Return the last sample of each query and queue."""
+        with self._lock:
+            return list(self._last.values())

@@ -1,0 +1,148 @@
+"""The figures in Spark's progress report: those of the queue itself, and of all calls, driver's and tasks' alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from sqs_fifo_spark.source.work import COUNTED_EVERY_S
+from tests.simulation.hub import Crash
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S, VISIBILITY_S
+from tests.unit.by_hand import MODES, World, crash_at, in_both_modes
+
+
+def count_calls(world: World) -> Counter[str]:
+    """Return how often each action is asked for from now on."""
+    calls = Counter[str]()
+
+    def count(action: str) -> str:
+        calls[action] += 1
+        return ""
+
+    world.fault = count
+    return calls
+
+
+def queue_figures(query: Query) -> tuple[int, int, int]:
+    report = query.driver.report()
+    return report["waitingMessages"], report["inFlightMessages"], report["delayedMessages"]
+
+
+def test_all_figures_have_names_and_are_numbers(world: World) -> None:
+    """They go to Spark as JSON, also before anything was called."""
+    report = Query(world).driver.report()
+    assert report.pop("queue") == "q.fifo"
+    assert set(report.values()) == {0}
+    assert list(report) == [
+        "epoch",
+        "waitingMessages",
+        "inFlightMessages",
+        "delayedMessages",
+        "oldestMessageAgeSeconds",
+        "receives",
+        "retries",
+        "unconfirmedDeletes",
+        "lostLeases",
+    ]
+
+
+def test_a_group_that_another_consumer_blocks_shows_as_waiting(world: World) -> None:
+    """The query finds nothing, and is idle."""
+    query = Query(world).resume()
+    query.drain()
+    world.send(*(f"a{number}" for number in range(1, 21)))
+    world.receive_elsewhere(1, 100 * VISIBILITY_S)
+    world.clock.advance(COUNTED_EVERY_S)
+    assert not query.trigger()
+    assert queue_figures(query) == (19, 1, 0)
+
+
+@in_both_modes
+def test_what_the_queue_has_at_the_end_of_a_run_is_what_it_shows(world: World) -> None:
+    """Nothing, once all is drained: not what was there when the last micro-batch was announced."""
+    world.send(*(f"{group}{number}" for group in "abc" for number in range(1, 8)))
+    query = Query(world).resume()
+    query.drain()
+    assert not query.trigger()
+    assert queue_figures(query) == (0, 0, 0)
+
+
+def test_an_idle_query_counts_when_it_begins_to_be_idle_and_then_once_a_minute(world: World) -> None:
+    """Where Spark asks for figures: each time costs a request."""
+    world.send("a1")
+    query = Query(world).resume()
+    query.drain()
+    calls = count_calls(world)
+    began_at = world.clock.now()
+    while world.clock.now() < began_at + 5 * COUNTED_EVERY_S:
+        assert not query.trigger()
+        assert queue_figures(query) == (0, 0, 0)
+    assert calls["ReceiveMessage"] > 10
+    assert 4 <= calls["GetQueueAttributes"] <= 6
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_first_report_after_a_restart_has_the_counts(make_world: Callable[..., World], mode: str) -> None:
+    """Spark first asks for the micro-batch again that was not committed: nothing has counted by then."""
+    world = make_world(deleteAfter=mode, maxMessagesPerTrigger="2")
+    world.send(*(f"{group}1" for group in "abcdef"))
+    crash_at(world, "-- batch 0 is in the sink")
+    with pytest.raises(Crash):
+        Query(world).resume().trigger()
+    world.die(down_s=LAPSE_S)
+    query = Query(world)
+    query.plans(0)
+    assert sum(queue_figures(query)) == sum(world.depth()) > 0
+
+
+@in_both_modes
+def test_receives_are_those_that_reached_the_queue(world: World) -> None:
+    """Those of the driver's polls, and of each task."""
+    calls = count_calls(world)
+    world.send(*(f"{group}{number}" for group in "abcdefgh" for number in range(1, 30)))
+    query = Query(world).resume()
+    query.drain()
+    assert not query.trigger()  # the last epoch is over, too
+    assert query.driver.report()["receives"] == calls["ReceiveMessage"] > 20
+    assert query.driver.report()["retries"] == 0
+
+
+@in_both_modes
+def test_retries_are_the_calls_that_had_no_answer(world: World) -> None:
+    """In tasks and in the driver; all but the last of each are made again."""
+    world.send(*(f"{group}{number}" for group in "abc" for number in range(1, 30)))
+    query = Query(world).resume()
+    failed = 0
+
+    def fail(action: str) -> str:
+        nonlocal failed
+        has_failed = action in ("ReceiveMessage", "DeleteMessageBatch") and failed % 3 < 2
+        failed += 1
+        return "refused" if has_failed else ""
+
+    world.fault = fail
+    query.trigger()
+    world.fault = lambda action: ""
+    query.drain()
+    assert 0 < query.driver.report()["retries"] <= failed
+
+
+def test_the_age_is_that_of_the_oldest_message_when_its_micro_batch_was_over(world: World) -> None:
+    """And not how long the query has been idle since."""
+    world.send("a1")
+    world.clock.advance(40)
+    world.send("b1")
+    query = Query(world).resume()
+    query.trigger()
+    query.drain()
+    age_s = query.driver.report()["oldestMessageAgeSeconds"]
+    assert age_s == 0, "the last epoch only made Spark commit"
+    world.send("a2")
+    world.clock.advance(7)
+    query.trigger()
+    while query.driver.report()["oldestMessageAgeSeconds"] == 0:
+        assert query.trigger()
+    assert 7 <= query.driver.report()["oldestMessageAgeSeconds"] < 40

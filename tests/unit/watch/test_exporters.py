@@ -1,0 +1,198 @@
+"""Where samples go: the forms that CloudWatch, Prometheus and OpenTelemetry read."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import CollectorRegistry, generate_latest
+
+from sqs_fifo_spark.aws.client import cloudwatch_client
+from sqs_fifo_spark.errors import MissingPackageError
+from sqs_fifo_spark.watch import METRICS, CloudWatch, EmbeddedMetrics, OpenTelemetry, Prometheus, Sample
+from sqs_fifo_spark.watch import cloudwatch as module
+
+FIGURES = {each.figure: float(number) for number, each in enumerate(METRICS, start=1)}
+GROWTH = {each.figure: 100.0 + number for number, each in enumerate(METRICS) if each.is_total}
+SAMPLE = Sample("orders", "orders.fifo", "run", 1_800_000_000.25, FIGURES, GROWTH)
+SENT = {each.camel_name: GROWTH.get(each.figure, FIGURES[each.figure]) for each in METRICS}
+"""What CloudWatch gets: of a total what it has grown by."""
+
+
+def test_embedded_metrics_are_one_line_that_names_its_metrics() -> None:
+    """As CloudWatch's format wants it: each metric is declared, and stands beside the dimensions."""
+    stream = io.StringIO()
+    EmbeddedMetrics(stream, namespace="Mine").export(SAMPLE)
+    (line,) = stream.getvalue().splitlines()
+    told = json.loads(line)
+    declared = told.pop("_aws")
+    (directive,) = declared["CloudWatchMetrics"]
+    assert declared["Timestamp"] == 1_800_000_000_250
+    assert (directive["Namespace"], directive["Dimensions"]) == ("Mine", [["Query", "Queue"]])
+    assert {each["Name"] for each in directive["Metrics"]} == SENT.keys()
+    assert {each["Unit"] for each in directive["Metrics"]} == {"Count", "Seconds"}
+    assert told == {"Query": "orders", "Queue": "orders.fifo", **SENT}
+
+
+def test_embedded_metrics_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever that is by then."""
+    EmbeddedMetrics().export(SAMPLE)
+    assert json.loads(capsys.readouterr().out)["Queue"] == "orders.fifo"
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The calls of PutMetricData, in moto."""
+    made: list[dict[str, Any]] = []
+    make = cloudwatch_client
+
+    def client(*given: Any) -> Any:
+        found = make(*given)
+        found.meta.events.register(
+            "provide-client-params.cloudwatch.PutMetricData", lambda params, **_: made.append(params)
+        )
+        return found
+
+    monkeypatch.setattr(module, "cloudwatch_client", client)
+    return made
+
+
+@mock_aws
+def test_cloudwatch_has_what_was_sent(calls: list[dict[str, Any]]) -> None:
+    """By query and queue, each with its value."""
+    exporter = CloudWatch(namespace="Mine", region="eu-west-1")
+    exporter.export(SAMPLE)
+    there = boto3.client("cloudwatch", region_name="eu-west-1").get_paginator("list_metrics").paginate(Namespace="Mine")
+    found = [metric for page in there for metric in page["Metrics"]]
+    assert {metric["MetricName"] for metric in found} == SENT.keys()
+    assert all(
+        metric["Dimensions"] == [{"Name": "Query", "Value": "orders"}, {"Name": "Queue", "Value": "orders.fifo"}]
+        for metric in found
+    )
+    (call,) = calls
+    assert {each["MetricName"]: each["Value"] for each in call["MetricData"]} == SENT
+
+
+@mock_aws
+def test_cloudwatch_is_called_once_a_minute_and_at_the_end(calls: list[dict[str, Any]]) -> None:
+    """A micro-batch each second costs no call each second."""
+    exporter = CloudWatch(region="eu-west-1")
+    for second in range(150):
+        exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
+    assert len(calls) == 3, "at the start, and after each minute"
+    exporter.end("run")
+    assert sum(len(each["MetricData"]) for each in calls) == 150 * len(METRICS)
+
+
+@mock_aws
+def test_cloudwatch_is_called_for_each_thousand_figures(calls: list[dict[str, Any]]) -> None:
+    """It takes no more at once."""
+    exporter = CloudWatch(region="eu-west-1", every_s=1_000)
+    for second in range(300):
+        exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
+    assert len(calls) == 1 + 300 * len(METRICS) // 1_000 * 2
+    exporter.end("run")
+    assert max(len(each["MetricData"]) for each in calls) == 1_000
+    assert sum(len(each["MetricData"]) for each in calls) == 300 * len(METRICS)
+
+
+class Refusing:
+    """A client whose calls fail, until they do not."""
+
+    def __init__(self) -> None:
+        self.fails = True
+        self.data: list[dict[str, Any]] = []
+
+    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:
+        if self.fails:
+            raise OSError("no route")
+        self.data += MetricData
+
+
+def test_what_cloudwatch_did_not_take_is_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own times; but not what is very old by then."""
+    client = Refusing()
+    monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
+    exporter = CloudWatch(every_s=0)
+    count = 3 + 20_000 // len(METRICS)
+    for second in range(count):
+        with pytest.raises(OSError, match="no route"):
+            exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
+    client.fails = False
+    exporter.end("run")
+    assert len(client.data) == 20_000
+    assert client.data[-1]["Timestamp"].timestamp() == SAMPLE.at_s + count - 1
+    exporter.end("run")
+    assert len(client.data) == 20_000
+
+
+def test_prometheus_shows_the_last_sample_of_each_query() -> None:
+    """Gauges as they are, totals as counters; after a run, too."""
+    registry = CollectorRegistry()
+    exporter = Prometheus(registry)
+    exporter.export(replace(SAMPLE, figures=dict.fromkeys(FIGURES, 0.0)))
+    exporter.export(SAMPLE)
+    exporter.end("run")
+    labels = {"query": "orders", "queue": "orders.fifo"}
+    for metric in METRICS:
+        name = f"sqs_fifo_{metric.snake_name}{'_total' if metric.is_total else ''}"
+        assert registry.get_sample_value(name, labels) == FIGURES[metric.figure]
+    shown = generate_latest(registry).decode()
+    assert 'sqs_fifo_waiting_messages{query="orders",queue="orders.fifo"} 1.0' in shown
+    assert "sqs_fifo_receives_total" in shown
+
+
+def test_a_new_run_of_a_query_takes_the_place_of_the_old_one() -> None:
+    """Two series of the same labels would be refused."""
+    registry = CollectorRegistry()
+    exporter = Prometheus(registry)
+    exporter.export(SAMPLE)
+    exporter.export(replace(SAMPLE, run_id="another", figures={**FIGURES, "receives": 3.0}))
+    assert generate_latest(registry).decode().count("sqs_fifo_receives_total{") == 1
+    assert registry.get_sample_value("sqs_fifo_receives_total", {"query": "orders", "queue": "orders.fifo"}) == 3
+
+
+def test_open_telemetry_observes_the_last_sample_of_each_query() -> None:
+    """With its units, and query and queue as attributes."""
+    reader = InMemoryMetricReader()
+    exporter = OpenTelemetry(MeterProvider([reader]).get_meter("test"))
+    exporter.export(SAMPLE)
+    data = reader.get_metrics_data()
+    assert data is not None
+    metrics = [each for of in data.resource_metrics for scope in of.scope_metrics for each in scope.metrics]
+    found = {}
+    for each in metrics:
+        (point,) = each.data.data_points
+        assert dict(point.attributes or {}) == {"query": "orders", "queue": "orders.fifo"}
+        found[each.name] = getattr(point, "value", None)
+    assert found == {f"sqs_fifo.{each.snake_name}": FIGURES[each.figure] for each in METRICS}
+    assert {each.name: each.unit for each in metrics}["sqs_fifo.oldest_message_age_seconds"] == "s"
+
+
+@pytest.mark.parametrize(
+    ("make", "package"), [(Prometheus, "prometheus_client"), (OpenTelemetry, "opentelemetry.metrics")]
+)
+def test_a_client_that_is_not_installed_is_told_in_one_line(
+    make: Callable[[], Any], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to install."""
+    find = builtins.__import__
+
+    def without(name: str, *rest: Any, **named: Any) -> Any:
+        if name == package:
+            raise ImportError(name)
+        return find(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingPackageError, match=r"pip install \S+$") as told:
+        make()
+    assert "\n" not in str(told.value)

@@ -1,0 +1,182 @@
+"""Spark's progress reports as samples: which sources, which figures, and what of them counts when."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryTerminatedEvent
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.watch import METRICS, Sample, SqsFifoListener
+
+ID, RUN, OTHER_RUN = (str(UUID(int=number)) for number in (1, 2, 3))
+FIGURES = {
+    "queue": "orders.fifo",
+    "epoch": 7,
+    "waitingMessages": 19,
+    "inFlightMessages": 1,
+    "delayedMessages": 2,
+    "oldestMessageAgeSeconds": 3.5,
+    "receives": 40,
+    "retries": 1,
+    "unconfirmedDeletes": 4,
+    "lostLeases": 5,
+}
+
+
+class Kept:
+    """An exporter that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.ended: list[str] = []
+
+    def export(self, sample: Sample) -> None:
+        self.samples.append(sample)
+
+    def end(self, run_id: str) -> None:
+        self.ended.append(run_id)
+
+
+class Broken(Kept):
+    def export(self, sample: Sample) -> None:
+        raise OSError("no route")
+
+    def end(self, run_id: str) -> None:
+        raise OSError("no route")
+
+
+def progress(*told: Any, rows: int = 0, name: str | None = "orders", run: str = RUN) -> QueryProgressEvent:
+    """A report of a micro-batch with one source for each of `told`, which is what the source has told, as JSON."""
+    source: dict[str, Any] = {
+        "description": "PythonMicroBatchStream",
+        "startOffset": None,
+        "endOffset": None,
+        "numInputRows": rows,
+        "inputRowsPerSecond": 0.0,
+        "processedRowsPerSecond": 0.0,
+        "metrics": {},
+    }
+    report = {
+        "id": ID,
+        "runId": run,
+        "name": name,
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "batchId": 3,
+        "batchDuration": 100,
+        "durationMs": {"triggerExecution": 100},
+        "eventTime": {},
+        "stateOperators": [],
+        "sources": [{**source, "latestOffset": each} for each in told],
+        "sink": {"description": "sink", "numOutputRows": rows, "metrics": {}},
+        "numInputRows": rows,
+        "inputRowsPerSecond": 0.0,
+        "processedRowsPerSecond": 0.0,
+        "observedMetrics": {},
+    }
+    return QueryProgressEvent.fromJson({"progress": report})
+
+
+def idle(listener: SqsFifoListener, last: QueryProgressEvent | None, run: str = RUN) -> None:
+    """Let Spark tell that the query is idle, when its last report is `last`."""
+    query = SimpleNamespace(lastProgress=last and last.progress)
+    listener.spark = SimpleNamespace(streams=SimpleNamespace(get={ID: query}.get))
+    listener.onQueryIdle(QueryIdleEvent(UUID(ID), UUID(run), "2026-01-01T00:00:00.000Z"))
+
+
+def test_a_sample_has_all_figures_of_the_report() -> None:
+    """And the rows of the micro-batch, by the query's name."""
+    kept, clock = Kept(), ManualClock()
+    SqsFifoListener(kept, clock=clock).onQueryProgress(progress(FIGURES, rows=12))
+    (sample,) = kept.samples
+    assert (sample.query, sample.queue, sample.run_id, sample.at_s) == ("orders", "orders.fifo", RUN, clock.now())
+    told = {name: value for name, value in FIGURES.items() if name not in ("queue", "epoch")}
+    assert sample.figures == {**told, "rows": 12}
+    assert list(sample.figures) == [each.figure for each in METRICS]
+
+
+def test_a_query_without_a_name_goes_by_its_id() -> None:
+    """It is the same after a restart."""
+    kept = Kept()
+    SqsFifoListener(kept).onQueryProgress(progress(FIGURES, name=None))
+    assert kept.samples[0].query == ID
+
+
+@pytest.mark.parametrize("told", [None, "null", "7", "not JSON", {"offset": 4}, {"queue": "q"}, [1], "[1]"])
+def test_other_sources_are_left_alone(told: Any) -> None:
+    """Also before Spark 4.2, where no source tells any figures."""
+    kept = Kept()
+    SqsFifoListener(kept).onQueryProgress(progress(told, FIGURES, told))
+    assert [sample.queue for sample in kept.samples] == ["orders.fifo"]
+
+
+def test_two_queues_of_a_query_are_two_samples() -> None:
+    """Each with its own totals."""
+    kept = Kept()
+    listener = SqsFifoListener(kept)
+    for receives in (10, 15):
+        listener.onQueryProgress(progress(FIGURES, {**FIGURES, "queue": "other.fifo", "receives": receives}))
+    assert [(each.queue, each.growth["receives"]) for each in kept.samples] == [
+        ("orders.fifo", 40),
+        ("other.fifo", 10),
+        ("orders.fifo", 0),
+        ("other.fifo", 5),
+    ]
+
+
+def test_growth_adds_up_to_the_totals() -> None:
+    """From 0 at the start of each run."""
+    kept = Kept()
+    listener = SqsFifoListener(kept)
+    for run, receives, rows in ((RUN, 3, 5), (RUN, 10, 0), (OTHER_RUN, 4, 7), (RUN, 10, 2)):
+        listener.onQueryProgress(progress({**FIGURES, "receives": receives}, rows=rows, run=run))
+    assert [sample.growth["receives"] for sample in kept.samples] == [3, 7, 4, 0]
+    assert [sample.growth["rows"] for sample in kept.samples] == [5, 0, 7, 2]
+    assert [sample.figures["rows"] for sample in kept.samples] == [5, 5, 7, 7]
+
+
+def test_an_idle_query_is_told_too_and_its_rows_count_once() -> None:
+    """Spark's event has no figures, and its last report may still be that of a micro-batch."""
+    kept = Kept()
+    listener = SqsFifoListener(kept)
+    listener.onQueryProgress(progress({**FIGURES, "waitingMessages": 3}, rows=12))
+    idle(listener, progress(FIGURES, rows=12))
+    assert [sample.figures["waitingMessages"] for sample in kept.samples] == [3, 19]
+    assert [sample.figures["rows"] for sample in kept.samples] == [12, 12]
+
+
+def test_an_idle_event_without_a_report_of_its_run_is_no_sample() -> None:
+    """The run has only begun, or is over by the time that its event is handled."""
+    kept = Kept()
+    listener = SqsFifoListener(kept)
+    idle(listener, None)
+    idle(listener, progress(FIGURES), run=OTHER_RUN)
+    listener.spark = SimpleNamespace(streams=SimpleNamespace(get=lambda name: None))
+    listener.onQueryIdle(QueryIdleEvent(UUID(ID), UUID(RUN), "2026-01-01T00:00:00.000Z"))
+    assert not kept.samples
+
+
+def test_an_exporter_that_fails_is_told_of_and_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Nor does it stop the query."""
+    kept = Kept()
+    listener = SqsFifoListener(Broken(), kept)
+    with caplog.at_level(logging.WARNING, "sqs_fifo_spark"):
+        listener.onQueryProgress(progress(FIGURES))
+        listener.onQueryTerminated(QueryTerminatedEvent(UUID(ID), UUID(RUN), None, None))
+    assert len(kept.samples) == 1
+    assert kept.ended == [RUN]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Broken has not sent the figures of a query: no route"
+    ] * 2
+
+
+def test_a_run_that_is_over_is_forgotten() -> None:
+    """A driver may run many, one after the other."""
+    listener = SqsFifoListener(Kept())
+    listener.onQueryProgress(progress(FIGURES))
+    listener.onQueryTerminated(QueryTerminatedEvent(UUID(ID), UUID(RUN), None, None))
+    assert not listener._totals
