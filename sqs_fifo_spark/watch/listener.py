@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -28,7 +29,10 @@ class SqsFifoListener(StreamingQueryListener):
     Spark calls it beside the queries, on a thread of its own: a slow exporter delays no query.
     """
 
-    def __init__(self, *exporters: Exporter, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, *exporters: Exporter, spark: SparkSession | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+        """`spark` is the session whose queries it is added to, if that is not the application's first."""
+        if spark is not None:
+            self.spark = spark
         self._exporters = exporters
         self._clock = clock
         self._totals: dict[tuple[str, str], dict[str, float]] = {}
@@ -42,10 +46,11 @@ class SqsFifoListener(StreamingQueryListener):
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Take the report that Spark makes of an idle query, but sends to no listener."""
-        query = self.spark.streams.get(str(event.id)) if self.spark else None
-        progress = query.lastProgress if query else None
-        if progress is not None and str(progress.runId) == str(event.runId):
-            self._take(progress, has_run=False)
+        session = self.spark or SparkSession.active()
+        for query in session.streams.active:
+            progress = query.lastProgress
+            if progress is not None and str(progress.runId) == str(event.runId):
+                self._take(progress, has_run=False)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         run_id = str(event.runId)

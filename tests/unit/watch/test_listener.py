@@ -84,7 +84,7 @@ def progress(*told: Any, rows: int = 0, name: str | None = "orders", run: str = 
 def idle(listener: SqsFifoListener, last: QueryProgressEvent | None, run: str = RUN) -> None:
     """Let Spark tell that the query is idle, when its last report is `last`."""
     query = SimpleNamespace(lastProgress=last and last.progress)
-    listener.spark = SimpleNamespace(streams=SimpleNamespace(get={ID: query}.get))
+    listener.spark = SimpleNamespace(streams=SimpleNamespace(active=[query]))
     listener.onQueryIdle(QueryIdleEvent(UUID(ID), UUID(run), "2026-01-01T00:00:00.000Z"))
 
 
@@ -155,7 +155,7 @@ def test_an_idle_event_without_a_report_of_its_run_is_no_sample() -> None:
     listener = SqsFifoListener(kept)
     idle(listener, None)
     idle(listener, progress(FIGURES), run=OTHER_RUN)
-    listener.spark = SimpleNamespace(streams=SimpleNamespace(get=lambda name: None))
+    listener.spark = SimpleNamespace(streams=SimpleNamespace(active=[]))
     listener.onQueryIdle(QueryIdleEvent(UUID(ID), UUID(RUN), "2026-01-01T00:00:00.000Z"))
     assert not kept.samples
 
