@@ -15,6 +15,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
 from sqs_fifo_spark.schema import SCHEMA
@@ -31,20 +32,24 @@ class SqsFifoDataSource(DataSource):
     def name(cls) -> str:
         return "sqsfifo"
 
+    @called_by_spark
     def schema(self) -> StructType:
         parse_source_options(self.options)
         return SCHEMA
 
+    @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 
         return SqsFifoStreamReader(parse_source_options(self.options), schema)
 
+    @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:
         raise UnsupportedReadError(
             "'sqsfifo' is a stream: use spark.readStream, with trigger(availableNow=True) for what waits now."
         )
 
+    @called_by_spark
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from sqs_fifo_spark.sink.writer import SqsFifoStreamWriter
 
@@ -55,6 +60,7 @@ class SqsFifoDataSource(DataSource):
             )
         return SqsFifoStreamWriter(parse_sink_options(self.options), schema)
 
+    @called_by_spark
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from sqs_fifo_spark.sink.writer import SqsFifoWriter
 

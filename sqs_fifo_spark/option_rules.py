@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -29,6 +30,9 @@ _PLAIN_AWS_HOST = re.compile(
 _HOST = re.compile(r"(?=.{1,255}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
+_DATABRICKS_PATHS = ("dbfs:", "/dbfs/", "/Volumes/")
+_RUNTIME_OF_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
+"""Set in the environment there. Elsewhere a path may be called anything."""
 _TXN_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BYTES = re.compile(r"(\d+)\s*(?:([kmg])i?)?b?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -199,6 +203,20 @@ def queue_url(option: Option, value: str) -> str:
 def journal_location(option: Option, value: str) -> str:
     _without_query(option, _without_password(option, value))
     scheme = urlsplit(value).scheme if "://" in value else ""
+    if value.startswith(_DATABRICKS_PATHS) and (value.startswith("dbfs:") or _RUNTIME_OF_DATABRICKS in os.environ):
+        raise refuse(
+            option,
+            value,
+            "a journal needs hard links or an object store's conditional writes, which DBFS and volumes do not offer. "
+            "Name the object store itself: s3://, gs:// or abfss://.",
+        )
+    if scheme in ("hdfs", "viewfs", "webhdfs"):
+        raise refuse(
+            option,
+            value,
+            "HDFS does not write an object only if it is not there. Use s3://, gs://, abfss://, or an absolute path "
+            "that driver and executors share.",
+        )
     if scheme and scheme not in JOURNAL_SCHEMES:
         known = ", ".join(f"{name}://" for name in JOURNAL_SCHEMES)
         raise refuse(option, value, f"it must be an absolute path or begin with one of {known}.")

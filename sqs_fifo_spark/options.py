@@ -39,7 +39,11 @@ def _own_endpoint(chosen: Mapping[str, Any]) -> str | None:
 class ConnectionOptions:
     """Which queue, and how it is called: the same on both sides."""
 
-    queue_url: str = option("queueUrl", rules.queue_url, "URL of the FIFO queue.")
+    queue_url: str = option(
+        "queueUrl",
+        rules.queue_url,
+        "URL of the FIFO queue, such as `https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo`.",
+    )
     region: str | None = option(
         "region",
         rules.text,

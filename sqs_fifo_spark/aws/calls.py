@@ -8,6 +8,7 @@ QueueNotFoundError; everything else that SQS refuses is QueueRequestError.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,12 +34,15 @@ from sqs_fifo_spark.options import ConnectionOptions
 from sqs_fifo_spark.retry import retry_transient
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 MAX_ENTRIES = 10
 MAX_CALL_BYTES = 1_048_576
 """What the messages of one call may have together, and one message, unless its queue allows less."""
 CALL_BUDGET_S = 30.0
 """How long a call is tried again when its caller has no closer deadline."""
+TOLD_AFTER_S = 3.0
+"""After how long the log says that a call is tried again: a wrong host gives no answer either."""
 
 
 Ask = Callable[[], Mapping[str, Any]]
@@ -156,7 +160,20 @@ class QueueCalls:
         return attributes
 
     def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
-        return retry_transient(lambda: self._call(operation, **arguments), clock=self._clock, budget_s=budget_s)
+        began_at, is_told = self._clock.monotonic(), False
+
+        def call() -> Mapping[str, Any]:
+            nonlocal is_told
+            try:
+                return self._call(operation, **arguments)
+            except TransientQueueError as error:
+                took_s = self._clock.monotonic() - began_at
+                if not is_told and TOLD_AFTER_S <= took_s < budget_s:
+                    is_told = True
+                    _log.warning("%s It is tried again for up to %.0f s.", error, budget_s - took_s)
+                raise
+
+        return retry_transient(call, clock=self._clock, budget_s=budget_s)
 
     def _begin(self, operation: str, wait_time_s: int, beside: Beside, **arguments: Any) -> Ask:
         """Send a call now, and return what waits for its answer, or raises, for `_call` to be given as `begun`.

@@ -19,6 +19,7 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import OptionError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
@@ -132,6 +133,7 @@ class _PlannedWrite:
 class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
     """Sends the rows of a batch write."""
 
+    @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch]) -> SentMessage:
         place = _place()
         if self._options.txn_app_id is not None:
@@ -143,6 +145,7 @@ class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
             )
         return self._send(iterator, place)
 
+    @called_by_spark
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.journal_location is not None and any(each.place.query is None for each in _sent_of(messages)):
             warn_once(
@@ -173,6 +176,7 @@ class SqsFifoStreamWriter(_PlannedWrite, _StreamWriter):  # type: ignore[misc]
             )
         super().__init__(options, schema)
 
+    @called_by_spark
     def write(self, iterator: Iterator[pa.RecordBatch] | Iterator[Row]) -> SentMessage:
         place = _place()
         if place.query is None and self._options.journal_location is not None:
@@ -182,6 +186,7 @@ class SqsFifoStreamWriter(_PlannedWrite, _StreamWriter):  # type: ignore[misc]
             )
         return self._send(iterator if _HAS_STREAM_ARROW else self._batches(iterator), place)
 
+    @called_by_spark
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         self._commit(messages, f"micro-batch {batchId}", "it, or a task of it, ran again")
 

@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.logs import tell_of
@@ -56,10 +57,12 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver_or_none: Driver | None = None
         self._pools = Pools()
 
+    @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
         tell_of(self._options.queue_name)
         return self._driver.initial_offset().to_json()
 
+    @called_by_spark
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return the next epoch's offset, or `start`. Spark before 4.2 gives no arguments."""
         if start is None:
@@ -69,10 +72,12 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_messages = limit.max_rows if ReadMaxRows is not None and isinstance(limit, ReadMaxRows) else None
         return self._driver.latest_offset(last, max_messages).to_json()
 
+    @called_by_spark
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         plans = self._driver.plan(Offset.from_json(start), self._told(end))
         return [SqsFifoPartition(plan) for plan in plans]
 
+    @called_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._columns)
         names = schema.names
@@ -83,15 +88,18 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
         exempt_from_collection()
 
+    @called_by_spark
     def commit(self, end: dict[str, Any]) -> None:
         self._driver.commit(self._told(end))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages_per_trigger)
 
+    @called_by_spark
     def prepareForTriggerAvailableNow(self) -> None:
         self._driver.prepare_available_now()
 
+    @called_by_spark
     def reportLatestOffset(self) -> dict[str, Any]:
         return self._driver.report()
 

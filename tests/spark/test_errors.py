@@ -23,7 +23,10 @@ def _own_line(text: str) -> str:
     ("changed", "message"),
     [
         ({"visibilityTimeout": "60"}, r"OptionError: unknown option '\w+'\. Did you mean 'visibilityTimeoutSeconds'\?"),
-        ({"queueUrl": None}, r"OptionError: option 'queueUrl' is missing\. URL of the FIFO queue\."),
+        (
+            {"queueUrl": None},
+            r"OptionError: option 'queueUrl' is missing\. URL of the FIFO queue, such as `https://.+/orders\.fifo`\.",
+        ),
         ({"journalLocation": None}, r"OptionError: option 'journalLocation' is missing\. .+"),
         ({"numPartitions": "many"}, r"OptionError: option 'numPartitions' is 'many'; it must be a whole number .+"),
         ({"queueUrl": "https://sqs.eu-west-1.amazonaws.com/123456789012/bids"}, r"NotFifoQueueError: .+ '\.fifo'\. .+"),

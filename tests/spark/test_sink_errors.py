@@ -95,7 +95,10 @@ def files(rig: Rig) -> DataFrame:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"queueUrl": None}, r"OptionError: option 'queueUrl' is missing\. URL of the FIFO queue\."),
+        (
+            {"queueUrl": None},
+            r"OptionError: option 'queueUrl' is missing\. URL of the FIFO queue, such as `https://.+/orders\.fifo`\.",
+        ),
         ({"messageGroup": "a"}, r"OptionError: unknown option '\w+'\. Did you mean 'messageGroupId'\?"),
         ({"messageGroupId": "a b"}, r"OptionError: option 'messageGroupId' is 'a b'; it must be 1 to 128 .+"),
         ({"numPartitions": "3"}, r"OptionError: option 'numPartitions' is one of the source, not of the sink\. .+"),

@@ -16,6 +16,14 @@ URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 JOURNAL = "/var/lib/journal"
 ROLE = "arn:aws:iam::123456789012:role/reader"
 SECRET = "hunter2"
+NO_HDFS = (
+    "HDFS does not write an object only if it is not there. Use s3://, gs://, abfss://, or an absolute path that "
+    "driver and executors share."
+)
+NO_DBFS = (
+    "a journal needs hard links or an object store's conditional writes, which DBFS and volumes do not offer. Name the "
+    "object store itself: s3://, gs:// or abfss://."
+)
 
 
 def parse(**options: str) -> Any:
@@ -146,15 +154,29 @@ def test_keys_are_compared_without_regard_to_case() -> None:
         ("journalLocation", "s3:///journal", "it must name a bucket or container, as in s3://bucket/journals/bids."),
         (
             "journalLocation",
-            "hdfs://host/journal",
+            "ftp://host/journal",
             "it must be an absolute path or begin with one of file://, s3://, s3a://, gs://, az://, abfs://, abfss://.",
         ),
+        ("journalLocation", "hdfs://host/journal", NO_HDFS),
+        ("journalLocation", "viewfs:///journal", NO_HDFS),
+        ("journalLocation", "dbfs:/journal", NO_DBFS),
+        ("journalLocation", "dbfs:///mnt/journal", NO_DBFS),
     ],
 )
 def test_wrong_value_is_told_with_the_value_and_the_rule(option: str, value: str, rule: str) -> None:
     """The value seen, then the rule; bounds are those that the check uses."""
     options = {"queueUrl": URL, "journalLocation": JOURNAL, option: value}
     assert refusal(options) == f"option '{option}' is '{value}'; {rule}"
+
+
+@pytest.mark.parametrize("path", ["/Volumes/main/default/journal", "/dbfs/mnt/journal"])
+def test_on_databricks_a_volume_is_no_place_for_a_journal(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere, a directory may be called so: macOS mounts disks below /Volumes."""
+    options = {"queueUrl": URL, "journalLocation": path}
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+    assert parse_source_options(options).journal_location == path
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+    assert refusal(options) == f"option 'journalLocation' is '{path}'; {NO_DBFS}"
 
 
 def test_standard_queue_is_told_by_its_name() -> None:

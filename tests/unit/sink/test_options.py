@@ -228,7 +228,10 @@ def test_who_writes_what_is_for_a_journal_and_for_batch_writes() -> None:
 
 def test_a_queue_is_required_and_must_be_fifo() -> None:
     """Each is known without a call."""
-    assert refusal(OptionError, {}) == "option 'queueUrl' is missing. URL of the FIFO queue."
+    assert refusal(OptionError, {}) == (
+        "option 'queueUrl' is missing. URL of the FIFO queue, such as "
+        "`https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo`."
+    )
     assert "a standard queue" in refusal(NotFifoQueueError, {"queueUrl": URL.removesuffix(".fifo")})
 
 
