@@ -21,11 +21,30 @@ FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, 
 """What SQS takes as the id of a group or of a deduplication."""
 JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
 
-_AWS_REGION = re.compile(r"(?:^|\.)([a-z]{2}(?:-[a-z]+)+-\d)\.(?:.+\.)?(?:amazonaws\.com|amazonaws\.com\.cn|api\.aws)$")
-# Hosts that boto3 derives from the region itself. Any other, a FIPS or a VPC endpoint above all, is called as given.
-_PLAIN_AWS_HOST = re.compile(
-    r"sqs\.[a-z0-9-]+\.amazonaws\.com(?:\.cn)?|(?:[a-z0-9-]+\.)?queue\.amazonaws\.com(?:\.cn)?"
+AWS_SUFFIXES = (
+    "amazonaws.com",
+    "amazonaws.com.cn",
+    "amazonaws.eu",
+    "c2s.ic.gov",
+    "sc2s.sgov.gov",
+    "cloud.adc-e.uk",
+    "csp.hci.ic.gov",
 )
+"""How the names of AWS's hosts end, in each of its partitions, as botocore's data has them."""
+AWS_DUAL_STACK_SUFFIXES = (
+    "api.aws",
+    "api.amazonwebservices.com.cn",
+    "api.amazonwebservices.eu",
+    "api.aws.ic.gov",
+    "api.aws.scloud",
+    "api.cloud-aws.adc-e.uk",
+    "api.aws.hci.ic.gov",
+)
+_PLAIN = "|".join(map(re.escape, AWS_SUFFIXES))
+_ANY = "|".join(map(re.escape, AWS_SUFFIXES + AWS_DUAL_STACK_SUFFIXES))
+_AWS_REGION = re.compile(rf"(?:^|\.)([a-z]{{2,4}}(?:-[a-z]+)+-\d+)\.(?:.+\.)?(?:{_ANY})$")
+# Hosts that boto3 derives from the region itself. Any other, a FIPS or a VPC endpoint above all, is called as given.
+_PLAIN_AWS_HOST = re.compile(rf"sqs\.[a-z0-9-]+\.(?:{_PLAIN})|(?:[a-z0-9-]+\.)?queue\.(?:{_PLAIN})")
 # Hosts that the AWS SDK takes; it refuses any other when it is first used, and not in our words.
 _HOST = re.compile(r"(?=.{1,255}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from botocore.loaders import Loader
 from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SqsFifoError
@@ -359,6 +360,23 @@ def test_options_are_frozen() -> None:
 def test_region_comes_from_the_url(host: str, region: str | None) -> None:
     """In every form in which AWS writes a queue's host."""
     assert parse(queueUrl=f"https://{host}/123456789012/bids.fifo").region == region
+
+
+def test_every_region_of_every_partition_is_known() -> None:
+    """Those of botocore's own data, China, the European sovereign cloud and the secret ones included."""
+    found = 0
+    for partition in Loader().load_data("partitions")["partitions"]:
+        outputs = partition["outputs"]
+        for region in partition["regions"]:
+            if region.endswith("-global"):
+                continue
+            plain = f"sqs.{region}.{outputs['dnsSuffix']}"
+            for host in (plain, f"sqs.{region}.{outputs['dualStackDnsSuffix']}", f"sqs-fips.{plain.partition('.')[2]}"):
+                options = parse(queueUrl=f"https://{host}/123456789012/bids.fifo")
+                assert options.region == region
+                assert options.endpoint_url == (None if host == plain else f"https://{host}")
+                found += 1
+    assert found > 90
 
 
 def test_a_given_region_wins() -> None:
