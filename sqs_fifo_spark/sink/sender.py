@@ -1,8 +1,8 @@
 """Sends a partition's rows: each group in order, several groups and several calls at once.
 
 A group has rows in at most one call under way: one, or with `order=batch` up to ten. What follows is sent when SQS has
-confirmed all of these, and when the record, if there is one, lacks less than `maxUnrecordedRows` of the group. So no
-answer, refusal or crash can put a row before one of an earlier call of its group.
+confirmed all of these, and when the record, if there is one, lacks less than `maxUnrecordedRows` of the group, or none,
+if it has later ones. So no answer, refusal or crash can put a row before one of an earlier call of its group.
 
 A call may hang before it reaches SQS, and so may the record. Then the task fails without waiting for them: SQS forgets
 what it has taken, and the task's next attempt must come before.
@@ -70,6 +70,9 @@ class _Group:
     """Rows that are taken to be sent, and that SQS has not confirmed."""
     unrecorded: list[Outgoing] = field(default_factory=list)
     """What it has confirmed and the record lacks."""
+    has_gap: bool = False
+    """Whether the record lacks one of its rows and has later ones. Until that is recorded nothing more is sent: if it
+    is sent again, and SQS has forgotten it, its copy is not to stand still further behind."""
     numbers: Numbers = field(default_factory=Numbers)
 
 
@@ -247,6 +250,7 @@ class Sender:
                 missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
                 with self._changed:
                     self.known += len(known)
+                    self._note_gaps_locked(rows, is_known)
                     self._let_follow_locked(known)
                     self._release_locked(known)
                 if missing:
@@ -294,9 +298,20 @@ class Sender:
                     break
             return rows
 
+    def _note_gaps_locked(self, rows: list[Outgoing], is_known: list[bool]) -> None:
+        """Take note of the groups of which the record has one of these rows, and lacks one before it."""
+        lacking = {row.group for row in rows if self._groups[row.group].unrecorded}
+        for row, is_sent in zip(rows, is_known, strict=True):
+            if not is_sent:
+                lacking.add(row.group)
+            elif row.group in lacking:
+                self._groups[row.group].has_gap = True
+
     def _offer_locked(self, group: _Group) -> None:
         """Let the group's next rows be taken, if they may be sent now."""
-        may_be = group.waiting and not group.under_way and len(group.unrecorded) < self._pace.max_unrecorded
+        unrecorded = len(group.unrecorded)
+        has_room = unrecorded < self._pace.max_unrecorded and not (group.has_gap and unrecorded)
+        may_be = group.waiting and not group.under_way and has_room
         if may_be and not group.is_ready:
             group.is_ready = True
             self._ready.append(group)
@@ -444,6 +459,7 @@ class Sender:
         for name in {row.group for row in rows}:
             group = self._groups[name]
             group.unrecorded = [row for row in group.unrecorded if id(row) not in done]
+            group.has_gap = group.has_gap and bool(group.unrecorded or group.under_way)
             self._offer_locked(group)
             if not group.waiting and not group.under_way and not group.unrecorded:
                 del self._groups[name]

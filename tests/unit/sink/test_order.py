@@ -99,6 +99,34 @@ def test_calls_that_fail_as_a_whole_change_no_order(sqs: Sqs, seed: int, groups:
     assert sqs.duplicates > 0
 
 
+# What the record lacks
+
+
+@pytest.mark.parametrize(("rows_in_call", "sent"), [(10, [[6]]), (7, [[6], [10, 11, 12, 13]])])
+def test_a_row_that_the_record_lacks_before_others_is_recorded_before_its_group_goes_on(
+    sqs: Sqs, rows_in_call: int, sent: list[list[int]]
+) -> None:
+    """Also if the others are found only when it is sent: its copy, if it becomes one, stands no further behind."""
+    bodies = dealt(1, 30)
+    record = Noted(rows(*(body for number, body in enumerate(bodies[:10]) if number != 6)))
+    sender = make(sqs, record, Pace(rows_in_call, max_unrecorded=10))
+    calls = [[bodies[number] for number in call] for call in sent]
+    looked: list[tuple[list[list[str]], bool, int]] = []
+
+    def look(digests: list[bytes]) -> None:
+        (group,) = sender._groups.values()
+        wait_until(lambda: len(sqs.calls) >= len(calls) and not group.under_way, LONG_S, "what may be sent is sent")
+        if not looked:
+            looked.append((list(sqs.calls), group.is_ready, len(group.waiting)))
+
+    record.on_add = look
+    finish(sender, *bodies)
+    left = 30 - max(10, *(number + 1 for call in sent for number in call))
+    assert looked == [(calls, False, left)]
+    assert sorted(sqs.bodies()) == sorted([bodies[6], *bodies[10:]])
+    assert max(map(len, sqs.calls)) == rows_in_call, "later it goes on as before"
+
+
 # Disorder
 
 
