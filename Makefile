@@ -104,18 +104,18 @@ postgres:  ## install PostgreSQL's server, as root on Debian, for test-all and k
 # A stamp is made last, so that an installation that was broken off is done again.
 $(READY_DEMO): setup.py
 	$(PYTHON) -m venv --clear .venv
-	$(BIN)/python -m pip install --quiet --editable '.[local]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,spark]'
 	@touch $@
 
 $(READY): $(READY_DEMO)
-	$(BIN)/python -m pip install --quiet --editable '.[local,test,lint]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,spark,test,lint]'
 	@touch $@
 
 $(READY_BENCH): $(READY)
-	$(BIN)/python -m pip install --quiet --editable '.[local,test,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,spark,test,bench]'
 	@touch $@
 
 $(READY_MIN): setup.py .ci/constraints-min.txt
 	$(PYTHON) -m venv --clear .venv-min
-	$(BIN_MIN)/python -m pip install --quiet --constraint .ci/constraints-min.txt --editable '.[local,test]'
+	$(BIN_MIN)/python -m pip install --quiet --constraint .ci/constraints-min.txt --editable '.[local,spark,test]'
 	@touch $@

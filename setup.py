@@ -27,8 +27,8 @@ setup(
     py_modules=["pyspark_sqsfifo"],
     package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md"]},
     # .ci/constraints-min.txt installs these lower bounds and tests with them.
+    # PySpark is the platform's own where there is one: to replace it would break it.
     install_requires=[
-        "pyspark>=4.0",
         "pyarrow>=11.0.0",
         "boto3>=1.35.0",
         "botocore>=1.35.0",
@@ -36,6 +36,7 @@ setup(
         "obstore>=0.7.3",
     ],
     extras_require={
+        "spark": ["pyspark>=4.0"],
         "local": ["aiohttp>=3.9"],
         "prometheus": ["prometheus-client>=0.20"],
         "opentelemetry": ["opentelemetry-api>=1.24"],

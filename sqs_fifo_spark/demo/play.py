@@ -89,7 +89,7 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
 
         from sqs_fifo_spark.local.server import LocalQueueServer
     except ModuleNotFoundError as error:
-        raise DemoError(f"{error.name} is missing: pip install '.[local]' in this package's sources") from None
+        raise DemoError(f"{error.name} is missing: pip install '.[local,spark]' in this package's sources") from None
     os.environ.update(_ENVIRONMENT)
     for name in _UNWANTED:
         os.environ.pop(name, None)

@@ -1,0 +1,62 @@
+"""A Python without PySpark, as that of an editor or of a machine that only runs the local queue."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pyspark":
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", WITHOUT + code], capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", ["SqsFifoDataSource", "in_group_order"])
+def test_what_needs_spark_says_so_in_one_line(name: str) -> None:
+    """Which Python lacks it, and what to do; an ImportError, for who catches that."""
+    ran = run(f"from sqs_fifo_spark import {name}")
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1] == (
+        f"sqs_fifo_spark.errors.MissingPackageError: {sys.executable} has no PySpark 4.0 or later (No module named "
+        "'pyspark'). Use the Python of your Spark platform, or install it: pip install 'sqs-fifo-spark[spark]'"
+    )
+
+
+def test_registering_without_spark_says_so_too() -> None:
+    """It is asked for by who has a session, so by another Python than this."""
+    ran = run("import sqs_fifo_spark; sqs_fifo_spark.register(None)")
+    assert "sqs_fifo_spark.errors.MissingPackageError: the driver's Python" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sqs_fifo_spark, sqs_fifo_spark.local",
+        "import sqs_fifo_spark.options",
+        "import pyspark_sqsfifo; assert not hasattr(pyspark_sqsfifo, 'DefaultSource')",
+        "from sqs_fifo_spark.local import LocalQueueServer\nwith LocalQueueServer(queues=['q.fifo']): pass",
+    ],
+)
+def test_the_rest_does_without(code: str) -> None:
+    """Nothing is imported before it is used."""
+    ran = run(code)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_demo_says_what_it_needs() -> None:
+    """And ends."""
+    ran = run("import sys; from sqs_fifo_spark.__main__ import main; sys.argv[1:] = ['demo']; sys.exit(main())")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("demo: pyspark is missing: pip install '.[local,spark]' in this package's sources")
