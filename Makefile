@@ -23,7 +23,7 @@ test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/pyth
 # long ones, which start Spark, come last, and one worker waits for the other.
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-all test-min test-min-all simulate replay mutations kill proof lint bench bench-quick memory jar clean \
+.PHONY: help demo test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill proof lint bench bench-quick memory jar clean \
 	java postgres need-postgres
 
 help:  ## this list
@@ -45,6 +45,20 @@ test-min: java $(READY_MIN)  ## the Spark tests that show every law once, on the
 
 test-min-all: java $(READY_MIN)  ## all Spark tests, on the oldest Spark and dependencies
 	$(BIN_MIN)/$(PYTEST) tests/spark $(PYTEST_ARGS)
+
+# Each version in an environment of its own, with its newest patch; else the newest of everything.
+VERSIONS ?= 4.0 4.1 4.2 4.3
+test-matrix: java  ## the same Spark tests on each version of Spark in VERSIONS
+	@for version in $(VERSIONS); do \
+	    echo "=== Spark $$version"; $(MAKE) --no-print-directory test-on SPARK=$$version || exit 1; \
+	done
+
+SPARK ?= 4.3
+BIN_ON = .venv-spark-$(SPARK)/bin
+test-on: export PYSPARK_PYTHON = $(CURDIR)/$(BIN_ON)/python
+test-on: export PYSPARK_DRIVER_PYTHON = $(CURDIR)/$(BIN_ON)/python
+test-on: java .venv-spark-$(SPARK)/.ready  ## those on the version SPARK
+	$(BIN_ON)/$(PYTEST) tests/spark -m "not long" $(PYTEST_ARGS)
 
 N ?= 20000
 FROM ?= 0
@@ -88,8 +102,13 @@ memory: java $(READY)  ## how much memory a query's Python processes take, besid
 jar:  ## the jar and its POM for spark-submit --packages, as a Maven repository in dist/maven
 	@$(PYTHON) .ci/jar.py
 
+.venv-spark-%/.ready: setup.py
+	$(PYTHON) -m venv --clear .venv-spark-$*
+	.venv-spark-$*/bin/python -m pip install --quiet --editable '.[local,test]' 'pyspark==$*.*'
+	@touch $@
+
 clean:  ## remove the environments and what tests and builds leave behind
-	rm -rf .venv .venv-min build dist *.egg-info artifacts spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-min .venv-spark-* build dist *.egg-info artifacts spark-warehouse .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 java:
