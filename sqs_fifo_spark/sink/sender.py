@@ -1,8 +1,9 @@
 """Sends a partition's rows: each group in order, several groups and several calls at once.
 
 A group has rows in at most one call under way: one, or with `order=batch` up to ten. What follows is sent when SQS has
-confirmed all of these, and when the record, if there is one, lacks less than `maxUnrecordedRows` of the group, or none,
-if it has later ones. So no answer, refusal or crash can put a row before one of an earlier call of its group.
+confirmed all of these, and when the record, if there is one, lacks less than `maxUnrecordedRows` of the group; or once
+it has all that was sent, where it had, or was about to have, a later row without an earlier one. So no answer, refusal
+or crash can put a row before one of an earlier call of its group.
 
 A call may hang before it reaches SQS, and so may the record. Then the task fails without waiting for them: SQS forgets
 what it has taken, and the task's next attempt must come before.
@@ -71,8 +72,8 @@ class _Group:
     unrecorded: list[Outgoing] = field(default_factory=list)
     """What it has confirmed and the record lacks."""
     has_gap: bool = False
-    """Whether the record lacks one of its rows and has later ones. Until that is recorded nothing more is sent: if it
-    is sent again, and SQS has forgotten it, its copy is not to stand still further behind."""
+    """Whether the record lacks one of its rows and has later ones, or is about to. No further call is made until it has
+    all: a row that is sent again, when SQS has forgotten it, is not to stand still further behind its original."""
     numbers: Numbers = field(default_factory=Numbers)
 
 
@@ -378,6 +379,9 @@ class Sender:
             rows = [each.row for each in confirmed]
             for row in rows:
                 self._groups[row.group].unrecorded.append(row)
+            for row in pending:
+                if any(other.group == row.group and other.row > row.row for other in rows):
+                    self._groups[row.group].has_gap = True
             self._let_follow_locked(rows)
             # With what others are about to record of these groups, so that the record never lacks an earlier row.
             digests = [row.digest for name in {row.group for row in rows} for row in self._groups[name].unrecorded]

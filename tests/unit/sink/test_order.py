@@ -127,6 +127,26 @@ def test_a_row_that_the_record_lacks_before_others_is_recorded_before_its_group_
     assert max(map(len, sqs.calls)) == rows_in_call, "later it goes on as before"
 
 
+def test_a_row_that_sqs_failed_is_recorded_before_its_group_goes_on(sqs: Sqs) -> None:
+    """The record has those behind it by then: the same as above, without another attempt."""
+    bodies = dealt(1, 25)
+    failing_once(sqs, bodies[2])
+    record = Noted()
+    sender = make(sqs, record, BATCH)
+    of_digest = {row.digest: row.entry["MessageBody"] for row in rows(*bodies)}
+    seen: list[tuple[int, bool, int]] = []
+
+    def look(digests: list[bytes]) -> None:
+        (group,) = sender._groups.values()
+        if bodies[2] in map(of_digest.get, digests):
+            seen.append((len(sqs.calls), group.is_ready, len(group.waiting)))
+
+    record.on_add = look
+    finish(sender, *bodies)
+    assert seen[0] == (2, False, 15)
+    assert sqs.calls == [bodies[:10], [bodies[2]], bodies[10:20], bodies[20:]]
+
+
 # Disorder
 
 
