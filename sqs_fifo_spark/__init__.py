@@ -87,5 +87,5 @@ def __getattr__(name: str) -> Any:
             raise
         raise MissingPackageError(
             f"{sys.executable} has no PySpark 4.0 or later ({error}). Use the Python of your Spark platform, or "
-            "install it: pip install 'sqs-fifo-spark[spark]'"
+            "install it: pip install 'pyspark>=4.0'"
         ) from None

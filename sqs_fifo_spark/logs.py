@@ -6,35 +6,44 @@ process has set logging up itself, its handlers are left as they are, and nothin
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 
 LEVEL_VARIABLE = "SQS_FIFO_SPARK_LOG_LEVEL"
 _FORMAT = "%(asctime)s %(levelname)s %(name)s [%(where)s] %(message)s"
 _logger = logging.getLogger("sqs_fifo_spark")
-_where = ""
+_where = "-"
 """Of what this process's lines tell: it does one thing at a time."""
 
 
 class _Where(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.where = _where
-        return True
+        return not logging.getLogger().handlers  # else they write the line, too, since somebody has set them up
 
 
 def tell_of(queue_name: str, **of: object) -> None:
     """Let the lines of this process tell of a queue, and `of` an epoch or what else is not None, from now on.
 
-    Called in the reader process and in Python workers. The first call sets the level, and adds a handler that writes to
-    standard error if nobody has added any.
+    Called in the reader process and in Python workers.
     """
     global _where
     _where = " ".join([queue_name, *(f"{name} {value}" for name, value in of.items() if value is not None)])
+    set_up()
+
+
+@functools.cache
+def set_up() -> None:
+    """Set the level, and add a handler that writes to standard error if nobody has added any. Once in a process."""
     if not _logger.handlers and not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(_FORMAT))
         handler.addFilter(_Where())
         _logger.addHandler(handler)
-    level = logging.getLevelName(os.environ.get(LEVEL_VARIABLE, "").strip().upper())
+    given = os.environ.get(LEVEL_VARIABLE, "").strip()
+    level = logging.getLevelName(given.upper())
     if isinstance(level, int):
         _logger.setLevel(level)
+    elif given:
+        _logger.warning("%s is %r; it must be DEBUG, INFO, WARNING or ERROR.", LEVEL_VARIABLE, given)

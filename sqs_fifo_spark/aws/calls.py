@@ -154,8 +154,8 @@ class QueueCalls:
             max_message_bytes=int(attributes.get("MaximumMessageSize", MAX_CALL_BYTES)),
         )
 
-    def _attributes(self, *names: str) -> Mapping[str, str]:
-        answer = self._retrying("get_queue_attributes", CALL_BUDGET_S, AttributeNames=list(names))
+    def _attributes(self, *names: str, budget_s: float = CALL_BUDGET_S) -> Mapping[str, str]:
+        answer = self._retrying("get_queue_attributes", budget_s, AttributeNames=list(names))
         attributes: Mapping[str, str] = answer.get("Attributes", {})
         return attributes
 

@@ -99,8 +99,13 @@ def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
 
 
 def cloudwatch_client(region: str | None, endpoint_url: str | None) -> Any:
-    """Return a new client of CloudWatch, with credentials of the AWS chain; its retries are botocore's own."""
-    config = Config(connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S, user_agent_extra="sqs-fifo-spark")
+    """Return a new client of CloudWatch, with credentials of the AWS chain, which tries each call once."""
+    config = Config(
+        retries={"total_max_attempts": 1},
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=READ_TIMEOUT_S,
+        user_agent_extra="sqs-fifo-spark",
+    )
     return boto3.session.Session().client("cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config)
 
 

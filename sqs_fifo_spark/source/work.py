@@ -11,7 +11,7 @@ import math
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
 from sqs_fifo_spark.source.claimed import Claimed
@@ -26,6 +26,8 @@ _log = logging.getLogger(__name__)
 
 COUNTED_EVERY_S = 60.0
 """How often the queue of an idle query is asked how many messages it has."""
+COUNT_BUDGET_S = 3.0
+"""How long that is tried again: Spark waits for it."""
 
 
 class Work:
@@ -93,8 +95,13 @@ class Work:
         `ours` is how many of those in flight this query knows of.
         """
         self._is_idle, self._counted_at = False, -math.inf
-        if self._count() and self._available_now is not None:
-            self._available_now.note_announced(self.counts.in_flight, ours)
+        try:
+            in_flight = self._queue.approximate_counts().in_flight
+            if self._available_now is not None:
+                self._available_now.note_announced(in_flight, ours)
+        except TransientQueueError as error:
+            self._counted_at = self._clock.monotonic()
+            _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
 
     def recount(self) -> None:
         """Bring `counts` up to date for a report, where no epoch is announced: when the query becomes idle, or starts.
@@ -103,18 +110,12 @@ class Work:
         somebody else holds.
         """
         now = self._clock.monotonic()
-        if self._queue.counts is None or (self._is_idle and now - self._counted_at >= COUNTED_EVERY_S):
+        if (self._is_idle or self._queue.counts is None) and now - self._counted_at >= COUNTED_EVERY_S:
             self._counted_at = now
-            self._count()
-
-    def _count(self) -> bool:
-        """Ask how many messages the queue has; return whether it has answered."""
-        try:
-            self._queue.approximate_counts()
-        except TransientQueueError as error:
-            _log.warning("the number of waiting messages is not known, so the last one is used: %s", error)
-            return False
-        return True
+            try:
+                self._queue.approximate_counts(budget_s=COUNT_BUDGET_S)
+            except SqsFifoError as error:  # a figure stops no query: what the query needs it asks for itself
+                _log.warning("the number of waiting messages is not known, so the last one is reported: %s", error)
 
     def _look_further(self, claimed: Claimed, verdict: Verdict, max_messages: int) -> tuple[Message, ...]:
         """Return what a poll brings after what may be an AvailableNow query's last epoch; it may be finished then."""

@@ -6,6 +6,7 @@ Totals go there as what they have grown by, so that CloudWatch's `Sum` over a ti
 from __future__ import annotations
 
 import json
+import math
 import sys
 from datetime import datetime, timezone
 from typing import Any, TextIO
@@ -19,6 +20,9 @@ _MOST_DATA = 1_000
 """Of one PutMetricData."""
 _MOST_KEPT = 20_000
 """Data that wait for CloudWatch to answer again; the oldest are dropped."""
+_REFUSALS = ("Invalid", "Missing", "Validation")
+"""How codes begin of errors about what a call says."""
+_LONGEST_DIMENSION = 1_024
 
 
 def _values(sample: Sample) -> dict[str, tuple[float, str]]:
@@ -55,11 +59,13 @@ class EmbeddedMetrics:
                     }
                 ],
             },
-            "Query": sample.query,
-            "Queue": sample.queue,
+            "Query": _dimension(sample.query),
+            "Queue": _dimension(sample.queue),
             **{name: value for name, (value, _) in values.items()},
         }
-        print(json.dumps(line, separators=(",", ":")), file=self._stream or sys.stdout, flush=True)
+        stream = self._stream or sys.stdout
+        stream.write(json.dumps(line, separators=(",", ":")) + "\n")  # at once, so that nobody writes in between
+        stream.flush()
 
     def end(self, run_id: str) -> None:
         """Do nothing: each line was written at once."""
@@ -68,8 +74,9 @@ class EmbeddedMetrics:
 class CloudWatch:
     """Sends samples by PutMetricData, up to 1,000 figures in a call, and no more often than every `every_s` seconds.
 
-    With credentials of the AWS chain, which need `cloudwatch:PutMetricData`. What was not sent is kept for the next
-    time. Raises botocore's errors where CloudWatch refuses a call or does not answer.
+    With credentials of the AWS chain, which need `cloudwatch:PutMetricData`. Raises botocore's errors where CloudWatch
+    does not answer or refuses a call. The first is tried again `every_s` later; what is refused for what it says is
+    dropped.
     """
 
     def __init__(
@@ -86,17 +93,21 @@ class CloudWatch:
         self._every_s = every_s
         self._client: Any = None
         self._data: list[dict[str, Any]] = []
-        self._sent_at = 0.0
+        self._next_at = -math.inf
+        """When to send again, by the times of samples."""
 
     def export(self, sample: Sample) -> None:
         at = datetime.fromtimestamp(sample.at_s, timezone.utc)
-        dimensions = [{"Name": "Query", "Value": sample.query}, {"Name": "Queue", "Value": sample.queue}]
+        dimensions = [
+            {"Name": "Query", "Value": _dimension(sample.query)},
+            {"Name": "Queue", "Value": _dimension(sample.queue)},
+        ]
         self._data += (
             {"MetricName": name, "Dimensions": dimensions, "Timestamp": at, "Value": value, "Unit": unit}
             for name, (value, unit) in _values(sample).items()
         )
-        if sample.at_s - self._sent_at >= self._every_s or len(self._data) >= _MOST_DATA:
-            self._sent_at = sample.at_s
+        if sample.at_s >= self._next_at:
+            self._next_at = sample.at_s + self._every_s
             self._send()
 
     def end(self, run_id: str) -> None:
@@ -108,5 +119,16 @@ class CloudWatch:
             self._client = cloudwatch_client(self._region, self._endpoint_url)
         del self._data[:-_MOST_KEPT]
         while self._data:
-            self._client.put_metric_data(Namespace=self._namespace, MetricData=self._data[:_MOST_DATA])
+            try:
+                self._client.put_metric_data(Namespace=self._namespace, MetricData=self._data[:_MOST_DATA])
+            except Exception as error:
+                code = str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
+                if code.startswith(_REFUSALS):  # the same each time, and all that follows would wait for it
+                    del self._data[:_MOST_DATA]
+                raise
             del self._data[:_MOST_DATA]
+
+
+def _dimension(value: str) -> str:
+    """Return what CloudWatch takes for the value of a dimension: ASCII, not empty, and not longer than it may be."""
+    return "".join(each if " " <= each <= "~" else "?" for each in value)[:_LONGEST_DIMENSION].strip() or "-"

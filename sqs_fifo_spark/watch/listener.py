@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -17,7 +19,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.logs import set_up
 from sqs_fifo_spark.watch.sample import METRICS, Exporter, Sample
 
 _log = logging.getLogger(__name__)
@@ -29,14 +31,16 @@ class SqsFifoListener(StreamingQueryListener):
     Spark calls it beside the queries, on a thread of its own: a slow exporter delays no query.
     """
 
-    def __init__(self, *exporters: Exporter, spark: SparkSession | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, *exporters: Exporter, spark: SparkSession | None = None) -> None:
         """`spark` is the session whose queries it is added to, if that is not the application's first."""
+        set_up()
         if spark is not None:
             self.spark = spark
         self._exporters = exporters
-        self._clock = clock
-        self._totals: dict[tuple[str, str], dict[str, float]] = {}
-        """What the totals of each run and queue were."""
+        self._rows: Counter[tuple[str, int]] = Counter()
+        """How many rows each run had from each of its sources, by the source's place in the query."""
+        self._totals: dict[tuple[str, int], dict[str, float]] = {}
+        """What their totals were."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """There is nothing to tell yet."""
@@ -54,7 +58,10 @@ class SqsFifoListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         run_id = str(event.runId)
-        self._totals = {key: totals for key, totals in self._totals.items() if key[0] != run_id}
+        for key in [*self._rows, *self._totals]:
+            if key[0] == run_id:
+                self._rows.pop(key, None)
+                self._totals.pop(key, None)
         for exporter in self._exporters:
             try:
                 exporter.end(run_id)
@@ -64,18 +71,30 @@ class SqsFifoListener(StreamingQueryListener):
     def _take(self, progress: StreamingQueryProgress, *, has_run: bool) -> None:
         """Export what a report tells. `has_run`: of a micro-batch, whose rows count."""
         query, run_id = progress.name or str(progress.id), str(progress.runId)
-        for source in progress.sources:
+        at_s = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
+        queues: set[str] = set()
+        for place, source in enumerate(progress.sources):
+            key = run_id, place
+            self._rows[key] += source.numInputRows if has_run else 0
             told = _figures(source.latestOffset)
             if told is None:
-                continue
+                continue  # its rows are told with the next report
             queue = str(told["queue"])
-            before = self._totals.get((run_id, queue), {})
+            if queue in queues:
+                queue = f"{queue} ({place})"
+            queues.add(queue)
+            before = self._totals.get(key, {})
             figures = {each.figure: float(told.get(each.figure, 0)) for each in METRICS}
-            figures["rows"] = before.get("rows", 0.0) + (source.numInputRows if has_run else 0)
-            totals = {each.figure: figures[each.figure] for each in METRICS if each.is_total}
+            figures["rows"] = self._rows[key]
+            # The report of an idle query may come before those of the micro-batches that it follows.
+            totals = {
+                each.figure: max(figures[each.figure], before.get(each.figure, 0.0))
+                for each in METRICS
+                if each.is_total
+            }
             growth = {name: total - before.get(name, 0.0) for name, total in totals.items()}
-            self._totals[run_id, queue] = totals
-            self._export(Sample(query, queue, run_id, self._clock.now(), figures, growth))
+            self._totals[key] = totals
+            self._export(Sample(query, queue, run_id, at_s, {**figures, **totals}, growth))
 
     def _export(self, sample: Sample) -> None:
         for exporter in self._exporters:

@@ -6,17 +6,17 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.errors import MissingPackageError
-from sqs_fifo_spark.watch.sample import METRICS, LastSamples
+from sqs_fifo_spark.watch.sample import METRICS, LastSamples, Metric
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.core import Metric as Family
-
-_LABELS = ("query", "queue")
 
 
 class Prometheus(LastSamples):
-    """A collector: `sqs_fifo_waiting_messages{query="…",queue="…"}` and so on, in `registry` or the client's own.
+    """A collector: `sqs_fifo_waiting_messages{query="…",queue="…"}`, `sqs_fifo_rows_total` and so on, in `registry` or
+    the client's own, which takes one such collector.
 
     To serve them, call `prometheus_client.start_http_server(port)` on the driver, or push them to a gateway. Raises
     MissingPackageError where `prometheus-client` is not installed.
@@ -33,17 +33,22 @@ class Prometheus(LastSamples):
         (registry or REGISTRY).register(self)
 
     def describe(self) -> Iterable[Family]:
-        """Return nothing: the registry need not ask for figures to learn their names."""
-        return ()
+        """Yield the names, so that a registry refuses a second collector of them."""
+        for metric in METRICS:
+            yield _family(metric)
 
     def collect(self) -> Iterable[Family]:
         """Yield the figures of each query's last sample."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
         samples = self.last()
         for metric in METRICS:
-            make = CounterMetricFamily if metric.is_total else GaugeMetricFamily
-            family = make(f"sqs_fifo_{metric.snake_name}", metric.meaning, labels=_LABELS)
+            family = _family(metric)
             for sample in samples:
                 family.add_metric((sample.query, sample.queue), sample.figures[metric.figure])
             yield family
+
+
+def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    make = CounterMetricFamily if metric.is_total else GaugeMetricFamily
+    return make(f"sqs_fifo_{metric.snake_name}", metric.meaning, labels=("query", "queue"))

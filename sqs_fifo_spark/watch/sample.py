@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 
@@ -48,10 +48,11 @@ class Sample:
     query: str
     """Its name, or if it has none its id."""
     queue: str
+    """Its name, with the source's place in the query if an earlier source has one of this name."""
     run_id: str
     """Of the run of the query: its totals begin at 0."""
     at_s: float
-    """Seconds since the epoch of Unix."""
+    """When the trigger began, in seconds since 1970."""
     figures: Mapping[str, float]
     """By `Metric.figure`."""
     growth: Mapping[str, float]
@@ -69,7 +70,10 @@ class Exporter(Protocol):
 
 
 class LastSamples:
-    """An exporter that keeps the last sample of each query and queue, for who asks for it on another thread."""
+    """An exporter that keeps the last sample of each query and queue, for who asks for it on another thread.
+
+    Its totals grow from run to run: who reads them may miss that a query was started again.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +82,10 @@ class LastSamples:
 
     def export(self, sample: Sample) -> None:
         with self._lock:
-            self._last[sample.query, sample.queue] = sample
+            last = self._last.get((sample.query, sample.queue))
+            before = last.figures if last else {}
+            totals = {name: before.get(name, 0.0) + growth for name, growth in sample.growth.items()}
+            self._last[sample.query, sample.queue] = replace(sample, figures={**sample.figures, **totals})
 
     def end(self, run_id: str) -> None:
         """Keep what there is until the query runs again: a short run's figures are asked for when it is over."""

@@ -30,7 +30,7 @@ def test_what_needs_spark_says_so_in_one_line(name: str) -> None:
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1] == (
         f"sqs_fifo_spark.errors.MissingPackageError: {sys.executable} has no PySpark 4.0 or later (No module named "
-        "'pyspark'). Use the Python of your Spark platform, or install it: pip install 'sqs-fifo-spark[spark]'"
+        "'pyspark'). Use the Python of your Spark platform, or install it: pip install 'pyspark>=4.0'"
     )
 
 

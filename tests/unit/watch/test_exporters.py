@@ -6,11 +6,13 @@ import builtins
 import io
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -94,40 +96,51 @@ def test_cloudwatch_is_called_once_a_minute_and_at_the_end(calls: list[dict[str,
 
 
 @mock_aws
-def test_cloudwatch_is_called_for_each_thousand_figures(calls: list[dict[str, Any]]) -> None:
-    """It takes no more at once."""
+def test_cloudwatch_gets_no_more_than_it_takes_at_once(calls: list[dict[str, Any]]) -> None:
+    """A thousand figures."""
     exporter = CloudWatch(region="eu-west-1", every_s=1_000)
-    for second in range(300):
+    for second in range(301):
         exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
-    assert len(calls) == 1 + 300 * len(METRICS) // 1_000 * 2
     exporter.end("run")
-    assert max(len(each["MetricData"]) for each in calls) == 1_000
-    assert sum(len(each["MetricData"]) for each in calls) == 300 * len(METRICS)
+    assert [len(each["MetricData"]) for each in calls] == [9, 1_000, 1_000, 700]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("заказы 1", "?????? 1"), (" ", "-"), ("", "-"), ("x" * 2_000, "x" * 1_024), ("a\tb", "a?b")]
+)
+def test_a_name_that_cloudwatch_does_not_take_is_made_to_fit(name: str, sent: str, calls: list[dict[str, Any]]) -> None:
+    """Else it would refuse each call, and all that it has of other queries."""
+    with mock_aws():
+        CloudWatch(region="eu-west-1").export(replace(SAMPLE, query=name))
+    assert calls[0]["MetricData"][0]["Dimensions"][0] == {"Name": "Query", "Value": sent}
 
 
 class Refusing:
     """A client whose calls fail, until they do not."""
 
-    def __init__(self) -> None:
-        self.fails = True
+    def __init__(self, error: Exception) -> None:
+        self.error: Exception | None = error
         self.data: list[dict[str, Any]] = []
+        self.calls = 0
 
     def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:
-        if self.fails:
-            raise OSError("no route")
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
         self.data += MetricData
 
 
 def test_what_cloudwatch_did_not_take_is_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its own times; but not what is very old by then."""
-    client = Refusing()
+    """Once a minute, with its own times; but not what is very old by then."""
+    client = Refusing(OSError("no route"))
     monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
-    exporter = CloudWatch(every_s=0)
+    exporter = CloudWatch()
     count = 3 + 20_000 // len(METRICS)
     for second in range(count):
-        with pytest.raises(OSError, match="no route"):
+        with suppress(OSError):
             exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
-    client.fails = False
+    assert client.calls == -(-count // 60)
+    client.error = None
     exporter.end("run")
     assert len(client.data) == 20_000
     assert client.data[-1]["Timestamp"].timestamp() == SAMPLE.at_s + count - 1
@@ -135,30 +148,57 @@ def test_what_cloudwatch_did_not_take_is_sent_later(monkeypatch: pytest.MonkeyPa
     assert len(client.data) == 20_000
 
 
+@pytest.mark.parametrize(
+    ("code", "is_kept"), [("InvalidParameterValue", False), ("Throttling", True), ("AccessDenied", True)]
+)
+def test_what_cloudwatch_refuses_for_what_it_says_is_dropped(
+    code: str, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be refused each time, and keep what follows from being sent."""
+    client = Refusing(ClientError({"Error": {"Code": code, "Message": "no"}}, "PutMetricData"))
+    monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
+    exporter = CloudWatch()
+    with pytest.raises(ClientError):
+        exporter.export(SAMPLE)
+    client.error = None
+    exporter.end("run")
+    assert bool(client.data) is is_kept
+
+
 def test_prometheus_shows_the_last_sample_of_each_query() -> None:
     """Gauges as they are, totals as counters; after a run, too."""
     registry = CollectorRegistry()
     exporter = Prometheus(registry)
-    exporter.export(replace(SAMPLE, figures=dict.fromkeys(FIGURES, 0.0)))
+    exporter.export(replace(SAMPLE, figures=dict.fromkeys(FIGURES, 0.0), growth=dict.fromkeys(GROWTH, 1.0)))
     exporter.export(SAMPLE)
     exporter.end("run")
     labels = {"query": "orders", "queue": "orders.fifo"}
     for metric in METRICS:
         name = f"sqs_fifo_{metric.snake_name}{'_total' if metric.is_total else ''}"
-        assert registry.get_sample_value(name, labels) == FIGURES[metric.figure]
+        expected = 1 + GROWTH[metric.figure] if metric.is_total else FIGURES[metric.figure]
+        assert registry.get_sample_value(name, labels) == expected
     shown = generate_latest(registry).decode()
     assert 'sqs_fifo_waiting_messages{query="orders",queue="orders.fifo"} 1.0' in shown
     assert "sqs_fifo_receives_total" in shown
 
 
-def test_a_new_run_of_a_query_takes_the_place_of_the_old_one() -> None:
-    """Two series of the same labels would be refused."""
+def test_totals_grow_from_run_to_run() -> None:
+    """And there is one series: two of the same labels would be refused."""
     registry = CollectorRegistry()
     exporter = Prometheus(registry)
     exporter.export(SAMPLE)
-    exporter.export(replace(SAMPLE, run_id="another", figures={**FIGURES, "receives": 3.0}))
+    exporter.export(replace(SAMPLE, run_id="another", figures={**FIGURES, "receives": 3.0}, growth={"receives": 3.0}))
     assert generate_latest(registry).decode().count("sqs_fifo_receives_total{") == 1
-    assert registry.get_sample_value("sqs_fifo_receives_total", {"query": "orders", "queue": "orders.fifo"}) == 3
+    labels = {"query": "orders", "queue": "orders.fifo"}
+    assert registry.get_sample_value("sqs_fifo_receives_total", labels) == GROWTH["receives"] + 3
+
+
+def test_a_second_collector_in_one_registry_is_refused() -> None:
+    """As of a notebook's cell that runs again: its series would stand there twice."""
+    registry = CollectorRegistry()
+    Prometheus(registry)
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        Prometheus(registry)
 
 
 def test_open_telemetry_observes_the_last_sample_of_each_query() -> None:
@@ -174,7 +214,7 @@ def test_open_telemetry_observes_the_last_sample_of_each_query() -> None:
         (point,) = each.data.data_points
         assert dict(point.attributes or {}) == {"query": "orders", "queue": "orders.fifo"}
         found[each.name] = getattr(point, "value", None)
-    assert found == {f"sqs_fifo.{each.snake_name}": FIGURES[each.figure] for each in METRICS}
+    assert found == {f"sqs_fifo.{each.snake_name}": SENT[each.camel_name] for each in METRICS}
     assert {each.name: each.unit for each in metrics}["sqs_fifo.oldest_message_age_seconds"] == "s"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,6 @@ from uuid import UUID
 import pytest
 from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryTerminatedEvent
 
-from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.watch import METRICS, Sample, SqsFifoListener
 
 ID, RUN, OTHER_RUN = (str(UUID(int=number)) for number in (1, 2, 3))
@@ -90,10 +90,11 @@ def idle(listener: SqsFifoListener, last: QueryProgressEvent | None, run: str = 
 
 def test_a_sample_has_all_figures_of_the_report() -> None:
     """And the rows of the micro-batch, by the query's name."""
-    kept, clock = Kept(), ManualClock()
-    SqsFifoListener(kept, clock=clock).onQueryProgress(progress(FIGURES, rows=12))
+    kept = Kept()
+    SqsFifoListener(kept).onQueryProgress(progress(FIGURES, rows=12))
     (sample,) = kept.samples
-    assert (sample.query, sample.queue, sample.run_id, sample.at_s) == ("orders", "orders.fifo", RUN, clock.now())
+    assert (sample.query, sample.queue, sample.run_id) == ("orders", "orders.fifo", RUN)
+    assert sample.at_s == datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp()
     told = {name: value for name, value in FIGURES.items() if name not in ("queue", "epoch")}
     assert sample.figures == {**told, "rows": 12}
     assert list(sample.figures) == [each.figure for each in METRICS]
@@ -126,6 +127,39 @@ def test_two_queues_of_a_query_are_two_samples() -> None:
         ("orders.fifo", 0),
         ("other.fifo", 5),
     ]
+
+
+def test_two_queues_of_one_name_are_told_apart() -> None:
+    """They lie in two regions, or it is one queue that is read twice: each has totals of its own."""
+    kept = Kept()
+    listener = SqsFifoListener(kept)
+    for _ in range(2):
+        listener.onQueryProgress(progress(FIGURES, {**FIGURES, "receives": 2}, rows=3))
+    assert [(each.queue, each.growth["receives"], each.figures["rows"]) for each in kept.samples] == [
+        ("orders.fifo", 40, 3),
+        ("orders.fifo (1)", 2, 3),
+        ("orders.fifo", 0, 6),
+        ("orders.fifo (1)", 0, 6),
+    ]
+
+
+def test_rows_of_a_report_without_figures_are_told_with_the_next() -> None:
+    """As of the first micro-batch after some restarts."""
+    kept = Kept()
+    listener = SqsFifoListener(kept)
+    listener.onQueryProgress(progress(None, rows=5))
+    listener.onQueryProgress(progress(FIGURES, rows=2))
+    assert [sample.growth["rows"] for sample in kept.samples] == [7]
+
+
+def test_totals_do_not_go_back() -> None:
+    """Where the last report, which an idle query's event stands for, is told before those that came before it."""
+    kept = Kept()
+    listener = SqsFifoListener(kept)
+    idle(listener, progress({**FIGURES, "receives": 9}))
+    listener.onQueryProgress(progress({**FIGURES, "receives": 4}, rows=2))
+    assert [sample.figures["receives"] for sample in kept.samples] == [9, 9]
+    assert [sample.growth["receives"] for sample in kept.samples] == [9, 0]
 
 
 def test_growth_adds_up_to_the_totals() -> None:
@@ -180,3 +214,4 @@ def test_a_run_that_is_over_is_forgotten() -> None:
     listener.onQueryProgress(progress(FIGURES))
     listener.onQueryTerminated(QueryTerminatedEvent(UUID(ID), UUID(RUN), None, None))
     assert not listener._totals
+    assert not listener._rows
