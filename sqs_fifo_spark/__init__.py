@@ -7,7 +7,6 @@ with.
 
 from __future__ import annotations
 
-import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -65,23 +64,24 @@ __all__ = [
 ]
 
 
-_WITH_SPARK = {
-    "SqsFifoDataSource": "sqs_fifo_spark.datasource",
-    "in_group_order": "sqs_fifo_spark.ordering",
-    "register": "sqs_fifo_spark.registration",
-}
-"""What needs PySpark, and where it stands."""
-
-
 def __getattr__(name: str) -> Any:
     """Import what needs Spark only when it is asked for: the local queue does not.
 
     Raises MissingPackageError where there is no PySpark, or an older one than 4.0.
     """
-    if name not in _WITH_SPARK:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(_WITH_SPARK[name]), name)
+        if name == "SqsFifoDataSource":
+            from sqs_fifo_spark.datasource import SqsFifoDataSource
+
+            return SqsFifoDataSource
+        if name == "in_group_order":
+            from sqs_fifo_spark.ordering import in_group_order
+
+            return in_group_order
+        if name == "register":
+            from sqs_fifo_spark.registration import register
+
+            return register
     except ImportError as error:
         if isinstance(error, SqsFifoError) or not (error.name or "").startswith("pyspark"):
             raise
@@ -89,3 +89,4 @@ def __getattr__(name: str) -> Any:
             f"{sys.executable} has no PySpark 4.0 or later ({error}). Use the Python of your Spark platform, or "
             "install it: pip install 'pyspark>=4.0'"
         ) from None
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
