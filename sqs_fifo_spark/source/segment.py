@@ -199,9 +199,8 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
             raise ValueError(deleted)
         receipts = _receipts(told["receipts"])
-        calls = CallCounts(
-            *map(_whole, told.get("calls", ())[:2])
-        )  # older versions wrote none, newer ones perhaps more
+        # Older versions wrote none, and newer ones may write more.
+        calls = CallCounts(*map(_whole, told.get("calls", ())[:2]))
         return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls)
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None

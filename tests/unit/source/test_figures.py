@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, VISIBILITY_S
 from tests.unit.by_hand import MODES, World, crash_at, in_both_modes
+from tests.unit.sending import refusal
 
 
 def count_calls(world: World) -> Counter[str]:
@@ -96,6 +98,46 @@ def test_the_first_report_after_a_restart_has_the_counts(make_world: Callable[..
     query = Query(world)
     query.plans(0)
     assert sum(queue_figures(query)) == sum(world.depth()) > 0
+
+
+def test_a_figure_that_cannot_be_had_stops_no_query(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The permission is taken away while it is idle: the last figures are reported, and it is asked once a minute."""
+    query = Query(world).resume()
+    query.drain()
+    assert queue_figures(query) == (0, 0, 0)
+    asked = 0
+
+    def refuse(action: str) -> str:
+        nonlocal asked
+        if action == "GetQueueAttributes":
+            asked += 1
+            raise refusal("AccessDenied")
+        return ""
+
+    world.fault = refuse
+    world.clock.advance(COUNTED_EVERY_S)
+    for _ in range(3):
+        assert not query.trigger()
+        assert queue_figures(query) == (0, 0, 0)
+    assert asked == 1
+    assert caplog.text.count("so the last one is reported: AWS denied get_queue_attributes") == 1
+
+
+def test_a_queue_that_does_not_tell_of_delayed_messages_is_read_all_the_same(world: World) -> None:
+    """What only stands in for SQS may leave that number out."""
+    call = world._call_model
+
+    def without(action: str, request: dict[str, Any]) -> dict[str, Any]:
+        answer = call(action, request)
+        answer.get("Attributes", {}).pop("ApproximateNumberOfMessagesDelayed", None)
+        return answer
+
+    world._call_model = without  # type: ignore[method-assign]
+    world.send("a1", "b1")
+    query = Query(world).resume()
+    query.drain()
+    assert queue_figures(query)[2] == 0
+    world.audit()
 
 
 @in_both_modes
