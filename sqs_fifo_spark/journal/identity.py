@@ -30,10 +30,11 @@ class JournalIdentity:
         self.location = store.location
 
     @classmethod
-    def find(cls: type[_Self], store: Store, queue_arn: str) -> _Self | None:
+    def find(cls: type[_Self], store: Store, queue_arn: str | None = None) -> _Self | None:
         """Return the journal in `store`, or None if there is none.
 
-        Runs on the driver. Raises JournalMismatchError if it belongs to another queue or is of a later format.
+        Runs on the driver. Raises JournalMismatchError if it belongs to another queue, where one is given, or is of
+        another format.
         """
         data = store.get(_IDENTITY)
         if data is None:
@@ -44,7 +45,7 @@ class JournalIdentity:
                 f"the journal at '{store.location}' has format {identity.get('format')!r}; this version reads "
                 f"{FORMAT}. Use the version that wrote it, or another journalLocation."
             )
-        if identity.get("queueArn") != queue_arn:
+        if queue_arn is not None and identity.get("queueArn") != queue_arn:
             raise JournalMismatchError(
                 f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
                 f"'{queue_arn}'. Give each its own journalLocation."

@@ -52,6 +52,8 @@ class Claimed:
         self.journal = opened.journal
         self.claim = opened.claim
         self.ledger = opened.ledger
+        self.skipped = opened.skipped
+        """Ids of messages that an operator has moved aside."""
         self.settled_at_start = opened.ledger.settled
         """The last epoch that was settled when the journal was opened."""
         self.leftovers = Leftovers(opened.journal, read_pool, opened.unsettled, opened.ledger, release=self.release)

@@ -292,6 +292,7 @@ class Driver:
             claim=claimed.claim,
             deletes=epoch.deletes,
             looks=claimed.ledger.deletes,
+            skipped=claimed.skipped,
         )
         self._open = epoch
         if self._next is not None and self._next.offset.epoch <= end.epoch:
@@ -504,12 +505,13 @@ class Driver:
         )
 
     def _discover(self) -> None:
-        """Hold what the open epoch's tasks have put, while there is one or the next, and this driver owns the journal.
+        """Hold what the open epoch's tasks have put, while this driver owns the journal.
 
-        Runs on a thread of the heartbeat's, and in its `check`.
+        Runs on a thread of the heartbeat's, and in its `check`. A driver that has nothing to do looks at its claim all
+        the same: that answers who asks whether it runs.
         """
         claimed, epoch = self._claimed_or_none, self._open
-        if claimed is None or (epoch is None and self._next is None):
+        if claimed is None:
             return
         try:
             claimed.journal.require_claim(claimed.claim)  # not in a pool: what else is read there may take long

@@ -154,8 +154,8 @@ class Epoch:
         if count:
             _log.warning(
                 "epoch %d runs again, with the %d messages that it had: its micro-batch was not committed. They stand "
-                "in the journal at '%s'. If the micro-batch fails each time, correct what fails on one of its rows: "
-                "until it is committed, none is skipped, and the journal keeps all of them.",
+                "in the journal at '%s'. If the micro-batch fails each time, correct what fails on one of its rows, or "
+                "move that row aside with `sqs-fifo-spark journal skip`; until then the journal keeps all of them.",
                 self.offset.epoch,
                 count,
                 self._journal.location,

@@ -1,11 +1,13 @@
 """The journal: what was received, what is settled, and who owns it, on a `Store`.
 
     journal.json                                           format, journal id, queue ARN
-    drivers/00000000000000000003.json                      claims; the highest number owns the journal
+    drivers/00000000000000000003.json                      claims; the highest number owns the journal. Questions to
+                                                           its driver stand beside them: see `owner`
     epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3, and its plan in 20 digits
     epochs/00000000000000000042/caught-0000000000000...    what the driver itself received before the epoch of this plan
     ledger/00000000000000000003-00000000000000000041.json  by the driver of claim 3: epoch 41 is settled, and what of
                                                            all that is not finished
+    skipped/<message id>                                   a message that an operator has moved aside: see `repair`
 
 A sink's journal has the same identity; what else stands there, `sink.record` says.
 
@@ -35,20 +37,23 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from sqs_fifo_spark.errors import (
     EpochSettledError,
     FencedError,
     JournalCorruptError,
     JournalUnavailableError,
+    OptionError,
 )
-from sqs_fifo_spark.journal.documents import to_json
+from sqs_fifo_spark.journal.documents import parse_json, to_json
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.ledger import Ledger, decode_ledger, encode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.owner import Owner, answer_questions
 from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
 
@@ -56,6 +61,7 @@ _SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-(\d{6,})-(\d{20})")
 _PLAN = re.compile(r"-(\d{20})$")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
 _CLAIM_NAME = re.compile(r"drivers/(\d{20})\.json")
+_SKIPPED_NAME = re.compile(r"skipped/([0-9A-Za-z_-]{1,100})")
 _LEDGER_NAME = re.compile(r"ledger/(\d{20})-(\d{20})\.json")
 _WHERE_IT_IS = (
     "With deleteAfter=commit, what is not committed is still in the queue. With deleteAfter=journal, the journal had "
@@ -79,13 +85,16 @@ class Journal(JournalIdentity):
 
     # Owner
 
-    def claim(self) -> int:
-        """Make this driver the journal's owner and return the number of its claim, higher than any before."""
+    def claim(self, about: Mapping[str, Any] | None = None) -> int:
+        """Make this driver the journal's owner and return the number of its claim, higher than any before.
+
+        `about` is what the claim tells of the driver, for an operator: see `Owner.told`.
+        """
         claims = self.store.list("drivers")
         while True:
             number = max([self.first_claim - 1, *map(_number, claims)]) + 1
             self._token = uuid.uuid4().hex
-            is_own = self._put_own(_claim_name(number), to_json({"driver": self._token}), self._token)
+            is_own = self._put_own(_claim_name(number), to_json({**(about or {}), "driver": self._token}), self._token)
             claims = self.store.list("drivers")
             if is_own and max(map(_number, claims), default=0) == number:
                 self.own_claim = number
@@ -97,13 +106,15 @@ class Journal(JournalIdentity):
     def require_claim(self, number: int, pool: Pool = IN_CALLING_THREAD) -> None:
         """Raise FencedError if another driver has claimed the journal since this one's claim `number`.
 
-        One round trip, if `pool` makes calls at once.
+        One round trip, if `pool` makes calls at once. Who asks whether this driver runs gets an answer.
         """
         # All claims may have been removed, and a leftover may have put one of our number since: so its content counts.
         own = pool.submit(lambda: self.store.get(_claim_name(number)))
-        owner = self._highest_claim()
+        claims = self.store.list("drivers")
+        owner = max(map(_number, claims), default=0)
         if owner == number:
             if self._token.encode() in (own.result() or b""):
+                answer_questions(self.store, number, claims)
                 return
             owner = self._highest_claim()  # who took over may have dropped ours after that list
         if owner <= number:
@@ -114,6 +125,16 @@ class Journal(JournalIdentity):
             f"another query took over the journal at '{self.location}' (claim {owner}; this query's is {number}), "
             "so this one stops. Run one query for each journal: give the other one its own journalLocation."
         )
+
+    def owner(self) -> Owner | None:
+        """Return what the highest claim tells of its driver, or None where there is no claim. Runs anywhere.
+
+        Raises JournalUnavailableError, JournalCorruptError.
+        """
+        number = self._highest_claim()
+        name = _claim_name(number)
+        data = self.store.get(name) if number else None
+        return None if data is None else Owner.told(number, parse_json(data, name))
 
     def _highest_claim(self) -> int:
         return max((_number(name) for name in self.store.list("drivers")), default=0)
@@ -267,6 +288,22 @@ class Journal(JournalIdentity):
         """Remove objects that nothing refers to any more. Runs on the driver."""
         self.store.delete(names)
 
+    # What an operator has moved aside
+
+    def skipped(self) -> frozenset[str]:
+        """Return the ids of the messages that were moved aside: no task serves them any more. Runs on the driver."""
+        return frozenset(match[1] for match in map(_SKIPPED_NAME.fullmatch, self.store.list("skipped")) if match)
+
+    def skip_of(self, message_id: str) -> Mapping[str, Any] | None:
+        """Return what `put_skip` was told of this message, or None if it was not moved aside."""
+        name = _skipped_name(message_id)
+        data = self.store.get(name)
+        return None if data is None else parse_json(data, name)
+
+    def put_skip(self, message_id: str, told: Mapping[str, Any]) -> None:
+        """Let no driver that opens the journal from now on serve this message. The mark stays, as a record of that."""
+        self.store.put_if_absent(_skipped_name(message_id), to_json(told))
+
     # Ledgers
 
     def ledger(self) -> Ledger:
@@ -344,6 +381,15 @@ def _claim_name(number: int) -> str:
 def _number(name: str) -> int:
     match = _CLAIM_NAME.fullmatch(name)
     return int(match[1]) if match else 0
+
+
+def _skipped_name(message_id: str) -> str:
+    name = f"skipped/{message_id}"
+    if not _SKIPPED_NAME.fullmatch(name):
+        raise OptionError(
+            f"'{message_id[:100]}' is no id of a message: it has up to 100 of A-Z, a-z, 0-9, '-' and '_'."
+        )
+    return name
 
 
 def _ledger_name(claim: int, epoch: int) -> str:

@@ -98,7 +98,7 @@ def serve(
     deferred = set(plan.reserved_groups if plan.deletes else plan.reserved_groups | plan.decided_groups)
     while segment is not None:
         look()  # what was read may be a leftover's, put where the epoch's own has been dropped
-        yield segment.served()
+        yield segment.served(plan.skipped)
         end = segment.head
         if end.chain.is_last:
             return
@@ -110,7 +110,7 @@ def serve(
         links = attempt.append(decided)
         del decided
         for segment in links:
-            yield segment.served()
+            yield segment.served(plan.skipped)
 
 
 def _decided(plan: PartitionPlan, journal: Journal, is_begun: threading.Event) -> list[Message]:

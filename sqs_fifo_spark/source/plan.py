@@ -35,6 +35,8 @@ class PartitionPlan:
     carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
     decided_groups: frozenset[str] = frozenset()
     reserved_groups: frozenset[str] = frozenset()
+    skipped: frozenset[str] = frozenset()
+    """Ids of messages that an operator has moved aside: they are received, sealed and deleted, but not served."""
 
 
 def partition_of(message_group_id: str, count: int) -> int:

@@ -49,6 +49,7 @@ def plan_partitions(
     claim: int = 0,
     deletes: bool = False,
     looks: bool = False,
+    skipped: frozenset[str] = frozenset(),
 ) -> list[PartitionPlan]:
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
@@ -92,6 +93,7 @@ def plan_partitions(
             decided_groups=decided_groups,
             reserved_groups=reserved_groups,
             expected=expected,
+            skipped=skipped,
         )
         for index in range(count)
     ]

@@ -15,7 +15,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -122,12 +122,11 @@ class Segment:
     head: Head
     rows: pa.RecordBatch = field(repr=False)
 
-    def served(self) -> pa.RecordBatch:
-        """Return the rows that belong to this epoch, in order: all but the deferred ones."""
+    def served(self, skipped: Container[str] = frozenset()) -> pa.RecordBatch:
+        """Return the rows that belong to this epoch, in order: all but the deferred ones and the ids `skipped`."""
         receipts = self.head.receipts
-        if not any(receipt.deferred for receipt in receipts):
-            return self.rows
-        return self.rows.filter(pa.array([not receipt.deferred for receipt in receipts], pa.bool_()))
+        serves = [not receipt.deferred and receipt.message_id not in skipped for receipt in receipts]
+        return self.rows if all(serves) else self.rows.filter(pa.array(serves, pa.bool_()))
 
 
 def encode(segment: Segment) -> bytes:

@@ -16,6 +16,7 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.owner import this_process
 from sqs_fifo_spark.source.queue import Queue, most_renewed
 
 _log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ class Opened:
     ledger: Ledger
     unsettled: Mapping[int, list[str]]
     """Names of the objects of epochs that were not settled."""
+    skipped: frozenset[str] = frozenset()
+    """Ids of messages that an operator has moved aside."""
 
 
 def open_journal(queue: Queue, store: Store, known: Offset | None, options: SourceOptions, now: float) -> Opened:
@@ -49,12 +52,24 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
         require_same_journal(known, found, store.location, fail_on_data_loss=fail_on_data_loss)
     Journal.check_store(store)
     journal = found or Journal.create(store, facts.arn, first_claim(now))
-    claim = journal.claim()
+    looks_every_s = max(options.heartbeat_s, options.wait_time_s)
+    claim = journal.claim({**this_process(), "looksEverySeconds": looks_every_s, "claimedAt": now})
     ledger = journal.ledger()
     if options.delete_after == "journal" and claim == journal.first_claim:
         ledger = replace(ledger, deletes=True)
     if known is not None:
         require_old_enough(known, ledger.settled, store.location, fail_on_data_loss=fail_on_data_loss)
+    objects = settle_claim(journal, claim, ledger)
+    _warn(facts, options)
+    return Opened(journal, claim, ledger, objects, journal.skipped())
+
+
+def settle_claim(journal: Journal, claim: int, ledger: Ledger) -> dict[int, list[str]]:
+    """Make the `claim` known to all that work on the journal, and drop what is settled; return the rest, by epoch.
+
+    Runs on the driver that has made the claim, with the newest ledger. Raises FencedError if another one has claimed
+    the journal since.
+    """
     journal.put_ledger(ledger)
     journal.drop(journal.older_ledgers(ledger.epoch))
     # A newer driver may have found an older ledger, and be about to put that once more: it needs what is not settled
@@ -68,8 +83,7 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
         for name in names
         if name not in ledger.carried
     )
-    _warn(facts, options)
-    return Opened(journal, claim, ledger, {epoch: names for epoch, names in objects.items() if epoch > ledger.epoch})
+    return {epoch: names for epoch, names in objects.items() if epoch > ledger.epoch}
 
 
 def first_claim(now: float) -> int:

@@ -7,7 +7,7 @@ import re
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -883,8 +883,8 @@ class Schedule:
         def new_id() -> uuid.UUID:
             return uuid.UUID(int=dice.getrandbits(128), version=4)
 
-        def claim(journal: Journal) -> int:
-            number = really_claim(journal)
+        def claim(journal: Journal, *about: Mapping[str, Any]) -> int:
+            number = really_claim(journal, *about)
             self.laws.has_claimed(number)
             return number
 

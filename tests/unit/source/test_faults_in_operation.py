@@ -328,7 +328,7 @@ def test_an_epoch_that_runs_again_is_told_with_its_number_and_what_it_holds(
         assert told == start * [
             f"epoch 2 runs again, with the {len(held)} messages that it had: its micro-batch was not committed. They "
             "stand in the journal at 'memory'. If the micro-batch fails each time, correct what fails on one of its "
-            "rows: until it is committed, none is skipped, and the journal keeps all of them."
+            "rows, or move that row aside with `sqs-fifo-spark journal skip`; until then the journal keeps all of them."
         ]
     assert world.deleted() == world.bodies() != []
     world.on_step = lambda event: None

@@ -1,0 +1,211 @@
+"""A message that an operator moves aside, and what is released: nothing else changes, and nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, OptionError
+from sqs_fifo_spark.source import repair
+from sqs_fifo_spark.source.queue import Queue
+from tests.simulation.hub import Crash
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S
+from tests.unit.by_hand import World, crash_at, in_both_modes
+
+
+def poisoned(world: World, body: str) -> tuple[int, str]:
+    """Let a query die on the message `body`, after it was read. Return its epoch and its id."""
+    query = Query(world)
+    crash_at(world, "-- batch 0 is read")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    (message_id,) = [row.message_id for row in world.sent if row.body == body]
+    return query.offsets[-1].epoch, message_id
+
+
+def skip(world: World, epoch: int, message_id: str) -> list[pa.RecordBatch]:
+    """Move a message aside, and return what was put aside."""
+    aside: list[pa.RecordBatch] = []
+    taken = repair.take_over(repair.opened(world.store), world.clock)
+    repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append)
+    return aside
+
+
+def require_all_but(world: World, *skipped: str) -> None:
+    """Each message is in the sink once, in order, and deleted; those `skipped` are deleted only."""
+    bodies = world.bodies()
+    assert sorted(bodies) == sorted(row.body for row in world.sent if row.body not in skipped)
+    by_group: dict[str, list[int]] = {}
+    for rows in world.rows():
+        for row in rows:
+            by_group.setdefault(row.group, []).append(row.sequence)
+    assert all(numbers == sorted(numbers) for numbers in by_group.values())
+    assert world.depth() == (0, 0)
+
+
+@in_both_modes
+def test_the_query_goes_on_without_what_was_moved_aside_and_loses_nothing_else(world: World) -> None:
+    """The epoch runs again with all its other rows; the message is put aside whole, and deleted with its epoch."""
+    world.send("a1", "a2", "a3", "b1", "b2", "c1")
+    epoch, message_id = poisoned(world, "a2")
+    (aside,) = skip(world, epoch, message_id)
+    assert aside.select(["messageId", "body", "messageGroupId"]).to_pylist() == [
+        {"messageId": message_id, "body": "a2", "messageGroupId": "a"}
+    ]
+    query = Query(world).resume()
+    world.send("a4", "b3")
+    query.drain()
+    require_all_but(world, "a2")
+    told = world.journal().skip_of(message_id)
+    assert told is not None
+    assert (told["epoch"], told["messageId"], told["to"], told["messageGroupId"]) == (epoch, message_id, "a list", "a")
+    assert told["at"].startswith("2023-11-14T")
+
+
+@in_both_modes
+def test_every_read_after_that_is_without_it(world: World) -> None:
+    """Several reads of a partition, and another restart, give the same rows."""
+    world.send("a1", "a2", "a3", "b1")
+    epoch, message_id = poisoned(world, "a3")
+    skip(world, epoch, message_id)
+    query = Query(world)
+    crash_at(world, "-- batch 0 is in the sink")
+    with pytest.raises(Crash):
+        query.resume()
+    for _ in range(2):
+        assert {index: query.read(plan) for index, plan in enumerate(query.plans(0))} == world.sink[0]
+    first = world.sink.pop(0)
+    world.die()
+    Query(world).resume().drain()
+    assert world.sink[0] == first
+    require_all_but(world, "a3")
+
+
+@in_both_modes
+def test_it_stays_aside_for_a_query_with_a_new_checkpoint(world: World) -> None:
+    """Then its message comes from SQS, or from the journal, once more: it is not served there either."""
+    world.send("a1", "a2", "b1")
+    epoch, message_id = poisoned(world, "a1")
+    skip(world, epoch, message_id)
+    world.checkpoint.offsets.clear()
+    world.pass_time(LAPSE_S)
+    Query(world).drain()
+    require_all_but(world, "a1")
+
+
+@pytest.mark.parametrize("step", ["before put skipped/", "after put skipped/"])
+def test_a_crash_while_it_is_moved_leaves_it_in_one_place_at_least(world: World, step: str) -> None:
+    """Before the mark, the query serves it as before; after it, it stands aside. The command may run again."""
+    world.send("a1", "a2")
+    epoch, message_id = poisoned(world, "a1")
+    aside: list[pa.RecordBatch] = []
+    taken = repair.take_over(repair.opened(world.store), world.clock)
+    crash_at(world, step)
+    with pytest.raises(Crash):
+        repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append)
+    assert len(aside) == 1
+    is_marked = step.startswith("after")
+    assert (world.journal().skip_of(message_id) is not None) is is_marked
+    world.die()
+    Query(world).resume().drain()
+    require_all_but(world, *["a1"] if is_marked else [])
+
+
+def test_what_cannot_be_put_aside_stays_where_it_is(world: World) -> None:
+    """Where its copy fails, it is not marked."""
+    world.send("a1", "a2")
+    epoch, message_id = poisoned(world, "a1")
+
+    def fail(row: pa.RecordBatch) -> None:
+        raise JournalUnavailableError("no space left")
+
+    with pytest.raises(JournalUnavailableError):
+        repair.skip(
+            repair.take_over(repair.opened(world.store), world.clock),
+            epoch,
+            message_id,
+            world.clock,
+            to="",
+            put_aside=fail,
+        )
+    assert world.journal().skip_of(message_id) is None
+    Query(world).resume().drain()
+    require_all_but(world)
+
+
+def test_a_committed_epoch_and_an_unknown_message_are_refused(world: World) -> None:
+    """One line for each, and nothing is marked."""
+    world.send("a1")
+    epoch, message_id = poisoned(world, "a1")
+    with pytest.raises(OptionError, match="has no message 'another'"):
+        skip(world, epoch, "another")
+    with pytest.raises(OptionError, match="has no message"):
+        skip(world, epoch + 1, message_id)
+    Query(world).resume().drain()
+    with pytest.raises(EpochSettledError, match=f"epoch {epoch} is committed"):
+        skip(world, epoch, message_id)
+    assert not world.journal().skipped()
+
+
+def test_a_query_that_runs_after_all_stops_and_the_next_one_goes_on(world: World) -> None:
+    """Whoever takes the journal over fences its driver, at the latest with its next commit, idle or not."""
+    world.send("a1", "b1")
+    query = Query(world)
+    assert query.trigger()
+    repair.take_over(repair.opened(world.store), world.clock)
+    with pytest.raises(FencedError):
+        query.trigger()
+    world.die()
+    world.pass_time(LAPSE_S)
+    idle = Query(world).resume().drain()
+    repair.take_over(repair.opened(world.store), world.clock)
+    world.pass_time(LAPSE_S)
+    with pytest.raises(FencedError):
+        idle.trigger()
+    world.die()
+    Query(world).resume().drain()
+    world.audit()
+
+
+def test_a_query_that_starts_before_the_mark_is_told_of(world: World) -> None:
+    """It may not know of the mark, and serve the message: the operator is to start it again."""
+    world.send("a1", "a2")
+    epoch, message_id = poisoned(world, "a1")
+    taken = repair.take_over(repair.opened(world.store), world.clock)
+
+    def start_query(row: pa.RecordBatch) -> None:
+        Query(world).resume()
+
+    with pytest.raises(FencedError):
+        repair.skip(taken, epoch, message_id, world.clock, to="", put_aside=start_query)
+    assert world.journal().skip_of(message_id) is not None
+
+
+@in_both_modes
+def test_released_messages_are_to_be_had_at_once_and_are_served_once(world: World) -> None:
+    """Nobody waits for the visibility timeout; and the query that goes on serves them from its journal alone."""
+    world.send("a1", "a2", "b1", "b2", "c1")
+    poisoned(world, "a1")
+    queue = Queue(world.options, world.clock)
+    for _ in range(2):  # it may be called again
+        count = repair.release(repair.take_over(repair.opened(world.store), world.clock), queue)
+        assert count == 5
+        held = world.depth()
+        assert held == ((5, 0) if world.options.delete_after == "commit" else (0, 0))
+    Query(world).resume().drain()
+    world.audit()
+
+
+def test_a_journal_is_found_whatever_queue_it_belongs_to(world: World) -> None:
+    """An operator gives its place alone; where there is none, one line says so, and nothing is made."""
+    with pytest.raises(OptionError, match="'memory' holds no journal"):
+        repair.opened(world.store)
+    assert not world.store.objects
+    world.send("a1")
+    Query(world).drain()
+    assert repair.opened(world.store).id == world.journal().id
+    assert replace(repair.opened(world.store).ledger(), claim=0).epoch > 0
