@@ -21,20 +21,21 @@ _Self = TypeVar("_Self", bound="JournalIdentity")
 class JournalIdentity:
     """A journal that stands in `store` and is called `id`."""
 
-    def __init__(self, store: Store, journal_id: str, first_claim: int = 1) -> None:
+    def __init__(self, store: Store, journal_id: str, first_claim: int = 1, queue_arn: str = "") -> None:
         self.store = store
         """On an executor, a store that reads and writes only where the journal stands."""
         self.id = journal_id
         self.first_claim = first_claim
         """The number of its first claim. Only a driver that has found the journal, or made it, knows that."""
+        self.queue_arn = queue_arn
+        """Its queue. Known where `first_claim` is."""
         self.location = store.location
 
     @classmethod
-    def find(cls: type[_Self], store: Store, queue_arn: str | None = None) -> _Self | None:
+    def find(cls: type[_Self], store: Store, queue_arn: str) -> _Self | None:
         """Return the journal in `store`, or None if there is none.
 
-        Runs on the driver. Raises JournalMismatchError if it belongs to another queue, where one is given, or is of
-        another format.
+        Runs on the driver. Raises JournalMismatchError if it belongs to another queue or is of a later format.
         """
         data = store.get(_IDENTITY)
         if data is None:
@@ -45,14 +46,14 @@ class JournalIdentity:
                 f"the journal at '{store.location}' has format {identity.get('format')!r}; this version reads "
                 f"{FORMAT}. Use the version that wrote it, or another journalLocation."
             )
-        if queue_arn is not None and identity.get("queueArn") != queue_arn:
+        if identity.get("queueArn") != queue_arn:
             raise JournalMismatchError(
                 f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
                 f"'{queue_arn}'. Give each its own journalLocation."
             )
         match identity.get("journal"), identity.get("firstClaim", 1):
             case str(journal_id), int(first_claim) if _IDENTIFIER.fullmatch(journal_id) and 1 <= first_claim <= _LATEST:
-                return cls(store, journal_id, first_claim)
+                return cls(store, journal_id, first_claim, queue_arn)
         raise damaged(_IDENTITY)
 
     @staticmethod
@@ -61,6 +62,15 @@ class JournalIdentity:
         data = store.get(_IDENTITY)
         found = None if data is None else parse_json(data, _IDENTITY).get("journal")
         return found if isinstance(found, str) else None
+
+    @classmethod
+    def look(cls: type[_Self], store: Store) -> _Self | None:
+        """Return the journal in `store`, whichever queue it belongs to, or None if there is none; for who only reads.
+
+        Raises JournalMismatchError if it is of a later format.
+        """
+        data = store.get(_IDENTITY)
+        return None if data is None else cls.find(store, str(parse_json(data, _IDENTITY).get("queueArn")))
 
     @classmethod
     def join(cls: type[_Self], store: Store, journal_id: str) -> _Self:

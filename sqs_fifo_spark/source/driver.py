@@ -36,6 +36,7 @@ from sqs_fifo_spark.source.figures import Figures
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.owner import answer_questions
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
@@ -505,18 +506,18 @@ class Driver:
         )
 
     def _discover(self) -> None:
-        """Hold what the open epoch's tasks have put, while this driver owns the journal.
+        """Hold what the open epoch's tasks have put, while this driver owns the journal; tell who asks that it runs.
 
-        Runs on a thread of the heartbeat's, and in its `check`. A driver that has nothing to do looks at its claim all
-        the same: that answers who asks whether it runs.
+        Runs on a thread of the heartbeat's, and in its `check`.
         """
         claimed, epoch = self._claimed_or_none, self._open
         if claimed is None:
             return
         try:
-            claimed.journal.require_claim(claimed.claim)  # not in a pool: what else is read there may take long
+            names = claimed.journal.require_claim(claimed.claim)  # not in a pool: what else is read there may take long
         except FencedError:
             self._lease.stop_renewing_all()  # the messages are now the other driver's, to hold or to release
             raise
+        answer_questions(claimed.journal.store, claimed.claim, names)
         if epoch is not None:
             epoch.discover()

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqs_fifo_spark.errors import (
@@ -53,7 +53,7 @@ from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.ledger import Ledger, decode_ledger, encode_ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.owner import Owner, answer_questions
+from sqs_fifo_spark.source.owner import Owner
 from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
 
@@ -73,8 +73,8 @@ _NO_LEDGER = (0, 0)
 class Journal(JournalIdentity):
     """One query's journal, in one process. Built without any I/O but its identity's."""
 
-    def __init__(self, store: Store, journal_id: str, first_claim: int = 1) -> None:
-        super().__init__(store, journal_id, first_claim)
+    def __init__(self, store: Store, journal_id: str, first_claim: int = 1, queue_arn: str = "") -> None:
+        super().__init__(store, journal_id, first_claim, queue_arn)
         self._token = ""
         """A random token that only this driver's claim holds."""
         self.own_claim = 0
@@ -85,16 +85,24 @@ class Journal(JournalIdentity):
 
     # Owner
 
-    def claim(self, about: Mapping[str, Any] | None = None) -> int:
+    def claim(self, about: Mapping[str, Any] | None = None, *, after: int | None = None) -> int:
         """Make this driver the journal's owner and return the number of its claim, higher than any before.
 
-        `about` is what the claim tells of the driver, for an operator: see `Owner.told`.
+        `about` is what the claim tells of the driver, for an operator: see `Owner`. With `after`, FencedError is raised
+        if another claim than that is the highest, and then none is made that counts.
         """
         claims = self.store.list("drivers")
         while True:
-            number = max([self.first_claim - 1, *map(_number, claims)]) + 1
+            highest = max([self.first_claim - 1, *map(_number, claims)])
+            if after is not None and highest != after:
+                raise FencedError(
+                    f"a query took over the journal at '{self.location}' (claim {highest}) meanwhile, so nothing was "
+                    "changed. Stop it, and try again."
+                )
+            number = highest + 1
             self._token = uuid.uuid4().hex
-            is_own = self._put_own(_claim_name(number), to_json({**(about or {}), "driver": self._token}), self._token)
+            content = to_json({**(about or {}), "driver": self._token})
+            is_own = self._put_own(_claim_name(number), content, self._token)
             claims = self.store.list("drivers")
             if is_own and max(map(_number, claims), default=0) == number:
                 self.own_claim = number
@@ -103,10 +111,10 @@ class Journal(JournalIdentity):
                         self.store.delete([claim])  # lowest first, so that none that is left seems to be the last
                 return number
 
-    def require_claim(self, number: int, pool: Pool = IN_CALLING_THREAD) -> None:
+    def require_claim(self, number: int, pool: Pool = IN_CALLING_THREAD) -> Sequence[str]:
         """Raise FencedError if another driver has claimed the journal since this one's claim `number`.
 
-        One round trip, if `pool` makes calls at once. Who asks whether this driver runs gets an answer.
+        One round trip, if `pool` makes calls at once. Return the names of claims and of what stands beside them.
         """
         # All claims may have been removed, and a leftover may have put one of our number since: so its content counts.
         own = pool.submit(lambda: self.store.get(_claim_name(number)))
@@ -114,27 +122,28 @@ class Journal(JournalIdentity):
         owner = max(map(_number, claims), default=0)
         if owner == number:
             if self._token.encode() in (own.result() or b""):
-                answer_questions(self.store, number, claims)
-                return
+                return claims
             owner = self._highest_claim()  # who took over may have dropped ours after that list
         if owner <= number:
             raise JournalUnavailableError(
                 f"the journal at '{self.location}' was removed while the query ran, so this query stops. {_WHERE_IT_IS}"
             )
         raise FencedError(
-            f"another query took over the journal at '{self.location}' (claim {owner}; this query's is {number}), "
-            "so this one stops. Run one query for each journal: give the other one its own journalLocation."
+            f"another query or an operator took over the journal at '{self.location}' (claim {owner}; this query's is "
+            f"{number}), so this one stops. Run one query for each journal: give the other one its own journalLocation."
         )
 
     def owner(self) -> Owner | None:
-        """Return what the highest claim tells of its driver, or None where there is no claim. Runs anywhere.
+        """Return who made the highest claim, or None where there is no claim. Runs anywhere.
 
         Raises JournalUnavailableError, JournalCorruptError.
         """
-        number = self._highest_claim()
-        name = _claim_name(number)
-        data = self.store.get(name) if number else None
-        return None if data is None else Owner.told(number, parse_json(data, name))
+        while number := self._highest_claim():
+            name = _claim_name(number)
+            data = self.store.get(name)
+            if data is not None:  # else another driver has claimed the journal since, and has dropped this one
+                return Owner.of_claim(number, parse_json(data, name))
+        return None
 
     def _highest_claim(self) -> int:
         return max((_number(name) for name in self.store.list("drivers")), default=0)
@@ -154,8 +163,9 @@ class Journal(JournalIdentity):
             )
         if owner > claim:
             raise FencedError(
-                f"another query took over the journal at '{self.location}' (claim {owner}; this task's is {claim}), so "
-                "this task stops. Run one query for each journal: give the other one its own journalLocation."
+                f"another query or an operator took over the journal at '{self.location}' (claim {owner}; this task's "
+                f"is {claim}), so this task stops. Run one query for each journal: give the other one its own "
+                "journalLocation."
             )
         if owner < claim:
             raise self.vanished(_ledger_name(claim, last))
@@ -291,17 +301,17 @@ class Journal(JournalIdentity):
     # What an operator has moved aside
 
     def skipped(self) -> frozenset[str]:
-        """Return the ids of the messages that were moved aside: no task serves them any more. Runs on the driver."""
+        """Return the ids of the messages that were moved aside. Runs on a driver, whose tasks do not serve them."""
         return frozenset(match[1] for match in map(_SKIPPED_NAME.fullmatch, self.store.list("skipped")) if match)
 
     def skip_of(self, message_id: str) -> Mapping[str, Any] | None:
-        """Return what `put_skip` was told of this message, or None if it was not moved aside."""
+        """Return what the mark of this message tells, or None if it was not moved aside."""
         name = _skipped_name(message_id)
         data = self.store.get(name)
         return None if data is None else parse_json(data, name)
 
     def put_skip(self, message_id: str, told: Mapping[str, Any]) -> None:
-        """Let no driver that opens the journal from now on serve this message. The mark stays, as a record of that."""
+        """Mark this message: no driver that opens the journal from now on serves it. The mark stays, as a record."""
         self.store.put_if_absent(_skipped_name(message_id), to_json(told))
 
     # Ledgers
@@ -346,7 +356,7 @@ class Journal(JournalIdentity):
 
     def _overtaken(self, epoch: int, claim: int) -> FencedError:
         return FencedError(
-            f"another query took over the journal at '{self.location}' (claim {claim}; this query's is "
+            f"another query or an operator took over the journal at '{self.location}' (claim {claim}; this query's is "
             f"{self.own_claim}) while this one was committing epoch {epoch}, so this one stops. Run one query for each "
             "journal, and start it again."
         )

@@ -21,6 +21,7 @@ from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
 from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
 from sqs_fifo_spark.source.queue import Outcome, Queue
 
 _log = logging.getLogger(__name__)
@@ -218,7 +219,8 @@ class Heartbeat:
         self._clock = clock
         self._every_s = every_s
         self._discover = discover
-        self._look_at = clock.monotonic() + every_s
+        self._look_every_s = min(every_s, LONGEST_LOOK_S)
+        self._look_at = clock.monotonic() + self._look_every_s
         """When to discover again. Only the thread that does so uses it."""
         self._stopped = threading.Event()
         # Held while renewing: two threads that find the same renewals due would pay for them twice.
@@ -280,14 +282,14 @@ class Heartbeat:
         self._renew(within_s)  # what was discovered may be due
 
     def _look(self) -> None:
-        """Renew what is due; before that, discover, but no more often than once a heartbeat: each time costs requests.
+        """Renew what is due; before that, discover, once a heartbeat, and at least once in LONGEST_LOOK_S.
 
         What was discovered may be due before the other thread, which knew nothing of it, wakes.
         """
         now = self._clock.monotonic()
         if now >= self._look_at and self._discover is not None:
             self._discover()
-            self._look_at = now + self._every_s
+            self._look_at = now + self._look_every_s
         self._renew()
 
     def _renew(self, within_s: float = math.inf) -> None:

@@ -301,8 +301,11 @@ class Queue(QueueCalls):
         handles = [{"ReceiptHandle": receipt.receipt_handle} for receipt in receipts]
         return self._begin_batch("delete_message_batch", handles, left_s)
 
-    def release(self, receipts: Iterable[Receipt]) -> None:
-        """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse."""
+    def release(self, receipts: Iterable[Receipt]) -> int:
+        """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse.
+
+        Return how many SQS has released.
+        """
         # Since the last answer: when the first call that failed began, and ended, and whether one that began after that
         # failed, too. Else the process may only have stood still.
         since = ended_at = math.inf
@@ -322,7 +325,8 @@ class Queue(QueueCalls):
                 is_silent = False
             return outcomes
 
-        _call_in_batches(call, receipts, self._call_pool)
+        answers = _call_in_batches(call, receipts, self._call_pool)
+        return sum(outcome is Outcome.DONE for _, outcome in answers)
 
     def renew(
         self, receipts: Iterable[Receipt], call: Callable[[list[Receipt]], list[Outcome]]

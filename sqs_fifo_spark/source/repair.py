@@ -1,14 +1,15 @@
 """What an operator may change in a journal whose query does not run: move a message aside, release what is held.
 
 Both begin by taking the journal over, as a new driver does: with a claim of one's own, and the newest ledger under it.
-So a query that runs after all, or tasks that it has left, stop with FencedError, and the next query finds all as it
+So a query that runs after all, and tasks that it has left, stop with FencedError, and the next query finds all as it
 was. A message that is moved aside is not removed from its segment: it is marked, a driver that opens the journal reads
-all marks, and its plans tell the tasks not to serve those. It is settled with its epoch like all others.
+all marks, and its plans tell the tasks not to serve those messages. They are settled with their epochs like all others.
 """
 
 from __future__ import annotations
 
 import getpass
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -18,16 +19,12 @@ import pyarrow as pa
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, OptionError
-from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.owner import Owner, is_alive, this_process
+from sqs_fifo_spark.source.owner import Owner, is_alive, this_command
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.startup import settle_claim
-
-_ASKED_EVERY_S = 60.0
-"""What the claim tells of how often it is looked at: nobody does, and the process ends soon."""
 
 
 @dataclass(frozen=True)
@@ -40,37 +37,46 @@ class Taken:
     unsettled: dict[int, list[str]]
     """Names of the objects of epochs that are not settled."""
 
-
-def opened(store: Store) -> Journal:
-    """Return the journal in `store`, whatever queue it belongs to. Raises OptionError if there is none."""
-    journal = Journal.find(store)
-    if journal is None:
-        raise OptionError(f"'{store.location}' holds no journal. Correct the location.")
-    return journal
+    def require_claim(self) -> None:
+        """Raise FencedError if a query has taken the journal over since."""
+        self.journal.require_claim(self.claim)
 
 
-def require_no_owner(journal: Journal, clock: Clock, *, told: Callable[[Owner], None] = lambda owner: None) -> None:
-    """Raise FencedError if the driver that owns the journal still runs. Calls `told` before that is waited for.
+def require_no_owner(
+    journal: Journal, clock: Clock, *, before_wait: Callable[[Owner], None] = lambda owner: None
+) -> int:
+    """Return the highest claim, whose driver does not run any more; FencedError if it does, or cannot be asked.
 
-    Runs where an operator calls it. Raises JournalUnavailableError, JournalCorruptError.
+    Runs where an operator calls it. `before_wait` is called if it is about to wait for an answer. Raises
+    JournalUnavailableError, JournalCorruptError.
     """
     owner = journal.owner()
     if owner is None:
-        return
-    told(owner)
+        return journal.first_claim - 1
+    if owner.is_command:
+        return owner.claim
+    if owner.is_running_here() is None:
+        if owner.looks_every_s is None:
+            raise FencedError(
+                f"whether a query runs on the journal at '{journal.location}' cannot be told: the last one was of a "
+                "version that answers no questions. Nothing was changed. If you know that it does not run, use --force."
+            )
+        before_wait(owner)
     if is_alive(owner, journal.store, clock):
         raise FencedError(
             f"a query runs on the journal at '{journal.location}' ({owner}), so nothing was changed. Stop it first; or "
-            "take the journal from it (--force), which stops it with an error."
+            "take the journal from it with --force, which stops it with an error."
         )
+    return owner.claim
 
 
-def take_over(journal: Journal, clock: Clock) -> Taken:
-    """Take the journal over from whoever owns it, and drop what is settled.
+def take_over(journal: Journal, clock: Clock, *, after: int | None = None) -> Taken:
+    """Take the journal over, and drop what is settled.
 
-    Runs where an operator calls it. Raises FencedError if a driver opens the journal at the same time.
+    Runs where an operator calls it. Raises FencedError if a query opens the journal at the same time; and, with
+    `after`, if another claim than that is the highest.
     """
-    claim = journal.claim({**this_process(), "looksEverySeconds": _ASKED_EVERY_S, "claimedAt": clock.now()})
+    claim = journal.claim(this_command(now=clock.now()), after=after)
     ledger = journal.ledger()
     return Taken(journal, claim, ledger, settle_claim(journal, claim, ledger))
 
@@ -81,19 +87,17 @@ def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
     Raises EpochSettledError if the epoch is settled, and OptionError if it does not have this message.
     """
     settled = journal.ledger().epoch
-    names = journal.objects().get(epoch, [])
     if epoch <= settled:
         raise EpochSettledError(
-            f"epoch {epoch} is committed (the journal at '{journal.location}' is at {settled}): its messages are "
-            "deleted, and nothing is held up by them."
+            f"epoch {epoch} is settled (the journal at '{journal.location}' is at {settled}): its micro-batch is "
+            "committed and its messages are deleted, so there is nothing to move."
         )
-    for name in reversed(names):
+    for name in reversed(journal.objects().get(epoch, [])):
         head = journal.head(name)
         for place, receipt in enumerate(head.receipts if head else ()):
-            if receipt.message_id == message_id:
-                segment = journal.read(name)
-                if segment is not None:
-                    return segment.rows.slice(place, 1)
+            segment = journal.read(name) if receipt.message_id == message_id else None
+            if segment is not None:
+                return segment.rows.slice(place, 1)
     raise OptionError(
         f"epoch {epoch} of the journal at '{journal.location}' has no message '{message_id[:100]}'. `journal cat` "
         "lists those that it has."
@@ -103,36 +107,54 @@ def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
 def skip(
     taken: Taken, epoch: int, message_id: str, clock: Clock, *, to: str, put_aside: Callable[[pa.RecordBatch], None]
 ) -> None:
-    """Move a message of an epoch that is not settled aside: `put_aside` makes its row durable elsewhere, called `to`.
+    """Move a message of an open epoch aside: `put_aside` makes its row durable elsewhere, in what is called `to`.
 
     Only after that is it marked, so a crash in between leaves it in both places, and the next call puts it aside once
-    more. Raises as `find`; whatever `put_aside` raises; and FencedError if a query has opened the journal meanwhile,
-    which may not know of the mark.
+    more. If it is marked already, nothing is put aside. Raises as `find`; whatever `put_aside` raises; and FencedError
+    if a query has opened the journal before the mark, which then does not know of it.
     """
-    row = find(taken.journal, epoch, message_id)
-    put_aside(row)
-    moved = datetime.fromtimestamp(clock.now(), timezone.utc).isoformat(timespec="seconds")
-    told = {"epoch": epoch, "messageId": message_id, "to": to, "at": moved, "by": _operator(), **_place(row)}
-    taken.journal.put_skip(message_id, told)
-    taken.journal.require_claim(taken.claim)
+    if taken.journal.skip_of(message_id) is None:
+        row = find(taken.journal, epoch, message_id)
+        put_aside(row)
+        moved = datetime.fromtimestamp(clock.now(), timezone.utc).isoformat(timespec="seconds")
+        by = {"at": moved, "by": _operator(), "host": socket.gethostname()}
+        told = {"epoch": epoch, "messageId": message_id, "to": to, **by, **_place(row)}
+        taken.journal.put_skip(message_id, told)
+    try:
+        taken.require_claim()
+    except FencedError:
+        raise FencedError(
+            f"message '{message_id}' was moved to '{to}' and marked, but a query has opened the journal at "
+            f"'{taken.journal.location}' meanwhile, and may still serve it. Start that query again."
+        ) from None
 
 
-def release(taken: Taken, queue: Queue) -> int:
-    """Release all messages of epochs that are not settled, and return how many these are: SQS can deliver them at once.
+def release(taken: Taken, queue: Queue) -> tuple[int, int]:
+    """Release what is not settled, for SQS to deliver it at once. Return how many SQS has released, of how many.
 
     None is deleted, and the journal keeps all: a query that goes on from its checkpoint serves them from there, and
-    recognises those that come again. What SQS does not release lapses by itself.
+    recognises those that come again. What SQS does not release is deleted already, or lapses by itself. Raises
+    FencedError if a query has opened the journal meanwhile: it holds them anew.
     """
-    names = [name for names in taken.unsettled.values() for name in names]
-    names += taken.ledger.carried
     newest: dict[str, Receipt] = {}
-    for name in dict.fromkeys(names):
+
+    def note(receipt: Receipt) -> None:
+        known = newest.get(receipt.message_id)
+        if known is None or known.recency <= receipt.recency:
+            newest[receipt.message_id] = receipt
+
+    for name in (name for names in taken.unsettled.values() for name in names):
+        head = taken.journal.head(name)
+        for receipt in (*head.receipts, *head.chain.unconfirmed) if head else ():
+            note(receipt)
+    for name, message_ids in taken.ledger.carried.items():
         for receipt in taken.journal.receipts(name):
-            known = newest.get(receipt.message_id)
-            if known is None or known.recency <= receipt.recency:
-                newest[receipt.message_id] = receipt
-    queue.release(newest.values())
-    return len(newest)
+            if receipt.message_id in message_ids:
+                note(receipt)
+    taken.require_claim()
+    released = queue.release(newest.values())
+    taken.require_claim()
+    return released, len(newest)
 
 
 def _place(row: pa.RecordBatch) -> dict[str, Any]:

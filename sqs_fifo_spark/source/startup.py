@@ -16,7 +16,7 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
-from sqs_fifo_spark.source.owner import this_process
+from sqs_fifo_spark.source.owner import LONGEST_LOOK_S, this_process
 from sqs_fifo_spark.source.queue import Queue, most_renewed
 
 _log = logging.getLogger(__name__)
@@ -52,16 +52,18 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
         require_same_journal(known, found, store.location, fail_on_data_loss=fail_on_data_loss)
     Journal.check_store(store)
     journal = found or Journal.create(store, facts.arn, first_claim(now))
-    looks_every_s = max(options.heartbeat_s, options.wait_time_s)
-    claim = journal.claim({**this_process(), "looksEverySeconds": looks_every_s, "claimedAt": now})
+    claim = journal.claim(this_process(looks_every_s=min(options.heartbeat_s, LONGEST_LOOK_S), now=now))
     ledger = journal.ledger()
     if options.delete_after == "journal" and claim == journal.first_claim:
         ledger = replace(ledger, deletes=True)
     if known is not None:
         require_old_enough(known, ledger.settled, store.location, fail_on_data_loss=fail_on_data_loss)
     objects = settle_claim(journal, claim, ledger)
+    skipped = journal.skipped()
+    if skipped:
+        _log.info("%d messages of the journal at '%s' were moved aside: none is served.", len(skipped), store.location)
     _warn(facts, options)
-    return Opened(journal, claim, ledger, objects, journal.skipped())
+    return Opened(journal, claim, ledger, objects, skipped)
 
 
 def settle_claim(journal: Journal, claim: int, ledger: Ledger) -> dict[int, list[str]]:

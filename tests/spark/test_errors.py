@@ -88,7 +88,8 @@ def test_a_second_query_on_one_journal_fences_the_first(rig: Rig) -> None:
         ) as new:
             line = _own_line(failure(old))
             assert re.fullmatch(
-                rf"FencedError: another query took over the journal at '{re.escape(str(rig.journal))}' .+ "
+                r"FencedError: another query or an operator took over the journal at "
+                rf"'{re.escape(str(rig.journal))}' .+ "
                 r"give the other one its own journalLocation\.",
                 line,
             )

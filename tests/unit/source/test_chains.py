@@ -1520,7 +1520,7 @@ def test_a_driver_that_closes_what_another_has_settled_is_told_that_it_is_fenced
         Query(world).resume().drain()
 
     do_at(world, "before put epochs/", go_on_elsewhere)
-    with pytest.raises(FencedError, match="another query took over the journal"):
+    with pytest.raises(FencedError, match="another query or an operator took over the journal"):
         query.trigger()
     world.audit()
 

@@ -160,7 +160,7 @@ def test_each_claim_is_higher_and_fences_the_older(journal: Journal, store: Faul
     second = journal.claim()
     assert second > first
     journal.require_claim(second)
-    with pytest.raises(FencedError, match="another query took over") as told:
+    with pytest.raises(FencedError, match="another query or an operator took over") as told:
         journal.require_claim(first)
     one_line(told.value)
     assert len(store.list("drivers")) == 1
@@ -244,7 +244,7 @@ def test_a_claim_that_is_dropped_while_it_is_looked_at_is_overtaken(
         return names
 
     monkeypatch.setattr(store, "list", list_and_be_overtaken)
-    with pytest.raises(FencedError, match="another query took over"):
+    with pytest.raises(FencedError, match="another query or an operator took over"):
         journal.require_claim(number, Late())
 
 
@@ -262,7 +262,7 @@ def test_a_task_sees_when_its_driver_owns_the_journal_no_more(journal: Journal, 
     task.require_current(1, claim)
     for _ in range(2):
         opened(Journal(store, journal.id))
-        with pytest.raises(FencedError, match="another query took over") as told:
+        with pytest.raises(FencedError, match="another query or an operator took over") as told:
             task.require_current(1, claim)
         one_line(told.value)
     task.require_current(1, claim + 2)
@@ -539,7 +539,7 @@ def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: Fa
 def test_losing_the_put_of_a_ledger_to_another_driver_is_being_fenced(journal: Journal) -> None:
     """The first ledger stands; whoever else was about to write it stops."""
     journal.put_ledger(LEDGER)
-    with pytest.raises(FencedError, match="another query took over") as told:
+    with pytest.raises(FencedError, match="another query or an operator took over") as told:
         journal.put_ledger(Ledger(3))
     one_line(told.value)
     assert journal.ledger() == LEDGER
@@ -548,7 +548,7 @@ def test_losing_the_put_of_a_ledger_to_another_driver_is_being_fenced(journal: J
 def test_a_ledger_that_is_put_again_after_a_later_one_commits_nothing(journal: Journal, store: FaultyStore) -> None:
     """Its name was dropped meanwhile, so put-if-absent does not tell."""
     journal.put_ledger(LEDGER)
-    with pytest.raises(FencedError, match="another query took over"):
+    with pytest.raises(FencedError, match="another query or an operator took over"):
         put(journal, Ledger(2))
     assert journal.ledger() == LEDGER
 
@@ -560,7 +560,7 @@ def test_a_ledger_of_a_lower_claim_counts_no_more(journal: Journal, store: Fault
     older.put_ledger(Ledger(2))
     newer.claim()
     newer.put_ledger(newer.ledger())
-    with pytest.raises(FencedError, match="another query took over") as told:
+    with pytest.raises(FencedError, match="another query or an operator took over") as told:
         put(older, Ledger(7))
     one_line(told.value)
     assert journal.ledger() == Ledger(2)

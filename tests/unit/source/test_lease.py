@@ -23,6 +23,7 @@ from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
@@ -501,7 +502,7 @@ def test_heartbeat_sleeps_until_a_renewal_is_due(queue: ModelQueue) -> None:
     assert 55 < waits[0] <= 60
 
 
-def test_discovery_asks_the_journal_once_a_heartbeat(queue: ModelQueue) -> None:
+def test_discovery_asks_the_journal_once_a_heartbeat_or_once_a_minute(queue: ModelQueue) -> None:
     """However many renewals are due meanwhile, for each look costs requests; and all of them are made in time."""
 
     class Sleepless(ManualClock):
@@ -527,7 +528,7 @@ def test_discovery_asks_the_journal_once_a_heartbeat(queue: ModelQueue) -> None:
 
     heartbeat = Heartbeat(lease, clock, every_s=100, discover=discover)
     heartbeat._run("sqs-fifo-discovery", heartbeat._look, heartbeat._until_look_s)
-    assert looks == [100.0 * number for number in range(1, len(looks) + 1)]
+    assert looks == [LONGEST_LOOK_S * number for number in range(1, len(looks) + 1)]
     assert len(looks) >= 9
     assert len(queue.calls) > 50
     assert lease.lost_count == 0

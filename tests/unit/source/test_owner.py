@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.owner import Owner, is_alive, silence_s, this_process
+from sqs_fifo_spark.source.owner import Owner, is_alive, longest_wait_s, this_process
 from tests.simulation.spark import Query
 from tests.unit.by_hand import World
 
@@ -24,6 +25,9 @@ from tests.unit.by_hand import World
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal.create(FileStore(tmp_path / "journal"), "arn:aws:sqs:eu-west-1:1:orders.fifo")
+
+
+ABOUT = {"looks_every_s": 7.0, "now": 1.5}
 
 
 def elsewhere(journal: Journal) -> Owner:
@@ -35,60 +39,103 @@ def elsewhere(journal: Journal) -> Owner:
 
 def test_a_claim_tells_of_its_process(journal: Journal) -> None:
     assert journal.owner() is None
-    claim = journal.claim({**this_process(), "looksEverySeconds": 7, "claimedAt": 1.5})
+    assert repair.require_no_owner(journal, ManualClock()) == journal.first_claim - 1
+    claim = journal.claim(this_process(**ABOUT))
     owner = journal.owner()
     assert owner is not None
-    assert (owner.claim, owner.looks_every_s, owner.claimed_at) == (claim, 7.0, 1.5)
-    assert owner.is_here()
-    assert owner.is_running()
+    assert (owner.claim, owner.looks_every_s, owner.claimed_at, owner.is_command) == (claim, 7.0, 1.5, False)
+    assert owner.is_running_here()
     assert str(owner) == f"claim {claim}, process {owner.pid} on {owner.host}"
 
 
 def test_the_owner_is_alive_as_long_as_its_process(journal: Journal) -> None:
     """One that was killed and not yet buried counts as dead, and so does a later process of the same number."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        about = {**this_process(), "pid": process.pid, "began": owners._began(process.pid)}
+        about = {**this_process(**ABOUT), "pid": process.pid, "began": owners._began(process.pid)}
         claim = journal.claim(about)
-        owner = Owner.told(claim, about)
-        assert owner.is_running()
+        owner = Owner.of_claim(claim, about)
+        assert owner.is_running_here()
         with pytest.raises(FencedError, match=f"a query runs on the journal at .*process {process.pid} on "):
             repair.require_no_owner(journal, ManualClock())
         process.kill()
-        while owner.is_running():  # until the kernel has ended it
+        while owner.is_running_here():  # until the kernel has ended it
             SYSTEM_CLOCK.sleep(0.01)
-        assert not is_alive(owner, journal.store, ManualClock())
-        repair.require_no_owner(journal, ManualClock())
-    assert not replace(owner, pid=this_process()["pid"], began=owner.began + 1).is_running()
+        assert owner.is_running_here() is False
+        assert repair.require_no_owner(journal, ManualClock()) == claim
+    assert owner.is_running_here() is False  # buried
+    assert repair.require_no_owner(journal, ManualClock()) == claim
+    assert replace(owner, pid=os.getpid(), began=owner.began + 1).is_running_here() is False
+
+
+def test_a_process_that_the_system_does_not_show_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mounted with hidepid, /proc has no other users' processes: that says nothing of them."""
+    about = this_process(**ABOUT)
+    monkeypatch.setattr(owners, "_began", lambda pid: None)
+    assert Owner.of_claim(1, about).is_running_here() is None
+
+
+class Beating(ManualClock):
+    """The time of a world in which heartbeats beat."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def monotonic(self) -> float:
+        return self._world.clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._world.pass_time(seconds)
+
+
+def beside_claims(world: World) -> list[str]:
+    return [name for name in world.store.under("drivers/") if "-" in name]
 
 
 def test_from_another_machine_only_an_answer_counts(make_world: Callable[..., World]) -> None:
-    """A driver answers with each look at its claim, idle or not; without an answer in time it does not run."""
+    """A driver answers with its heartbeat, idle or not; without an answer in time it does not run."""
     world = make_world()
     world.send("a1")
-    query = Query(world).drain()
+    Query(world).drain()
     owner = elsewhere(world.journal())
-    assert owner.looks_every_s == max(world.options.heartbeat_s, world.options.wait_time_s)
-    assert silence_s(owner) == owner.looks_every_s + owners.ANSWER_MARGIN_S
-
-    class Beating(ManualClock):
-        """Time in which the query's heartbeats beat."""
-
-        def sleep(self, seconds: float) -> None:
-            world.pass_time(seconds)
-
-        monotonic = world.clock.monotonic
-
-        def advance(self, seconds: float) -> None:
-            world.pass_time(seconds)
-
-    assert is_alive(owner, world.store, Beating())
-    assert not [name for name in world.store.under("drivers/") if "ask" in name or "here" in name]
-    assert query.driver is not None
+    assert owner.looks_every_s == world.options.heartbeat_s
+    assert longest_wait_s(owner) == world.options.heartbeat_s + owners.ANSWER_MARGIN_S
+    assert is_alive(owner, world.store, Beating(world))
+    assert not beside_claims(world)
     world.die()
     before = world.clock.now()
-    assert not is_alive(owner, world.store, Beating())
-    assert world.clock.now() - before >= silence_s(owner)
-    assert not [name for name in world.store.under("drivers/") if "ask" in name or "here" in name]
+    assert not is_alive(owner, world.store, Beating(world))
+    assert world.clock.now() - before >= longest_wait_s(owner)
+    assert not beside_claims(world)
+
+
+def test_a_question_costs_the_query_one_put_and_never_stops_it(make_world: Callable[..., World]) -> None:
+    """Also if whoever asked has died, and if the answer cannot be written."""
+    world = make_world()
+    query = Query(world).drain()
+    owner = world.journal().owner()
+    assert owner is not None
+    for refuses in (True, False):
+        world.store.lies_about = lambda name, refuses=refuses: "refuse" if refuses else ""  # type: ignore[misc]
+        world.store.objects[f"drivers/ask-{owner.claim:020d}-{'0' * 32}"] = b"{}"
+        puts: list[str] = []
+        world.on_step = puts.append
+        world.pass_time(5 * world.options.heartbeat_s)
+        assert len([step for step in puts if step.startswith("before put drivers/here-")]) == (5 if refuses else 1)
+    world.on_step = lambda event: None
+    world.send("a1")
+    query.drain()
+    world.audit()
+
+
+def test_a_driver_looks_often_though_it_renews_seldom(make_world: Callable[..., World]) -> None:
+    """With a visibility timeout of hours, an operator does not wait for hours."""
+    world = make_world(visibilityTimeoutSeconds="43200")
+    Query(world).drain()
+    owner = world.journal().owner()
+    assert owner is not None
+    assert world.options.heartbeat_s == 14_400
+    assert owner.looks_every_s == owners.LONGEST_LOOK_S
 
 
 def test_questions_to_another_driver_and_odd_names_get_no_answer(journal: Journal) -> None:
@@ -98,20 +145,37 @@ def test_questions_to_another_driver_and_odd_names_get_no_answer(journal: Journa
     assert len(journal.store.list("drivers")) == 1
 
 
-def test_a_claim_that_tells_nothing_is_asked(journal: Journal) -> None:
-    """Older versions' claims, and whatever else stands there, tell of no process."""
-    journal.claim({"pid": "7", "machine": 3, "looksEverySeconds": None, "began": True})
+def test_a_driver_that_can_neither_be_seen_nor_asked_counts_as_running(journal: Journal) -> None:
+    """Older versions' claims, and whatever else stands there, tell of no process, and nobody would answer."""
+    odd = {"pid": "7", "machine": 3, "looksEverySeconds": float("nan"), "began": True, "isCommand": "yes"}
+    claim = journal.claim(odd)
     owner = journal.owner()
     assert owner is not None
-    assert (owner.pid, owner.is_here(), str(owner)) == (0, False, f"claim {owner.claim}")
-    assert silence_s(owner) == 75.0
+    assert (owner.pid, owner.is_running_here(), str(owner)) == (0, None, f"claim {claim}")
+    with pytest.raises(FencedError, match=r"cannot be told: .* use --force"):
+        repair.require_no_owner(journal, ManualClock())
 
 
 def test_the_next_claim_removes_questions(journal: Journal) -> None:
     """What an operator has left there whose command was killed goes with the next driver."""
     claim = journal.claim()
     journal.store.put_if_absent(f"drivers/ask-{claim:020d}-{'0' * 32}", b"{}")
-    journal.require_claim(claim)
-    assert len(journal.store.list("drivers")) == 3
+    assert len(journal.require_claim(claim)) == 2
     journal.claim()
     assert len(journal.store.list("drivers")) == 1
+
+
+def test_a_claim_that_is_dropped_while_it_is_read_is_another_drivers(journal: Journal) -> None:
+    """A query that starts meanwhile is not overlooked."""
+    journal.claim()
+    get, store = journal.store.get, journal.store
+
+    def get_late(name: str) -> bytes | None:
+        store.get = get  # type: ignore[method-assign]
+        Journal(store, journal.id, journal.first_claim).claim()
+        return get(name)
+
+    store.get = get_late  # type: ignore[method-assign]
+    owner = journal.owner()
+    assert owner is not None
+    assert owner.claim == journal.first_claim + 1

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pyarrow as pa
 import pytest
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, OptionError
 from sqs_fifo_spark.source import repair
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import World, crash_at, in_both_modes
+
+
+def opened(world: World) -> Journal:
+    """The journal, each of whose calls is a step."""
+    found = Journal.look(world.store)
+    assert found is not None
+    return found
 
 
 def poisoned(world: World, body: str) -> tuple[int, str]:
@@ -30,7 +36,7 @@ def poisoned(world: World, body: str) -> tuple[int, str]:
 def skip(world: World, epoch: int, message_id: str) -> list[pa.RecordBatch]:
     """Move a message aside, and return what was put aside."""
     aside: list[pa.RecordBatch] = []
-    taken = repair.take_over(repair.opened(world.store), world.clock)
+    taken = repair.take_over(opened(world), world.clock)
     repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append)
     return aside
 
@@ -103,7 +109,7 @@ def test_a_crash_while_it_is_moved_leaves_it_in_one_place_at_least(world: World,
     world.send("a1", "a2")
     epoch, message_id = poisoned(world, "a1")
     aside: list[pa.RecordBatch] = []
-    taken = repair.take_over(repair.opened(world.store), world.clock)
+    taken = repair.take_over(opened(world), world.clock)
     crash_at(world, step)
     with pytest.raises(Crash):
         repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append)
@@ -125,7 +131,7 @@ def test_what_cannot_be_put_aside_stays_where_it_is(world: World) -> None:
 
     with pytest.raises(JournalUnavailableError):
         repair.skip(
-            repair.take_over(repair.opened(world.store), world.clock),
+            repair.take_over(opened(world), world.clock),
             epoch,
             message_id,
             world.clock,
@@ -146,7 +152,7 @@ def test_a_committed_epoch_and_an_unknown_message_are_refused(world: World) -> N
     with pytest.raises(OptionError, match="has no message"):
         skip(world, epoch + 1, message_id)
     Query(world).resume().drain()
-    with pytest.raises(EpochSettledError, match=f"epoch {epoch} is committed"):
+    with pytest.raises(EpochSettledError, match=f"epoch {epoch} is settled"):
         skip(world, epoch, message_id)
     assert not world.journal().skipped()
 
@@ -156,13 +162,13 @@ def test_a_query_that_runs_after_all_stops_and_the_next_one_goes_on(world: World
     world.send("a1", "b1")
     query = Query(world)
     assert query.trigger()
-    repair.take_over(repair.opened(world.store), world.clock)
+    repair.take_over(opened(world), world.clock)
     with pytest.raises(FencedError):
         query.trigger()
     world.die()
     world.pass_time(LAPSE_S)
     idle = Query(world).resume().drain()
-    repair.take_over(repair.opened(world.store), world.clock)
+    repair.take_over(opened(world), world.clock)
     world.pass_time(LAPSE_S)
     with pytest.raises(FencedError):
         idle.trigger()
@@ -172,17 +178,62 @@ def test_a_query_that_runs_after_all_stops_and_the_next_one_goes_on(world: World
 
 
 def test_a_query_that_starts_before_the_mark_is_told_of(world: World) -> None:
-    """It may not know of the mark, and serve the message: the operator is to start it again."""
+    """It may not know of the mark, and serve the message: the operator is to start it again. A repeat says no more."""
     world.send("a1", "a2")
     epoch, message_id = poisoned(world, "a1")
-    taken = repair.take_over(repair.opened(world.store), world.clock)
+    taken = repair.take_over(opened(world), world.clock)
 
     def start_query(row: pa.RecordBatch) -> None:
         Query(world).resume()
 
-    with pytest.raises(FencedError):
-        repair.skip(taken, epoch, message_id, world.clock, to="", put_aside=start_query)
+    with pytest.raises(FencedError, match="was moved to 'a list' and marked, but a query has opened the journal"):
+        repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=start_query)
     assert world.journal().skip_of(message_id) is not None
+
+
+def test_what_is_marked_is_not_put_aside_again(world: World) -> None:
+    """Whatever place the next call names: the mark says where it is."""
+    world.send("a1", "a2")
+    epoch, message_id = poisoned(world, "a1")
+    assert len(skip(world, epoch, message_id)) == 1
+    assert skip(world, epoch, message_id) == []
+    Query(world).resume().drain()
+    assert skip(world, epoch, message_id) == []  # nor once its epoch is settled
+    require_all_but(world, "a1")
+
+
+@in_both_modes
+@pytest.mark.parametrize("deferring", [True, False], ids=["deferred", "caught"])
+def test_what_an_epoch_only_holds_for_a_later_one_can_be_moved_too(world: World, deferring: bool) -> None:
+    """One that came again is deferred, or caught by the driver: it is found there, and no later epoch serves it."""
+    world.send("a1", "b1", "b2")
+    world.receive_elsewhere(1, 1)
+    world.pass_time(LAPSE_S)
+    query = Query(world)
+    if not deferring:
+        query.drain()
+        world.send("a2", "a3")
+        crash_at(world, "after put epochs/")
+    else:
+        crash_at(world, "-- batch 0 is read")
+    with pytest.raises(Crash):
+        query.trigger()
+    world.die()
+    journal = world.journal()
+    held = [
+        (epoch, receipt.message_id)
+        for epoch, names in journal.objects().items()
+        for name in names
+        for receipt in journal.receipts(name)
+        if receipt.deferred or "caught" in name
+    ]
+    assert held
+    epoch, message_id = held[0]
+    (aside,) = skip(world, epoch, message_id)
+    (body,) = aside.column("body").to_pylist()
+    world.pass_time(LAPSE_S)
+    Query(world).resume().drain()
+    require_all_but(world, body)
 
 
 @in_both_modes
@@ -191,21 +242,44 @@ def test_released_messages_are_to_be_had_at_once_and_are_served_once(world: Worl
     world.send("a1", "a2", "b1", "b2", "c1")
     poisoned(world, "a1")
     queue = Queue(world.options, world.clock)
-    for _ in range(2):  # it may be called again
-        count = repair.release(repair.take_over(repair.opened(world.store), world.clock), queue)
-        assert count == 5
-        held = world.depth()
-        assert held == ((5, 0) if world.options.delete_after == "commit" else (0, 0))
+    is_held = world.options.delete_after == "commit"
+    assert repair.release(repair.take_over(opened(world), world.clock), queue) == (5 * is_held, 5)
+    assert world.depth() == (5 * is_held, 0)
+    # Again: SQS refuses the handles, for nothing is held by them.
+    assert repair.release(repair.take_over(opened(world), world.clock), queue) == (0, 5)
     Query(world).resume().drain()
     world.audit()
 
 
-def test_a_journal_is_found_whatever_queue_it_belongs_to(world: World) -> None:
-    """An operator gives its place alone; where there is none, one line says so, and nothing is made."""
-    with pytest.raises(OptionError, match="'memory' holds no journal"):
-        repair.opened(world.store)
-    assert not world.store.objects
+def test_what_a_query_has_taken_back_is_not_released(world: World) -> None:
+    """It started after the journal was taken over, so the messages are its own."""
+    world.send("a1", "a2")
+    poisoned(world, "a1")
+    taken = repair.take_over(opened(world), world.clock)
+    Query(world).resume()
+    with pytest.raises(FencedError):
+        repair.release(taken, Queue(world.options, world.clock))
+    assert world.depth() == (0, 2)
+
+
+def test_a_query_that_starts_while_the_last_one_is_asked_about_keeps_the_journal(world: World) -> None:
+    """The claim that was found dead is not the highest any more: nothing is taken over."""
     world.send("a1")
     Query(world).drain()
-    assert repair.opened(world.store).id == world.journal().id
-    assert replace(repair.opened(world.store).ledger(), claim=0).epoch > 0
+    owner = world.journal().owner()
+    assert owner is not None
+    query = Query(world).resume()
+    assert not query.trigger()
+    with pytest.raises(FencedError, match=r"a query took over the journal at 'memory' .* meanwhile"):
+        repair.take_over(opened(world), world.clock, after=owner.claim)
+    world.send("a2")
+    query.drain()
+    world.audit()
+
+
+def test_a_command_does_not_wait_for_another_one(world: World) -> None:
+    """Its claim says that it is none of a query."""
+    world.send("a1")
+    Query(world).drain()
+    taken = repair.take_over(opened(world), world.clock)
+    assert repair.require_no_owner(opened(world), world.clock) == taken.claim

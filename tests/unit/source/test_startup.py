@@ -220,7 +220,7 @@ def test_a_fenced_driver_releases_what_its_probe_got(rig: Rig) -> None:
         return found
 
     driver._queue.receive = and_then_be_fenced.__get__(driver._queue)  # type: ignore[method-assign]
-    with pytest.raises(SqsFifoError, match="another query took over"):
+    with pytest.raises(SqsFifoError, match="another query or an operator took over"):
         driver.latest_offset(start)
     answer = rig.sqs.receive_message(QueueUrl=rig.url)
     assert [message["Body"] for message in answer["Messages"]] == ["x"]
