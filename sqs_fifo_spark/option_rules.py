@@ -112,8 +112,8 @@ def option(
     """Declare the option `name` as a field of a dataclass; `meaning` is its line in the documentation.
 
     Without a default it is required. `default_from` works the default out from the fields declared before;
-    `default_text` is what the documentation says then, or in place of "none". Without the option called `needs` this one would
-    have no effect. `low` and `high` bound a number.
+    `default_text` is what the documentation says then, or in place of "none". Without the option called `needs` this
+    one would have no effect. `low` and `high` bound a number.
     """
     declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high)
     made: T = field(repr=repr, metadata={"option": declared})
