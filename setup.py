@@ -1,5 +1,6 @@
 import re
 from pathlib import Path
+from urllib.parse import urljoin
 
 from setuptools import setup
 
@@ -8,13 +9,24 @@ HERE = Path(__file__).parent
 INIT = (HERE / "sqs_fifo_spark" / "__init__.py").read_text(encoding="utf-8")
 VERSION = re.search(r'^__version__ = "(.+)"$', INIT, re.MULTILINE)
 assert VERSION is not None
+HOME = ""
+"""The URL under which README.md stands, with a slash at its end, once there is one."""
+
+
+def long_description(home: str = HOME) -> str:
+    """Return README.md for PyPI, which has no other file: links lead to `home`; without one, their text is left."""
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    link = re.compile(r"\[([^]]*)\]\((?!https?://)([^)]*)\)")
+    readme = urljoin(home, "README.md")
+    return link.sub(lambda found: f"[{found[1]}]({urljoin(readme, found[2])})" if home else found[1], text)
+
 
 setup(
     name="sqs-fifo-spark",
     version=VERSION[1],
     description="A Spark Structured Streaming source and sink for Amazon SQS FIFO queues: in order, replayable, "
     "exactly once",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=long_description(),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.10",

@@ -84,7 +84,7 @@ class Option:
         return self.default_from(values) if self.default_from else self.default
 
     def shown_default(self) -> str:
-        """Return the default for the README: what a user may write for it, unless it has a text of its own."""
+        """Return the default for the documentation: what a user may write for it, unless it has a text of its own."""
         if self.default_text is not None:
             return self.default_text
         if self.is_required:
@@ -109,11 +109,11 @@ def option(
     high: float = 0,
     repr: bool = True,
 ) -> T:
-    """Declare the option `name` as a field of a dataclass; `meaning` is its line in the README.
+    """Declare the option `name` as a field of a dataclass; `meaning` is its line in the documentation.
 
     Without a default it is required. `default_from` works the default out from the fields declared before;
-    `default_text` is what the README says then, or in place of "none". Without the option called `needs` this one would
-    have no effect. `low` and `high` bound a number.
+    `default_text` is what the documentation says then, or in place of "none". Without the option called `needs` this
+    one would have no effect. `low` and `high` bound a number.
     """
     declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high)
     made: T = field(repr=repr, metadata={"option": declared})
@@ -354,7 +354,7 @@ class OptionTable:
         return self._declared(**values)
 
     def markdown(self) -> str:
-        """Return the table for the README."""
+        """Return the table for `docs/options.md`."""
         rows = ["| option | default | meaning |", "|---|---|---|"]
         rows += [f"| `{option.name}` | {option.shown_default()} | {option.meaning} |" for option in self.options]
         return "\n".join(rows)

@@ -1,22 +1,135 @@
-"""The README says what source and sink do."""
+"""The README and the pages beside it: what they say is current, and what they point to is there."""
 
 from __future__ import annotations
 
+import re
+import runpy
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.option_rules import OptionTable
 from sqs_fifo_spark.options import SINK, SOURCE
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+DOCS = ROOT / "sqs_fifo_spark" / "docs"
+PAGES = [README, *sorted(DOCS.glob("*.md"))]
+MOST_LINES, MOST_CHARACTERS = 150, 120
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"^(?: {4}|\t).*$", re.MULTILINE)
+_CODE = re.compile(r"`[^`]*`")
+_LINK = re.compile(r"\[[^]]*\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def prose(page: Path) -> str:
+    """Return the page without its blocks of code."""
+    return _INDENTED.sub("", _FENCE.sub("", page.read_text(encoding="utf-8")))
+
+
+def links(page: Path) -> list[str]:
+    """Return where the page's links lead, other than those to the web."""
+    targets = _LINK.findall(_CODE.sub("code", prose(page)))
+    return [target for target in targets if not target.startswith(("https://", "http://"))]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that a renderer gives the page's headings; one that comes again gets a number."""
+    seen: Counter[str] = Counter()
+    found = set()
+    for heading in _HEADING.findall(prose(page)):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return found
+
+
+def snippets(page: Path) -> Iterator[str]:
+    """Yield the page's blocks of Python."""
+    for language, code in _FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            yield code
 
 
 @pytest.mark.parametrize(("name", "table"), [("options", SOURCE), ("sink-options", SINK)])
-def test_options_tables_in_the_readme_are_current(name: str, table: OptionTable) -> None:
+def test_tables_of_options_are_current(name: str, table: OptionTable) -> None:
     """Between the markers stands the table itself, and nothing else."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    text = README.read_text(encoding="utf-8")
+    text = (DOCS / "options.md").read_text(encoding="utf-8")
     assert text.count(begin) == text.count(end) == 1
     between = text.partition(begin)[2].partition(end)[0]
     assert between.strip() == table.markdown()
+
+
+@each_page
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """To a file that is there and, if it names one, to a heading in it."""
+    assert [target for target in links(page) if not _is_there(page, target)] == []
+
+
+def _is_there(page: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    file = (page.parent / name).resolve() if name else page
+    return file.is_file() and (not anchor or anchor in anchors(file))
+
+
+def test_links_are_found_where_they_stand(tmp_path: Path) -> None:
+    """The tests above would pass if no link or anchor were ever found."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# What `x` does?\n\n[a\nb](c.md#d) and `[e](f)`\n\n    [g](h)\n\n```python\n[i](j)\n```\n\n## Why\n\n## Why\n"
+    )
+    assert links(page) == ["c.md#d"]
+    assert anchors(page) == {"what-x-does", "why", "why-1"}
+    assert list(snippets(page)) == ["[i](j)\n"]
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
+def test_pages_link_to_pages_beside_them(page: Path) -> None:
+    """The package brings these, and not the README."""
+    assert [target for target in links(page) if "/" in target] == []
+
+
+def test_readme_leads_to_every_page() -> None:
+    """No page is known only to those who list the directory."""
+    led_to = {(README.parent / target.partition("#")[0]).resolve() for target in links(README)}
+    assert set(PAGES[1:]) <= led_to
+
+
+def test_readme_can_be_read_at_a_sitting() -> None:
+    """What is long stands in the pages."""
+    lines = README.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= MOST_LINES
+    assert [line for line in lines if len(line) > MOST_CHARACTERS] == []
+
+
+@each_page
+def test_python_in_pages_compiles(page: Path) -> None:
+    """A snippet can be pasted."""
+    for code in snippets(page):
+        compile(code, page.name, "exec")
+
+
+def test_description_for_pypi_has_no_relative_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyPI shows the README alone: its links are absolute, or there is only their text."""
+    setuptools = pytest.importorskip("setuptools")
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(setuptools, "setup", lambda **arguments: given.update(arguments))
+    names = runpy.run_path(str(ROOT / "setup.py"))
+    home = "https://example.org/project/"
+    assert given["long_description"] == names["long_description"](names["HOME"])
+    assert _relative(names["long_description"]("")) == []
+    assert _relative(names["long_description"](home)) == []
+    absolute = set(_LINK.findall(names["long_description"](home)))
+    assert {f"{home}{target}" for target in links(README)} <= absolute
+
+
+def _relative(text: str) -> list[str]:
+    return [target for target in _LINK.findall(text) if not target.startswith("https://")]

@@ -416,7 +416,7 @@ def test_options_without_effect_are_refused(sqs: Sqs, options: dict[str, str], s
     ],
 )
 def test_the_options_set_the_pace(options: dict[str, str], pace: Pace) -> None:
-    """As the README's table says."""
+    """As the table in `docs/sink.md` says."""
     url = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
     assert pace_of(parse_sink_options({"queueUrl": url, "journalLocation": "/j", **options})) == pace
 
