@@ -332,7 +332,9 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
             assert kinds == ["ThrottlingException", "QueueDoesNotExist"]
         finally:
             process.send_signal(number)
-        out, err = process.communicate(timeout=20)
+        # Not `communicate`, which would miss what `readline` has read ahead.
+        assert process.stderr is not None
+        out, err = process.stdout.read(), process.stderr.read()
     assert (process.returncode, err) == (0, "")
     assert out.splitlines()[:3] == [
         "",
