@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def faults_of(
-    probabilities: Mapping[str, float],
+    probabilities: Mapping[str, Any],
     *,
     seed: int,
     delay_s: float,

@@ -112,7 +112,7 @@ def test_plan_is_set_over_http_and_counts_from_then_on(caller: Caller) -> None:
     assert (status, shown["queues"]) == (200, ["q.fifo"])
     assert shown["planned"] == [{**planned[0], "times": 1, "entries": []}]
     caller.send_batch("2")
-    other = {"QueueUrl": caller.server.queue_url("other.fifo"), "Entries": []}
+    other: dict[str, Any] = {"QueueUrl": caller.server.queue_url("other.fifo"), "Entries": []}
     assert caller.call("SendMessageBatch", **other)[1]["__type"].endswith("EmptyBatchRequest")
     assert caller.send_batch("3")["__type"].endswith("ThrottlingException")
     caller.send_batch("4")
