@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +141,12 @@ def test_fixtures_need_neither_pyspark_nor_obstore() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True, cwd=ROOT
     )
     assert done.stdout == "1\n"
+
+
+def test_examples_of_the_page_work(other: pytest.Pytester) -> None:
+    """Every Python block of the page on the local queue, as it stands there."""
+    page = (ROOT / "sqs_fifo_spark" / "docs" / "local-queue.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    other.makepyfile("\n\n".join(blocks))
+    other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=1)
