@@ -93,13 +93,10 @@ class LocalQueue:
 @pytest.fixture(scope="session")
 def sqs_fifo_server() -> Iterator[LocalQueueServer]:
     """A local SQS server with FIFO semantics, for all tests of a run, or of a worker of pytest-xdist."""
-    try:
-        from sqs_fifo_spark.local.server import LocalQueueServer
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "aiohttp":
-            raise
+    kind = _server_class()
+    if kind is None:
         pytest.fail("the fixture 'sqs_fifo_server' needs aiohttp: pip install 'aiohttp>=3.9'", pytrace=False)
-    with LocalQueueServer(region=_REGION) as server:
+    with kind(region=_REGION) as server:
         yield server
 
 
@@ -119,6 +116,17 @@ def sqs_fifo_queue(sqs_fifo_server: LocalQueueServer) -> Iterator[LocalQueue]:
         queue.close()
         sqs_fifo_server.faults = faults
         sqs_fifo_server.run(lambda model: _delete(model, name))
+
+
+def _server_class() -> type[LocalQueueServer] | None:
+    """The server's class, or None where aiohttp is missing: failing here would show the error of the import too."""
+    try:
+        from sqs_fifo_spark.local.server import LocalQueueServer
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "aiohttp":
+            raise
+        return None
+    return LocalQueueServer
 
 
 def _delete(model: FifoModel, name: str) -> None:
