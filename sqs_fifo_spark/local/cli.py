@@ -57,8 +57,9 @@ def add_arguments(subparsers: Any) -> None:
         "--plan",
         action="append",
         default=[],
-        metavar="FAULT:ACTION:NUMBER[:QUEUE]",
-        help="fail one request for sure, by its number: drop_answer:DeleteMessageBatch:3:bids.fifo; repeatable",
+        metavar="PLAN",
+        help="fail one request for sure: FAULT:ACTION:NUMBER, or FAULT:ACTION:NUMBER:QUEUE, such as "
+        "drop_answer:DeleteMessageBatch:3:bids.fifo; repeatable",
     )
     parser.set_defaults(run=run)
 

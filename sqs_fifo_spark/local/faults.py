@@ -41,10 +41,10 @@ class Faults:
     short_answer: float = 0.0
     delay_s: float = 0.0
     actions: frozenset[str] | None = None
-    queues: frozenset[str] | None = None
-    planned: tuple[PlannedFault, ...] = ()
     deny: frozenset[str] = field(default_factory=frozenset)
     expired_keys: frozenset[str] = field(default_factory=frozenset)
+    queues: frozenset[str] | None = None
+    planned: tuple[PlannedFault, ...] = ()
 
     def __post_init__(self) -> None:
         for name in PROBABILITIES:
