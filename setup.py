@@ -37,6 +37,7 @@ setup(
         f"sqs_fifo_spark{room}" for room in ("", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo")
     ],
     py_modules=["pyspark_sqsfifo"],
+    entry_points={"pytest11": ["sqs_fifo_spark = sqs_fifo_spark.local.pytest_plugin"]},
     package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md"]},
     # .ci/constraints-min.txt installs these lower bounds and tests with them.
     # PySpark is the platform's own where there is one: to replace it would break it.

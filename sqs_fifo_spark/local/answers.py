@@ -1,11 +1,13 @@
-"""How sent and received messages look in a response, in the shapes of AWS's service model."""
+"""How messages and lists look in a response, in the shapes of AWS's service model."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqs_fifo_spark.local import payload
-from sqs_fifo_spark.local.fifo import FifoQueue, Sent
+from sqs_fifo_spark.local import payload, validation
+from sqs_fifo_spark.local.draft import Sent
+from sqs_fifo_spark.local.fifo import FifoQueue
 from sqs_fifo_spark.local.store import Message
 
 _SENDER_ID = "AIDALOCALQUEUESENDER0"
@@ -47,6 +49,15 @@ def received(queue: FifoQueue, message: Message, system_names: frozenset[str], a
             message.attributes_md5 if len(attributes) == len(message.attributes) else payload.attributes_md5(attributes)
         )
     return shown
+
+
+def page(request: Mapping[str, Any], names: Iterable[str]) -> tuple[list[str], Response]:
+    """The names that the request's page shows, sorted, and the token of the next page if there is one."""
+    limit = validation.optional_number(request, "MaxResults", 1, 1_000)
+    after = validation.optional_text(request, "NextToken")
+    rest = sorted(name for name in names if after is None or name > after)
+    page = rest if limit is None else rest[:limit]
+    return page, {"NextToken": page[-1]} if len(page) < len(rest) else {}
 
 
 def _system_attributes(queue: FifoQueue, message: Message) -> dict[str, str]:

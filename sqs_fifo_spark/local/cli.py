@@ -6,12 +6,14 @@ import argparse
 import signal
 import sys
 import threading
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import PROBABILITIES, Faults
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP
+from sqs_fifo_spark.local.planned import PlannedFault
 
 DEFAULT_PORT = 9324
 _FAULTS = {
@@ -49,14 +51,71 @@ def add_arguments(subparsers: Any) -> None:
         faults.add_argument(f"--{name.replace('_', '-')}", type=float, default=0.0, metavar="P", help=_FAULTS[name])
     faults.add_argument("--delay-s", type=float, default=0.0, help="seconds that every request waits first")
     faults.add_argument("--fault-action", action="append", metavar="ACTION", help="fail only this action; repeatable")
+    faults.add_argument("--fault-queue", action="append", metavar="QUEUE", help="fail only for this queue; repeatable")
     faults.add_argument("--deny", action="append", default=[], metavar="ACTION", help="answer AccessDenied; repeatable")
+    faults.add_argument(
+        "--plan",
+        action="append",
+        default=[],
+        metavar="PLAN",
+        help="fail one request for sure: FAULT:ACTION:NUMBER, or FAULT:ACTION:NUMBER:QUEUE, such as "
+        "drop_answer:DeleteMessageBatch:3:bids.fifo; repeatable",
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Serve as the command line says; return the exit status."""
+    probabilities = {name: getattr(args, name) for name in PROBABILITIES}
+    try:
+        faults = faults_of(
+            probabilities,
+            seed=args.seed,
+            delay_s=args.delay_s,
+            actions=args.fault_action,
+            queues=args.fault_queue,
+            deny=args.deny,
+            plans=args.plan,
+        )
+    except ValueError as error:
+        return _cannot_start(error)
+    return serve(
+        host=args.host,
+        port=args.port,
+        queues=args.queue,
+        region=args.region,
+        in_flight_cap=args.in_flight_cap,
+        faults=faults,
+    )
+
+
+def faults_of(
+    probabilities: Mapping[str, Any],
+    *,
+    seed: int,
+    delay_s: float,
+    actions: Iterable[str] | None,
+    queues: Iterable[str] | None,
+    deny: Iterable[str],
+    plans: Iterable[str],
+) -> Faults:
+    """The faults that a command line asks for. Raises ValueError for a value that faults do not take."""
+    return Faults(
+        seed=seed,
+        delay_s=delay_s,
+        actions=None if actions is None else frozenset(actions),
+        queues=None if queues is None else frozenset(queues),
+        deny=frozenset(deny),
+        planned=tuple(PlannedFault.from_text(plan) for plan in plans),
+        **probabilities,
+    )
+
+
+def serve(*, host: str, port: int, queues: Iterable[str], region: str, in_flight_cap: int, faults: Faults) -> int:
     """Serve until SIGINT or SIGTERM; return the exit status.
 
-    Prints the endpoint as one line on stdout as soon as requests are served, then one line for each queue's URL.
+    Prints the endpoint as one line on stdout as soon as requests are served, then one line for each queue's URL, then
+    what to paste to use them.
     """
     try:
         from sqs_fifo_spark.local.server import LocalQueueServer
@@ -72,31 +131,66 @@ def run(args: argparse.Namespace) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    names = list(dict.fromkeys(queues))
     try:
         server = LocalQueueServer(
-            host=args.host,
-            port=args.port,
-            faults=_faults(args),
-            queues=args.queue,
-            region=args.region,
-            in_flight_cap=args.in_flight_cap,
+            host=host, port=port, faults=faults, queues=names, region=region, in_flight_cap=in_flight_cap
         )
         with server:
             print(f"local SQS FIFO queue at {server.endpoint_url}", flush=True)
-            for name in dict.fromkeys(args.queue):
-                print(f"queueUrl: {server.queue_url(name)}", flush=True)
+            urls = [server.queue_url(name) for name in names]
+            for url in urls:
+                print(f"queueUrl: {url}", flush=True)
+            print(usage(server.endpoint_url, urls, region), flush=True)
             stopped.wait()
     except (OSError, SqsError, ValueError) as error:
-        print(f"the local queue cannot start: {error}", file=sys.stderr)
-        return 1
+        return _cannot_start(error)
     return 0
 
 
-def _faults(args: argparse.Namespace) -> Faults:
-    return Faults(
-        seed=args.seed,
-        delay_s=args.delay_s,
-        actions=None if args.fault_action is None else frozenset(args.fault_action),
-        deny=frozenset(args.deny),
-        **{name: getattr(args, name) for name in PROBABILITIES},
-    )
+def usage(endpoint_url: str, queue_urls: Sequence[str], region: str) -> str:
+    """What to paste into a shell, and into Python, to use a local queue: the first one, if there are several."""
+    text = _CREDENTIALS.format(region=region)
+    if queue_urls:
+        text += _SNIPPET.format(endpoint_url=endpoint_url, queue_url=queue_urls[0], region=region)
+    return text
+
+
+def _cannot_start(error: Exception) -> int:
+    print(f"the local queue cannot start: {error}", file=sys.stderr)
+    return 1
+
+
+# AWS SDKs and the connector refuse to call without credentials; this queue does not look at them.
+_CREDENTIALS = """
+# Any credentials will do. In the shell, before Python or Spark starts:
+export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
+export AWS_DEFAULT_REGION={region}
+"""
+
+_SNIPPET = """
+# Then, in Python: send a message, and read the queue with PySpark.
+import tempfile
+import uuid
+
+import boto3
+from pyspark.sql import SparkSession
+
+import sqs_fifo_spark
+
+queue_url = "{queue_url}"
+sqs = boto3.client("sqs", endpoint_url="{endpoint_url}", region_name="{region}")
+sent = sqs.send_message(
+    QueueUrl=queue_url, MessageBody="100", MessageGroupId="auction-1", MessageDeduplicationId=str(uuid.uuid4())
+)
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+sqs_fifo_spark.register(spark)
+bids = (
+    spark.readStream.format("sqsfifo")
+    .option("queueUrl", queue_url)
+    .option("journalLocation", tempfile.mkdtemp())
+    .load()
+)
+query = bids.select("messageGroupId", "sequenceNumber", "body").writeStream.format("console").start()
+query.awaitTermination()
+"""

@@ -1,4 +1,4 @@
-"""What a send's request says, checked against the queue that it is for."""
+"""What a send's request says, checked against the queue that it is for, and what the send answers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ class Draft:
     attributes_md5: str | None
     system_attributes_md5: str | None
     trace_header: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a send answers: the ids of the message, or of the one that it duplicates."""
+
+    message_id: str
+    sequence: int
+    body_md5: str
+    attributes_md5: str | None
+    system_attributes_md5: str | None
 
 
 def read(request: dict[str, Any], settings: Settings) -> Draft:

@@ -90,6 +90,20 @@ def queue_name_exists(attribute: str) -> SqsError:
     )
 
 
+def resource_not_found(parameter: str) -> SqsError:
+    """The error for an ARN that names no queue, in a request about move tasks."""
+    return SqsError(
+        "ResourceNotFoundException",
+        f"The resource that you specified for the {parameter} parameter doesn't exist.",
+        status=404,
+    )
+
+
+def task_does_not_exist() -> SqsError:
+    """The error for the handle of a move task that the queue never had, or forgot."""
+    return SqsError("ResourceNotFoundException", "Task does not exist.", status=404)
+
+
 def purge_in_progress(name: str) -> SqsError:
     """The error for a second purge within 60 seconds."""
     return SqsError(

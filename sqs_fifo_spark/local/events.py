@@ -15,6 +15,7 @@ Kind = Literal[
     "visibility_changed",
     "lapsed",
     "moved_to_dlq",
+    "redriven",
     "expired",
     "purged",
 ]
@@ -27,7 +28,8 @@ class Event:
     `at` is the model's wall-clock time in seconds, `queue` the queue's name. `visible_at` is when the
     message shows again, for "received", "replayed" and "visibility_changed". `receive_count` stands
     as after the event. "duplicate" names the message whose ids were given again; its
-    `message_group_id` is the one that the duplicate was sent with.
+    `message_group_id` is the one that the duplicate was sent with. "redriven" is a message's end in a dead-letter
+    queue: what comes of it is a new message, "sent" to the other queue.
     """
 
     kind: Kind

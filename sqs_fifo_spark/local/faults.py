@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,10 +10,10 @@ from typing import Any
 
 from sqs_fifo_spark.local import errors
 from sqs_fifo_spark.local.errors import SqsError
-from sqs_fifo_spark.local.model import ACTIONS
+from sqs_fifo_spark.local.planned import KINDS, PlannedFault, check_action
 from sqs_fifo_spark.local.validation import MAX_ENTRIES
 
-PROBABILITIES = ("throttle", "server_error", "reset", "drop_answer", "fail_entry", "short_answer")
+PROBABILITIES = KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,8 @@ class Faults:
     connection is reset before any effect. `drop_answer`: the request takes effect, then the connection
     is closed without an answer. `fail_entry`: per entry of a batch, InternalError without effect.
     `short_answer`: a receive returns fewer messages than it could, perhaps none. `delay_s`: seconds
-    that every request waits first. `actions`: the only actions to which all this happens (None: all).
+    that every request waits first. `actions`: the only actions to which all this happens (None: all); `queues`: the
+    only queues, by name. `planned`: failures that are sure, by the number of the request (see `PlannedFault`).
     `deny`: actions that always answer AccessDenied. `expired_keys`: access keys with which every request
     answers ExpiredToken.
 
@@ -43,6 +43,8 @@ class Faults:
     actions: frozenset[str] | None = None
     deny: frozenset[str] = field(default_factory=frozenset)
     expired_keys: frozenset[str] = field(default_factory=frozenset)
+    queues: frozenset[str] | None = None
+    planned: tuple[PlannedFault, ...] = ()
 
     def __post_init__(self) -> None:
         for name in PROBABILITIES:
@@ -50,10 +52,7 @@ class Faults:
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"fault '{name}' is {value}; it is a probability, so it must be from 0 to 1")
         for action in sorted(self.deny | (self.actions or frozenset())):
-            if action not in ACTIONS:
-                near = difflib.get_close_matches(action, ACTIONS, n=1)
-                hint = f" Did you mean '{near[0]}'?" if near else ""
-                raise ValueError(f"unknown action '{action}' in faults.{hint}")
+            check_action(action)
         if self.delay_s < 0:
             raise ValueError(f"fault 'delay_s' is {self.delay_s}; it is in seconds and cannot be negative")
 
@@ -64,8 +63,13 @@ class Faults:
         """
         converted: dict[str, Any] = {}
         for name, value in fields.items():
-            if name in ("actions", "deny", "expired_keys"):
-                converted[name] = None if value is None and name == "actions" else _names(name, value)
+            if name in _LISTS:
+                is_all = value is None and name in ("actions", "queues")
+                converted[name] = None if is_all else _names(name, value)
+            elif name == "planned":
+                if not isinstance(value, list):
+                    raise ValueError(f"fault 'planned' is {value!r}; it must be a list of maps")
+                converted[name] = tuple(PlannedFault.from_json(one) for one in value)
             elif name in (*PROBABILITIES, "delay_s", "seed"):
                 if isinstance(value, bool) or not isinstance(value, int if name == "seed" else (int, float)):
                     raise ValueError(f"fault '{name}' is {value!r}; it must be a number")
@@ -80,10 +84,12 @@ class Faults:
         return {name: sorted(value) if isinstance(value, frozenset) else value for name, value in asdict(self).items()}
 
 
+_LISTS = {"actions": "action names", "queues": "queue names", "deny": "action names", "expired_keys": "access keys"}
+
+
 def _names(field_name: str, value: object) -> frozenset[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
-        kind = "access keys" if field_name == "expired_keys" else "action names"
-        raise ValueError(f"fault '{field_name}' is {value!r}; it must be a list of {kind}")
+        raise ValueError(f"fault '{field_name}' is {value!r}; it must be a list of {_LISTS[field_name]}")
     return frozenset(str(item) for item in value)
 
 
@@ -112,17 +118,24 @@ class Injector:
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self._seen: Counter[str] = Counter()
+        # For each planned fault, how many requests that it counts there were.
+        self._counted = [0] * len(faults.planned)
         self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
 
     def decide(self, action: str, resource: str, access_key: str = "") -> Verdict:
-        """The verdict on the next request for `action`; `resource` is named when it is denied."""
+        """The verdict on the next request for `action`; `resource` is the name of its queue, "*" for none."""
         faults = self.faults
         self._seen[action] += 1
         if access_key in faults.expired_keys:
             return Verdict(error=errors.expired_token())
         if action in faults.deny:
             return Verdict(error=errors.access_denied(action, resource))
+        planned = self._planned(action, resource)
+        if planned is not None:
+            return planned
         if faults.actions is not None and action not in faults.actions:
+            return Verdict()
+        if faults.queues is not None and resource not in faults.queues:
             return Verdict()
         if not self._rolls:
             return Verdict(delay_s=faults.delay_s)
@@ -143,3 +156,24 @@ class Injector:
             failing_entries=frozenset(i for i, die in enumerate(entries) if die < faults.fail_entry),
             receive_share=share if short < faults.short_answer else 1.0,
         )
+
+    def _planned(self, action: str, queue: str) -> Verdict | None:
+        """What is planned for this request; of several faults the first. All of them count it."""
+        hit: PlannedFault | None = None
+        for position, fault in enumerate(self.faults.planned):
+            if fault.concerns(action, queue):
+                self._counted[position] += 1
+                if hit is None and fault.hits(self._counted[position]):
+                    hit = fault
+        if hit is None:
+            return None
+        failing = frozenset(hit.entries or range(MAX_ENTRIES))
+        possible: dict[str, Verdict] = {
+            "throttle": Verdict(error=errors.throttled()),
+            "server_error": Verdict(error=errors.internal_failure()),
+            "reset": Verdict(reset=True),
+            "drop_answer": Verdict(drop_answer=True),
+            "fail_entry": Verdict(failing_entries=failing),
+            "short_answer": Verdict(receive_share=0.0),
+        }
+        return replace(possible[hit.fault], delay_s=self.faults.delay_s)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqs_fifo_spark.local import draft, errors, receipts, validation
+from sqs_fifo_spark.local.draft import Sent
 from sqs_fifo_spark.local.events import Event, Kind
 from sqs_fifo_spark.local.recent import Recent
 from sqs_fifo_spark.local.settings import Settings
@@ -25,23 +26,12 @@ Attempt = list[tuple[int, int]]
 DEDUPLICATION_S = 300.0
 ATTEMPT_S = 300.0
 
-# Of how many messages that went to a dead-letter queue the old handles are told from those of deleted ones.
+# Of how many messages that went to another queue the old handles are told from those of deleted ones.
 _MOVED_KEPT = 120_000
 
 # AWS's numbers are 20 digits long, rise, and leave gaps.
 _FIRST_SEQUENCE = 18_850_000_000_000_000_000
 _LARGEST_GAP = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """What a send answers: the ids of the message, or of the one that it duplicates."""
-
-    message_id: str
-    sequence: int
-    body_md5: str
-    attributes_md5: str | None
-    system_attributes_md5: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +74,13 @@ class FifoQueue:
         self._any_order = any_order
         self._find_dead_letter_queue = find_dead_letter_queue
         self._tag = rng.getrandbits(64)
-        self._last_sequence = _FIRST_SEQUENCE
+        # Of the message that came last, even if it is gone.
+        self.last_sequence = _FIRST_SEQUENCE
         self._store = MessageStore(scan_limit)
         # Under the id alone, or with its group, by the scope in force when it was sent.
         self._remembered = Recent[str | tuple[str, str], _Remembered]()
         self._attempts = Recent[str, Attempt]()
-        # The sequence numbers of the last messages that went to the dead-letter queue, oldest first.
+        # The sequence numbers of the last messages that went to another queue, oldest first.
         self._moved: OrderedDict[int, None] = OrderedDict()
 
     def configure(self, settings: Settings, now: float) -> None:
@@ -132,13 +123,7 @@ class FifoQueue:
             self._tell("sent", message, now)
         elif self.notify is not None:
             self.notify(Event("duplicate", now, self.name, first.message_id, sent.group_id, first.sequence, 0))
-        return Sent(
-            first.message_id,
-            first.sequence,
-            sent.body_md5,
-            sent.attributes_md5,
-            sent.system_attributes_md5,
-        )
+        return Sent(first.message_id, first.sequence, sent.body_md5, sent.attributes_md5, sent.system_attributes_md5)
 
     def receive(
         self, limit: int, visibility_timeout_s: int | None, attempt_id: str | None, now: float
@@ -258,22 +243,46 @@ class FifoQueue:
 
     def accept_dead_letter(self, message: Message, source_arn: str, now: float) -> None:
         """Take over a message that its queue gave up: new enqueue time, sequence and deduplication id."""
-        moved = Message(
+        moved = message.copy(
             sequence=self._next_sequence(),
             message_id=message.message_id,
-            message_group_id=message.message_group_id,
             deduplication_id=message.message_id if self.settings.is_fifo else None,
             sent_at=now,
-            body=message.body,
-            body_md5=message.body_md5,
-            attributes=message.attributes,
-            attributes_md5=message.attributes_md5,
-            trace_header=message.trace_header,
         )
         moved.receive_count = message.receive_count
         moved.first_received_at = message.first_received_at
         moved.source_arn = source_arn
         self._enqueue(moved, 0, now)
+
+    def messages(self, now: float) -> list[Message]:
+        """All messages, oldest first, as they stand: nothing is received."""
+        self.advance(now)
+        return list(self._store)
+
+    def next_to_redrive(self, up_to: int, now: float) -> Message | None:
+        """The oldest message that a receive could hand out, if its sequence number is at most `up_to`."""
+        self.advance(now)
+        message = self._store.oldest_free()
+        return None if message is None or message.sequence > up_to else message
+
+    def redrive(self, message: Message, target: FifoQueue, now: float) -> None:
+        """Move `message` to `target` as a new message: new id and enqueue time, and no receives."""
+        self._give_up(message)
+        moved = message.copy(
+            sequence=target._next_sequence(),
+            message_id=target._new_message_id(),
+            deduplication_id=message.deduplication_id,
+            sent_at=now,
+        )
+        self._tell("redriven", message, now)
+        target._enqueue(moved, 0, now)
+        target._tell("sent", moved, now)
+
+    def _give_up(self, message: Message) -> None:
+        self._store.remove(message)
+        self._moved[message.sequence] = None
+        if len(self._moved) > _MOVED_KEPT:
+            self._moved.popitem(last=False)
 
     def _find_duplicated(self, group_id: str | None, deduplication_id: str | None) -> _Remembered | None:
         if group_id is None or deduplication_id is None:
@@ -340,10 +349,7 @@ class FifoQueue:
         if target is None:
             # The target was deleted: the message has nowhere to go, so it goes on being delivered.
             return False
-        self._store.remove(message)
-        self._moved[message.sequence] = None
-        if len(self._moved) > _MOVED_KEPT:
-            self._moved.popitem(last=False)
+        self._give_up(message)
         target.accept_dead_letter(message, self.arn, now)
         self._tell("moved_to_dlq", message, now)
         return True
@@ -367,8 +373,8 @@ class FifoQueue:
         return receipt
 
     def _next_sequence(self) -> int:
-        self._last_sequence += self._rng.randint(1, _LARGEST_GAP)
-        return self._last_sequence
+        self.last_sequence += self._rng.randint(1, _LARGEST_GAP)
+        return self.last_sequence
 
     def _new_message_id(self) -> str:
         bits = f"{self._rng.getrandbits(128):032x}"

@@ -17,9 +17,13 @@ from sqs_fifo_spark.local import settings as queue_settings
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.events import Event, Listener
 from sqs_fifo_spark.local.fifo import FifoQueue
+from sqs_fifo_spark.local.redrive import MoveTasks
+from sqs_fifo_spark.local.store import Message
+from sqs_fifo_spark.local.tags import QueueTags
 
 ACTIONS = frozenset(
     {
+        "CancelMessageMoveTask",
         "ChangeMessageVisibility",
         "ChangeMessageVisibilityBatch",
         "CreateQueue",
@@ -28,6 +32,8 @@ ACTIONS = frozenset(
         "DeleteQueue",
         "GetQueueAttributes",
         "GetQueueUrl",
+        "ListDeadLetterSourceQueues",
+        "ListMessageMoveTasks",
         "ListQueueTags",
         "ListQueues",
         "PurgeQueue",
@@ -35,6 +41,9 @@ ACTIONS = frozenset(
         "SendMessage",
         "SendMessageBatch",
         "SetQueueAttributes",
+        "StartMessageMoveTask",
+        "TagQueue",
+        "UntagQueue",
     }
 )
 ACCOUNT = "000000000000"
@@ -77,22 +86,29 @@ class FifoModel:
         self._scan_limit = scan_limit
         self._any_order = any_order
         self._queues: dict[str, FifoQueue] = {}
-        self._tags: dict[str, dict[str, str]] = {}
+        self._tags = QueueTags(self.queue_name)
         self._listeners: list[Listener] = []
+        self._moves = MoveTasks(self._clock, self._rng, self._by_arn, lambda queue: bool(self._sources_of(queue)))
         self._actions: dict[str, Callable[[Request], Response]] = {
+            "CancelMessageMoveTask": self._moves.cancel,
             "ChangeMessageVisibility": self._change_message_visibility,
             "DeleteMessage": self._delete_message,
             "DeleteQueue": self._delete_queue,
             "GetQueueAttributes": self._get_queue_attributes,
-            "ListQueueTags": self._list_queue_tags,
+            "ListMessageMoveTasks": self._moves.recent,
+            "ListQueueTags": self._tags.listed,
             "PurgeQueue": self._purge_queue,
             "SendMessage": self._send_message,
             "SetQueueAttributes": self._set_queue_attributes,
+            "StartMessageMoveTask": self._moves.start,
+            "TagQueue": self._tags.tag,
+            "UntagQueue": self._tags.untag,
         }
         # These take the base of the URLs in their answer.
         self._url_actions: dict[str, Callable[[Request, str], Response]] = {
             "CreateQueue": self._create_queue,
             "GetQueueUrl": self._get_queue_url,
+            "ListDeadLetterSourceQueues": self._list_dead_letter_source_queues,
             "ListQueues": self._list_queues,
         }
         self._batch_actions: dict[str, Callable[[FifoQueue, dict[str, Any]], Response]] = {
@@ -117,6 +133,7 @@ class FifoModel:
         `failing_entries` are positions in a batch whose entries fail with InternalError and take no effect.
         Raises SqsError, with nothing done, for what AWS refuses, and UnsupportedOperation for other actions.
         """
+        self._let_move()
         if action == "ReceiveMessage":
             return self._receive_message(request, receive_share)
         if action in self._batch_actions:
@@ -135,7 +152,19 @@ class FifoModel:
 
     def has_deliverable(self, queue_url: str) -> bool:
         """Whether a receive from the queue would now find something."""
+        self._let_move()
         return self._queue_at(queue_url).has_deliverable(self._clock.now())
+
+    def messages(self, name: str) -> list[Message]:
+        """All messages of the queue `name`, oldest first; looking receives nothing. Raises QueueDoesNotExist."""
+        self._let_move()
+        return self._queue_at(name).messages(self._clock.now())
+
+    def advance(self) -> None:
+        """Let happen in all queues what time alone brings about, so that listeners are told of it."""
+        self._let_move()
+        for queue in self._queues.values():
+            queue.advance(self._clock.now())
 
     def next_change_at(self, queue_url: str) -> float | None:
         """When time alone next makes a message of the queue visible (wall clock, seconds), or None."""
@@ -153,6 +182,10 @@ class FifoModel:
     def queue_url(self, name: str) -> str:
         """The URL of the queue `name`, which need not exist."""
         return _queue_url(self.base_url, name)
+
+    def _let_move(self) -> None:
+        if self._moves.running:
+            self._moves.advance()
 
     def _notify(self, event: Event) -> None:
         for listener in self._listeners:
@@ -193,6 +226,7 @@ class FifoModel:
                     raise errors.queue_name_exists(attribute)
             return {"QueueUrl": _queue_url(base_url, name)}
         self._check_redrive(parsed)
+        self._tags.begin(name, validation.mapping(request, "tags"))
         queue = FifoQueue(
             name,
             self._arn(name),
@@ -206,7 +240,6 @@ class FifoModel:
             notify=self._notify if self._listeners else None,
         )
         self._queues[name] = queue
-        self._tags[name] = validation.mapping(request, "tags")
         return {"QueueUrl": _queue_url(base_url, name)}
 
     def _check_redrive(self, parsed: queue_settings.Settings) -> None:
@@ -229,20 +262,22 @@ class FifoModel:
 
     def _list_queues(self, request: Request, base_url: str) -> Response:
         prefix = validation.optional_text(request, "QueueNamePrefix") or ""
-        names = sorted(name for name in self._queues if name.startswith(prefix))
-        limit = validation.optional_number(request, "MaxResults", 1, 1_000)
-        after = validation.optional_text(request, "NextToken")
-        if after is not None:
-            names = [name for name in names if name > after]
-        page = names if limit is None else names[:limit]
-        response: Response = {"QueueUrls": [_queue_url(base_url, name) for name in page]} if page else {}
-        if len(page) < len(names):
-            response["NextToken"] = page[-1]
-        return response
+        page, token = answers.page(request, [name for name in self._queues if name.startswith(prefix)])
+        return ({"QueueUrls": [_queue_url(base_url, name) for name in page]} if page else {}) | token
+
+    def _list_dead_letter_source_queues(self, request: Request, base_url: str) -> Response:
+        page, token = answers.page(request, self._sources_of(self._queue_of(request)))
+        return {"queueUrls": [_queue_url(base_url, name) for name in page]} | token
+
+    def _sources_of(self, target: FifoQueue) -> list[str]:
+        policies = ((queue.name, queue.settings.redrive) for queue in self._queues.values())
+        return [name for name, policy in policies if policy is not None and policy.target_arn == target.arn]
 
     def _delete_queue(self, request: Request) -> Response:
-        name = self._queue_of(request).name
-        del self._queues[name], self._tags[name]
+        queue = self._queue_of(request)
+        self._moves.forget(queue)
+        self._tags.forget(queue.name)
+        del self._queues[queue.name]
         return {}
 
     def _purge_queue(self, request: Request) -> Response:
@@ -275,10 +310,6 @@ class FifoModel:
             self._check_redrive(parsed)
         queue.configure(parsed, self._clock.now())
         return {}
-
-    def _list_queue_tags(self, request: Request) -> Response:
-        tags = self._tags[self._queue_of(request).name]
-        return {"Tags": dict(tags)} if tags else {}
 
     # Messages
 

@@ -21,8 +21,11 @@ from aiohttp import web
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.local import errors
+from sqs_fifo_spark.local.ahead import AheadClock
+from sqs_fifo_spark.local.control import PREFIX, Control
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import Faults, Injector, Verdict
+from sqs_fifo_spark.local.inspection import Inspector
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP, SCAN_LIMIT, FifoModel
 from sqs_fifo_spark.local.requests import RequestLog, RequestRecord
 from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
@@ -69,18 +72,20 @@ class LocalQueueServer:
         self.requests = RequestLog()
         self._host = host
         self._port = port
-        self._clock = clock
+        self._clock = AheadClock(clock)
         # Replaced as a whole, never changed in place, so that any thread may set new faults.
         self._injector = Injector(faults or Faults())
         self._model = FifoModel(
-            clock,
+            self._clock,
             random.Random(seed),
             region=region,
             in_flight_cap=in_flight_cap,
             scan_limit=scan_limit,
         )
         self._queues = tuple(queues)
-        self._room = WaitingRoom(self._model, clock)
+        self._room = WaitingRoom(self._model, self._clock)
+        self._inspector = Inspector(self._model)
+        self._control = Control(self.requests, self._inspector, lambda: self.faults, self._set_faults, self._advance)
         self._request_number = 0
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -104,12 +109,12 @@ class LocalQueueServer:
 
     @property
     def faults(self) -> Faults:
-        """How the server fails on purpose. Setting it starts its dice anew."""
+        """How the server fails on purpose. Setting it starts its dice, and the counting of requests, anew."""
         return self._injector.faults
 
     @faults.setter
     def faults(self, faults: Faults) -> None:
-        self._injector = Injector(faults)
+        self._set_faults(faults)
 
     @property
     def waiting(self) -> int:
@@ -162,6 +167,33 @@ class LocalQueueServer:
 
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
 
+    def advance(self, seconds: float) -> None:
+        """Set the queue's clock ahead: visibility timeouts, delays, deduplication ids and retention lapse.
+
+        Long polls that find something by it, or whose own time is over, end. Raises ValueError for what is no time.
+        """
+        self.run(lambda model: self._advance(seconds))
+
+    def messages(self, queue: str) -> list[dict[str, Any]]:
+        """All messages of the queue of that name, oldest first, each with its state; nothing is received.
+
+        Raises SqsError when there is no such queue.
+        """
+        return self.run(lambda model: self._inspector.messages(queue))
+
+    def history(self, message_id: str) -> list[dict[str, Any]]:
+        """What happened to a message, in order, also after its end; empty for one that is not known."""
+        return self.run(lambda model: self._inspector.history(message_id))
+
+    def _set_faults(self, faults: Faults) -> None:
+        self._injector = Injector(faults)
+
+    def _advance(self, seconds: float) -> float:
+        self._clock.advance(seconds)
+        self._model.advance()
+        self._room.serve()
+        return self._clock.now()
+
     def _serve(self, started: Future[str]) -> None:
         try:
             asyncio.run(self._main(started))
@@ -195,8 +227,9 @@ class LocalQueueServer:
         # What goes wrong here is the client's or the connection's doing, and aiohttp deals with it.
         body = await http.read()
         try:
-            if http.path.startswith("/_local/"):
-                return self._control(http, body)
+            if http.path.startswith(PREFIX):
+                status, content = self._control.answer(http.method, http.path, http.query, body)
+                return web.json_response(content, status=status)
             return await self._sqs(http, body)
         except Exception as error:
             self._failure = error
@@ -222,7 +255,7 @@ class LocalQueueServer:
         return await self._act(http, action, request)
 
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
-        resource = str(request.get("QueueUrl", "*")).rpartition("/")[2]
+        resource = _queue_named(request)
         verdict = self._injector.decide(action, resource, _access_key(http.headers.get("Authorization", "")))
         batch = request.get("Entries")
         entries = len(batch) if isinstance(batch, list) else 1
@@ -280,17 +313,6 @@ class LocalQueueServer:
             )
         )
 
-    def _control(self, http: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        if http.method == "GET" and http.path == "/_local/requests":
-            return web.json_response(self.requests.counts())
-        if http.method == "POST" and http.path == "/_local/faults":
-            try:
-                self.faults = self.faults.changed(dict(json.loads(body or b"{}")))
-            except (ValueError, TypeError, RecursionError) as error:
-                return web.json_response({"error": str(error)}, status=400)
-            return web.json_response(self.faults.described())
-        return web.json_response({"error": "try GET /_local/requests or POST /_local/faults"}, status=404)
-
     def _respond(self, status: int, content: dict[str, Any], query_error: str | None = None) -> web.Response:
         self._request_number += 1
         headers = {"x-amzn-RequestId": f"00000000-0000-4000-8000-{self._request_number:012x}"}
@@ -319,6 +341,15 @@ class LocalQueueServer:
 
     def _record(self, action: str, entries: int, outcome: str) -> None:
         self.requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
+
+
+def _queue_named(request: dict[str, Any]) -> str:
+    """The name of the queue that `request` is about, which need not exist, or "*"."""
+    if "QueueUrl" in request:
+        return str(request["QueueUrl"]).rpartition("/")[2]
+    if "QueueName" in request:
+        return str(request["QueueName"])
+    return str(request.get("SourceArn", "*")).rpartition(":")[2]
 
 
 def _access_key(authorization: str) -> str:

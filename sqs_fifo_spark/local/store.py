@@ -93,6 +93,21 @@ class Message:
         self.group_next: Message | None = None
         self.group_previous: Message | None = None
 
+    def copy(self, *, sequence: int, message_id: str, deduplication_id: str | None, sent_at: float) -> Message:
+        """A message with the same content that stands in no queue yet and was never received."""
+        return Message(
+            sequence=sequence,
+            message_id=message_id,
+            message_group_id=self.message_group_id,
+            deduplication_id=deduplication_id,
+            sent_at=sent_at,
+            body=self.body,
+            body_md5=self.body_md5,
+            attributes=self.attributes,
+            attributes_md5=self.attributes_md5,
+            trace_header=self.trace_header,
+        )
+
 
 class Group:
     """The messages of one message group, first to last."""
@@ -131,6 +146,12 @@ class MessageStore:
 
     def __len__(self) -> int:
         return len(self._by_sequence)
+
+    def __iter__(self) -> Iterator[Message]:
+        message = self._first
+        while message is not None:
+            yield message
+            message = message.next
 
     @property
     def delayed_count(self) -> int:
@@ -220,15 +241,13 @@ class MessageStore:
 
     def delay_unreceived(self, delay_s: int, now: float) -> None:
         """Let every message that was never received show `delay_s` after it was sent. Walks over all messages."""
-        message = self._first
-        while message is not None:
+        for message in self:
             if message.receive_count == 0:
                 until = message.sent_at + delay_s
                 if until > now:
                     self.hide(message, until, in_flight=False)
                 elif message.hidden_until is not None:
                     self.show(message)
-            message = message.next
 
     def pop_due(self, now: float) -> Iterator[Message]:
         """Show every message that was hidden until `now` or earlier, and yield those that were in flight."""
@@ -256,6 +275,12 @@ class MessageStore:
     def free_heads(self) -> list[Message]:
         """The first message of every free group, the one that has been free the longest first."""
         return [group.first for group in self._free if group.first is not None]
+
+    def oldest_free(self) -> Message | None:
+        """The oldest message that is the first of a free group. Walks over the older ones."""
+        return next(
+            (message for message in self if message.group in self._free and message.group.first is message), None
+        )
 
     def next_in_group(self, message: Message) -> Message | None:
         """The message after `message` in its group if it may be handed out with it, else None."""

@@ -314,6 +314,7 @@ def test_request_history_is_bounded() -> None:
 def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.Signals) -> None:
     """Flushed lines tell where it is and what to give as `queueUrl`; queues and faults are as the flags say."""
     flags = ["--port", "0", "--queue", "a.fifo", "--throttle", "1", "--fault-action", "SendMessage"]
+    flags += ["--fault-queue", "a.fifo", "--plan", "server_error:ListQueues:2"]
     command = [sys.executable, "-W", "error", "-m", "sqs_fifo_spark", "local-queue", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -324,17 +325,32 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
             assert process.stdout.readline() == f"queueUrl: {endpoint}/000000000000/a.fifo\n"
             target = {"X-Amz-Target": "AmazonSQS.ListQueues"}
             assert post(endpoint, "/", {}, target)[1] == {"QueueUrls": [f"{endpoint}/000000000000/a.fifo"]}
+            assert post(endpoint, "/", {}, target)[0] == 500
             target = {"X-Amz-Target": "AmazonSQS.SendMessage"}
-            assert post(endpoint, "/", {}, target)[0] == 400
+            answers = [post(endpoint, "/", {"QueueUrl": name}, target)[1] for name in ("a.fifo", "b.fifo")]
+            kinds = [answer["__type"].partition("#")[2] for answer in answers]
+            assert kinds == ["ThrottlingException", "QueueDoesNotExist"]
         finally:
             process.send_signal(number)
-        out, err = process.communicate(timeout=20)
-    assert (process.returncode, out, err) == (0, "", "")
+        # Not `communicate`, which would miss what `readline` has read ahead.
+        assert process.stderr is not None
+        out, err = process.stdout.read(), process.stderr.read()
+    assert (process.returncode, err) == (0, "")
+    assert out.splitlines()[:3] == [
+        "",
+        "# Any credentials will do. In the shell, before Python or Spark starts:",
+        "export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any",
+    ]
+    assert f'queue_url = "{endpoint}/000000000000/a.fifo"' in out
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
-    [(["--throttle", "2"], "'throttle' is 2.0"), (["--queue", "plain"], "must end with .fifo")],
+    [
+        (["--throttle", "2"], "'throttle' is 2.0"),
+        (["--queue", "plain"], "must end with .fifo"),
+        (["--plan", "drop:SendMessage:1"], "unknown planned fault 'drop'"),
+    ],
 )
 def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], message: str) -> None:
     """A wrong flag is one line on stderr and exit status 1."""

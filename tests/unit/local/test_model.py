@@ -1382,7 +1382,8 @@ _FIELDS = (
     "QueueUrl", "QueueName", "Entries", "Attributes", "AttributeNames", "MessageBody", "MessageGroupId",
     "MessageDeduplicationId", "MessageAttributes", "MessageSystemAttributes", "DelaySeconds", "ReceiptHandle",
     "VisibilityTimeout", "MaxNumberOfMessages", "WaitTimeSeconds", "ReceiveRequestAttemptId", "NextToken",
-    "MessageSystemAttributeNames", "MessageAttributeNames", "MaxResults", "QueueNamePrefix", "tags",
+    "MessageSystemAttributeNames", "MessageAttributeNames", "MaxResults", "QueueNamePrefix", "tags", "Tags",
+    "TagKeys", "SourceArn", "DestinationArn", "TaskHandle", "MaxNumberOfMessagesPerSecond",
 )  # fmt: skip
 
 
@@ -1407,9 +1408,9 @@ def test_any_request_is_answered_or_refused_in_aws_terms(queue: Bench) -> None:
 
 def test_other_actions_are_unsupported(model: FifoModel) -> None:
     """What the model does not have, it says."""
-    error = refused(lambda: model.call("StartMessageMoveTask", {}))
+    error = refused(lambda: model.call("AddPermission", {}))
     assert error.shape == "UnsupportedOperation"
-    assert "StartMessageMoveTask" in error.message
+    assert "AddPermission" in error.message
 
 
 @pytest.mark.parametrize(

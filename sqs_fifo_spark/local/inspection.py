@@ -1,0 +1,70 @@
+"""Looking into queues without receiving: what stands in them, and what became of a message."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from sqs_fifo_spark.local.events import Event
+from sqs_fifo_spark.local.model import FifoModel
+from sqs_fifo_spark.local.store import Message
+
+HISTORY = 100_000
+"""Events, of all queues together; about 20 MB."""
+
+Described = dict[str, Any]
+
+
+class Inspector:
+    """Answers about a model's queues, and remembers the last 100,000 events. For the model's thread only.
+
+    Times are wall-clock seconds, the queue's own. Bodies are shown: they are those of the caller's own tests.
+    """
+
+    def __init__(self, model: FifoModel) -> None:
+        self._model = model
+        self._events: deque[Event] = deque(maxlen=HISTORY)
+        model.on_event(self._events.append)
+
+    def messages(self, queue: str) -> list[Described]:
+        """All messages of the queue of that name, oldest first. Raises SqsError when there is no such queue."""
+        return [_message(message) for message in self._model.messages(queue)]
+
+    def history(self, message_id: str) -> list[Described]:
+        """What happened to a message, in order, also after its end; empty for one that is not known, or forgotten.
+
+        What time alone brought about stands at the time at which the queue noticed it, here at the latest.
+        """
+        self._model.advance()
+        return [_event(event) for event in self._events if event.message_id == message_id]
+
+
+def _message(message: Message) -> Described:
+    state = "waiting"
+    if message.hidden_until is not None:
+        state = "in flight" if message.in_flight else "delayed"
+    return {
+        "messageId": message.message_id,
+        "state": state,
+        "messageGroupId": message.message_group_id,
+        "sequenceNumber": str(message.sequence),
+        "messageDeduplicationId": message.deduplication_id,
+        "receiveCount": message.receive_count,
+        "sentAt": message.sent_at,
+        "visibleAt": message.hidden_until,
+        "deadLetterQueueSourceArn": message.source_arn,
+        "messageAttributes": message.attributes,
+        "body": message.body,
+    }
+
+
+def _event(event: Event) -> Described:
+    return {
+        "event": event.kind,
+        "at": event.at,
+        "queue": event.queue,
+        "messageGroupId": event.message_group_id,
+        "sequenceNumber": str(event.sequence_number),
+        "receiveCount": event.receive_count,
+        "visibleAt": event.visible_at,
+    }

@@ -1,0 +1,135 @@
+"""Fixtures for tests that need a FIFO queue: `sqs_fifo_server` and `sqs_fifo_queue`.
+
+pytest finds this module by the package's entry point. It imports neither aiohttp nor boto3 before a test asks for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from sqs_fifo_spark.local.model import FifoModel
+    from sqs_fifo_spark.local.server import LocalQueueServer
+
+_REGION = "us-east-1"
+
+_numbers = itertools.count(1)
+
+
+class LocalQueue:
+    """A FIFO queue that one test has for itself.
+
+    `send`, `messages` and `history` go past HTTP: the server's faults do not touch them, and they are not counted as
+    requests.
+    """
+
+    def __init__(self, server: LocalQueueServer, name: str) -> None:
+        self.name = name
+        self.endpoint_url = server.endpoint_url
+        self.url = server.queue_url(name)
+        self._server = server
+        self._deduplication_ids = itertools.count(1)
+
+    def __repr__(self) -> str:
+        return f"LocalQueue({self.url!r})"
+
+    @cached_property
+    def client(self) -> Any:
+        """A boto3 client for the queue's endpoint, with made-up credentials; made when it is first asked for."""
+        import boto3
+
+        return boto3.client(
+            "sqs",
+            endpoint_url=self.endpoint_url,
+            region_name=_REGION,
+            aws_access_key_id="any",
+            aws_secret_access_key="any",
+        )
+
+    def send(
+        self,
+        body: str,
+        group: str = "group-1",
+        dedup_id: str | None = None,
+        *,
+        attributes: Mapping[str, str] | None = None,
+    ) -> str:
+        """Send a message and return its id. Without `dedup_id`, it duplicates no other message.
+
+        `attributes` become message attributes of type String. Raises SqsError for what SQS refuses.
+        """
+        request = {
+            "QueueUrl": self.url,
+            "MessageBody": body,
+            "MessageGroupId": group,
+            "MessageDeduplicationId": f"dedup-{next(self._deduplication_ids)}" if dedup_id is None else dedup_id,
+            "MessageAttributes": {
+                name: {"DataType": "String", "StringValue": value} for name, value in (attributes or {}).items()
+            },
+        }
+        answer = self._server.run(lambda model: model.call("SendMessage", request))
+        message_id: str = answer["MessageId"]
+        return message_id
+
+    def messages(self) -> list[dict[str, Any]]:
+        """All messages of the queue, oldest first, each with its state; nothing is received."""
+        return self._server.messages(self.name)
+
+    def history(self, message_id: str) -> list[dict[str, Any]]:
+        """What happened to a message, in order, also after its end; empty for one that is not known."""
+        return self._server.history(message_id)
+
+    def close(self) -> None:
+        """Close the client's connections, if there is a client."""
+        if "client" in self.__dict__:
+            self.client.close()
+
+
+@pytest.fixture(scope="session")
+def sqs_fifo_server() -> Iterator[LocalQueueServer]:
+    """A local SQS server with FIFO semantics, for all tests of a run, or of a worker of pytest-xdist."""
+    kind = _server_class()
+    if kind is None:
+        pytest.fail("the fixture 'sqs_fifo_server' needs aiohttp: pip install 'aiohttp>=3.9'", pytrace=False)
+    with kind(region=_REGION) as server:
+        yield server
+
+
+@pytest.fixture
+def sqs_fifo_queue(sqs_fifo_server: LocalQueueServer) -> Iterator[LocalQueue]:
+    """A new FIFO queue for this test alone: `.url`, `.endpoint_url`, `.client`, `.send(...)`, `.messages()`.
+
+    Afterwards the queue is deleted, and the server's faults are as they were before the test.
+    """
+    name, faults = f"test-{next(_numbers)}.fifo", sqs_fifo_server.faults
+    request = {"QueueName": name, "Attributes": {"FifoQueue": "true"}}
+    sqs_fifo_server.run(lambda model: model.call("CreateQueue", request))
+    queue = LocalQueue(sqs_fifo_server, name)
+    try:
+        yield queue
+    finally:
+        queue.close()
+        sqs_fifo_server.faults = faults
+        sqs_fifo_server.run(lambda model: _delete(model, name))
+
+
+def _server_class() -> type[LocalQueueServer] | None:
+    """The server's class, or None where aiohttp is missing: failing here would show the error of the import too."""
+    try:
+        from sqs_fifo_spark.local.server import LocalQueueServer
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "aiohttp":
+            raise
+        return None
+    return LocalQueueServer
+
+
+def _delete(model: FifoModel, name: str) -> None:
+    """Delete the queue, unless the test has done so."""
+    if model.call("ListQueues", {"QueueNamePrefix": name}):
+        model.call("DeleteQueue", {"QueueUrl": model.queue_url(name)})

@@ -1,0 +1,152 @@
+"""The fixtures for other people's tests: a queue for each, whatever their pytest is told, and nothing where unused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# An installed package brings the plugin by its entry point; here it is this copy's, and loaded once.
+PLUGIN = ("-p", "no:sqs_fifo_spark", "-p", "sqs_fifo_spark.local.pytest_plugin", "-p", "no:cacheprovider")
+STRICT = ("-W", "error", "--strict-config", "--strict-markers")
+
+
+@pytest.fixture
+def other(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Somebody else's project, with pytest in a process of its own and this package on the path."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    return pytester
+
+
+def test_each_test_has_a_queue_of_its_own(other: pytest.Pytester) -> None:
+    """What one leaves behind, faults too, the next one does not see; the server is the same."""
+    other.makepyfile(
+        """
+        import pytest
+        from sqs_fifo_spark.local import Faults
+
+        seen = []
+
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_queue(turn, sqs_fifo_queue, sqs_fifo_server):
+            assert sqs_fifo_queue.name.endswith(".fifo")
+            assert sqs_fifo_queue.url == f"{sqs_fifo_queue.endpoint_url}/000000000000/{sqs_fifo_queue.name}"
+            assert sqs_fifo_server.faults == Faults()
+            assert sqs_fifo_queue.messages() == []
+            sqs_fifo_queue.send("1")
+            sqs_fifo_server.faults = Faults(throttle=1.0)
+            sqs_fifo_queue.send("2")
+            assert [message["body"] for message in sqs_fifo_queue.messages()] == ["1", "2"]
+            seen.append((sqs_fifo_queue.name, sqs_fifo_server))
+
+        def test_both(sqs_fifo_server):
+            (first, server), (second, same) = seen
+            assert first != second
+            assert server is same is sqs_fifo_server
+            assert sqs_fifo_server.run(lambda model: model.call("ListQueues", {})) == {}
+        """
+    )
+    result = other.runpytest_subprocess(*PLUGIN, *STRICT)
+    result.assert_outcomes(passed=3)
+
+
+def test_client_and_helpers_see_the_same_queue(other: pytest.Pytester) -> None:
+    """boto3 needs no settings; what was sent is received in order, and its history told."""
+    other.makepyfile(
+        """
+        def test_queue(sqs_fifo_queue, sqs_fifo_server):
+            first = sqs_fifo_queue.send("1", "a", attributes={"colour": "red"})
+            assert sqs_fifo_queue.send("again", "a", "d") == sqs_fifo_queue.send("again", "a", "d")
+            request = {"QueueUrl": sqs_fifo_queue.url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
+            messages = sqs_fifo_queue.client.receive_message(**request)["Messages"]
+            assert [message["Body"] for message in messages] == ["1", "again"]
+            assert messages[0]["MessageAttributes"]["colour"]["StringValue"] == "red"
+            assert "Messages" not in sqs_fifo_queue.client.receive_message(**request)
+            sqs_fifo_server.advance(30)
+            assert len(sqs_fifo_queue.client.receive_message(**request)["Messages"]) == 2
+            told = [event["event"] for event in sqs_fifo_queue.history(first)]
+            assert told == ["sent", "received", "lapsed", "received"]
+            assert repr(sqs_fifo_queue) == f"LocalQueue({sqs_fifo_queue.url!r})"
+
+        def test_deleted(sqs_fifo_queue):
+            sqs_fifo_queue.client.delete_queue(QueueUrl=sqs_fifo_queue.url)
+        """
+    )
+    other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=2)
+
+
+def test_workers_of_xdist_do_not_meet(other: pytest.Pytester) -> None:
+    """Each has a server of its own."""
+    other.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_queue(number, sqs_fifo_queue, sqs_fifo_server):
+            sqs_fifo_queue.send(str(number))
+            assert [message["body"] for message in sqs_fifo_queue.messages()] == [str(number)]
+            assert len(sqs_fifo_server.run(lambda model: model.call("ListQueues", {}))["QueueUrls"]) == 1
+        """
+    )
+    other.runpytest_subprocess(*PLUGIN, *STRICT, "-n", "2").assert_outcomes(passed=6)
+
+
+def test_missing_aiohttp_is_one_line(other: pytest.Pytester) -> None:
+    """No traceback, and the other tests run."""
+    other.makeconftest("import sys; sys.modules['aiohttp'] = None")
+    other.makepyfile("def test_queue(sqs_fifo_queue): pass\n\ndef test_other(): pass")
+    result = other.runpytest_subprocess(*PLUGIN, *STRICT)
+    result.assert_outcomes(passed=1, errors=1)
+    told = "the fixture 'sqs_fifo_server' needs aiohttp: pip install 'aiohttp>=3.9'"
+    assert result.outlines.count(told) == 1
+    assert "No module named" not in result.stdout.str()
+
+
+def test_unused_plugin_imports_nothing_heavy(other: pytest.Pytester) -> None:
+    """Neither what it needs in a fixture, nor what the connector needs, nor the rest of the local queue."""
+    other.makepyfile(
+        """
+        import sys
+
+        def test_nothing():
+            heavy = {"aiohttp", "boto3", "botocore", "pyspark", "pyarrow", "obstore", "asyncio"}
+            assert heavy & set(sys.modules) == set()
+            rooms = {name for name in sys.modules if name.startswith("sqs_fifo_spark.local.")}
+            assert rooms == {"sqs_fifo_spark.local.pytest_plugin"}
+        """
+    )
+    other.runpytest_subprocess(*PLUGIN, *STRICT, "-p", "no:xdist").assert_outcomes(passed=1)
+
+
+def test_fixtures_need_neither_pyspark_nor_obstore() -> None:
+    """They work where the connector could not."""
+    program = (
+        "import sys; sys.modules.update(dict.fromkeys(('pyspark', 'obstore', 'pyarrow'), None));"
+        "from sqs_fifo_spark.local.pytest_plugin import LocalQueue;"
+        "from sqs_fifo_spark.local import LocalQueueServer\n"
+        "with LocalQueueServer(queues=['a.fifo']) as server:\n"
+        "    queue = LocalQueue(server, 'a.fifo'); queue.send('1')\n"
+        "    print(queue.client.receive_message(QueueUrl=queue.url)['Messages'][0]['Body']); queue.close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True, cwd=ROOT
+    )
+    assert done.stdout == "1\n"
+
+
+def test_examples_of_the_page_work(other: pytest.Pytester) -> None:
+    """Every Python block of the page on the local queue, as it stands there."""
+    page = (ROOT / "sqs_fifo_spark" / "docs" / "local-queue.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    other.makepyfile("\n\n".join(blocks))
+    other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=1)
