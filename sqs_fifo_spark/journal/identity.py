@@ -21,12 +21,14 @@ _Self = TypeVar("_Self", bound="JournalIdentity")
 class JournalIdentity:
     """A journal that stands in `store` and is called `id`."""
 
-    def __init__(self, store: Store, journal_id: str, first_claim: int = 1) -> None:
+    def __init__(self, store: Store, journal_id: str, first_claim: int = 1, queue_arn: str = "") -> None:
         self.store = store
         """On an executor, a store that reads and writes only where the journal stands."""
         self.id = journal_id
         self.first_claim = first_claim
         """The number of its first claim. Only a driver that has found the journal, or made it, knows that."""
+        self.queue_arn = queue_arn
+        """Its queue. Known where `first_claim` is."""
         self.location = store.location
 
     @classmethod
@@ -51,7 +53,7 @@ class JournalIdentity:
             )
         match identity.get("journal"), identity.get("firstClaim", 1):
             case str(journal_id), int(first_claim) if _IDENTIFIER.fullmatch(journal_id) and 1 <= first_claim <= _LATEST:
-                return cls(store, journal_id, first_claim)
+                return cls(store, journal_id, first_claim, queue_arn)
         raise damaged(_IDENTITY)
 
     @staticmethod
@@ -60,6 +62,15 @@ class JournalIdentity:
         data = store.get(_IDENTITY)
         found = None if data is None else parse_json(data, _IDENTITY).get("journal")
         return found if isinstance(found, str) else None
+
+    @classmethod
+    def look(cls: type[_Self], store: Store) -> _Self | None:
+        """Return the journal in `store`, whichever queue it belongs to, or None if there is none; for who only reads.
+
+        Raises JournalMismatchError if it is of a later format.
+        """
+        data = store.get(_IDENTITY)
+        return None if data is None else cls.find(store, str(parse_json(data, _IDENTITY).get("queueArn")))
 
     @classmethod
     def join(cls: type[_Self], store: Store, journal_id: str) -> _Self:

@@ -67,8 +67,8 @@ _NO_LEDGER = (0, 0)
 class Journal(JournalIdentity):
     """One query's journal, in one process. Built without any I/O but its identity's."""
 
-    def __init__(self, store: Store, journal_id: str, first_claim: int = 1) -> None:
-        super().__init__(store, journal_id, first_claim)
+    def __init__(self, store: Store, journal_id: str, first_claim: int = 1, queue_arn: str = "") -> None:
+        super().__init__(store, journal_id, first_claim, queue_arn)
         self._token = ""
         """A random token that only this driver's claim holds."""
         self.own_claim = 0
@@ -116,7 +116,11 @@ class Journal(JournalIdentity):
         )
 
     def _highest_claim(self) -> int:
-        return max((_number(name) for name in self.store.list("drivers")), default=0)
+        return max(self.claims(), default=0)
+
+    def claims(self) -> list[int]:
+        """Return the numbers of all claims that stand, that of the journal's owner last."""
+        return sorted(filter(None, map(_number, self.store.list("drivers"))))
 
     def require_current(self, epoch: int, claim: int) -> None:
         """Raise EpochSettledError if `epoch` is settled, FencedError if a driver has opened the journal after `claim`.

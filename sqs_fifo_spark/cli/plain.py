@@ -1,0 +1,23 @@
+"""`local-queue` and `demo`, whose arguments argparse reads: they work without click."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from sqs_fifo_spark.demo import cli as demo
+from sqs_fifo_spark.local import cli as local_queue
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command that stands first in `arguments`, and return its exit status. Exits with 2 for wrong ones."""
+    parser = argparse.ArgumentParser(
+        prog="sqs-fifo-spark",
+        epilog="doctor, journal, send and peek need click and rich: pip install '.[cli]' in this package's sources",
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    local_queue.add_arguments(subparsers)
+    demo.add_arguments(subparsers)
+    args = parser.parse_args(arguments)
+    status: int = args.run(args)
+    return status
