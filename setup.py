@@ -22,7 +22,8 @@ setup(
     # pyspark_sqsfifo by listing the path, and would not see it behind an import hook.
     package_dir={"": "."},
     packages=[
-        f"sqs_fifo_spark{room}" for room in ("", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo", ".cli")
+        f"sqs_fifo_spark{room}"
+        for room in ("", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo", ".cli")
     ],
     py_modules=["pyspark_sqsfifo"],
     entry_points={"console_scripts": ["sqs-fifo-spark = sqs_fifo_spark.cli:main"]},

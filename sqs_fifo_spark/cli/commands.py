@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -59,9 +58,6 @@ class Commands(click.Group):
             status = _fail(str(error), status_of(error))
         except click.Abort:
             status = _fail("interrupted", Status.INTERRUPTED)
-        except BrokenPipeError:  # who read the output has gone; nor can Python flush what is left
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            status = Status.REFUSED
         sys.exit(int(status or 0))
 
 

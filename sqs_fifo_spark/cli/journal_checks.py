@@ -34,33 +34,34 @@ def _check_store(store: Store) -> Iterator[Finding]:
     name = f"{folder}/doctor"
     step = "journal: write"
     try:
-        try:
-            store.put_if_absent(name, first)  # its answer may be lost, so what counts is what stands there
-            yield ok(step, f"an object was written to {store.location}")
-            step = "journal: put if absent"
-            was_put_again = store.put_if_absent(name, b"second")
-            step = "journal: read"
-            kept = store.get(name)
-            yield ok(step, "it was read") if kept else failure(step, "what was written is not found", _STORES)
-            if was_put_again or kept != first:
-                says = "a second object of the same name was taken, so two attempts at one partition are not kept apart"
-                yield failure("journal: put if absent", says, _STORES)
-            else:
-                yield ok("journal: put if absent", "a second object of the same name was refused")
-            step = "journal: list"
-            is_listed = store.list(folder) == [name]
-            yield (
-                ok(step, "it was listed") if is_listed else failure(step, "it is not listed after it was put", _STORES)
-            )
-        finally:
-            done, step = step, "journal: delete"
-            store.delete([name])
-            step = done
-        step = "journal: delete"
-        left = store.list(folder)
-        yield failure(step, f"'{name}' is still listed", _STORES) if left else ok(step, "it was deleted")
+        store.put_if_absent(name, first)  # its answer may be lost, so what counts is what stands there
+        yield ok(step, f"an object was written to {store.location}")
+        step = "journal: put if absent"
+        was_put_again = store.put_if_absent(name, b"second")
+        step = "journal: read"
+        kept = store.get(name)
+        yield ok(step, "it was read") if kept else failure(step, "what was written is not found", _STORES)
+        if was_put_again or kept not in (first, None):
+            says = "a second object of the same name was taken, so two attempts at one partition are not kept apart"
+            yield failure("journal: put if absent", says, _STORES)
+        else:
+            yield ok("journal: put if absent", "a second object of the same name was refused")
+        step = "journal: list"
+        is_listed = store.list(folder) == [name]
+        yield ok(step, "it was listed") if is_listed else failure(step, "what was written is not listed", _STORES)
     except JournalUnavailableError as error:
         yield failure(step, str(error))
+    yield _delete(store, folder, name)  # also what was written without an answer
+
+
+def _delete(store: Store, folder: str, name: str) -> Finding:
+    step = "journal: delete"
+    try:
+        store.delete([name])
+        is_left = bool(store.list(folder))
+    except JournalUnavailableError as error:
+        return failure(step, str(error))
+    return failure(step, f"'{name}' is still listed", _STORES) if is_left else ok(step, "it was deleted")
 
 
 def _owner(store: Store, queue_arn: str | None) -> Finding:
