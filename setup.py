@@ -34,10 +34,14 @@ setup(
     # pyspark_sqsfifo by listing the path, and would not see it behind an import hook.
     package_dir={"": "."},
     packages=[
-        f"sqs_fifo_spark{room}" for room in ("", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo")
+        f"sqs_fifo_spark{room}"
+        for room in ("", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo", ".cli")
     ],
     py_modules=["pyspark_sqsfifo"],
-    entry_points={"pytest11": ["sqs_fifo_spark = sqs_fifo_spark.local.pytest_plugin"]},
+    entry_points={
+        "console_scripts": ["sqs-fifo-spark = sqs_fifo_spark.cli:main"],
+        "pytest11": ["sqs_fifo_spark = sqs_fifo_spark.local.pytest_plugin"],
+    },
     package_data={"sqs_fifo_spark": ["py.typed", "docs/*.md"]},
     # .ci/constraints-min.txt installs these lower bounds and tests with them.
     # PySpark is the platform's own where there is one: to replace it would break it.
@@ -51,6 +55,7 @@ setup(
     extras_require={
         "spark": ["pyspark>=4.0"],
         "local": ["aiohttp>=3.9"],
+        "cli": ["click>=8.1", "rich>=13"],
         "prometheus": ["prometheus-client>=0.20"],
         "opentelemetry": ["opentelemetry-api>=1.24"],
         # What PySpark asks for before it lets Python sort a streaming frame (`in_group_order`).
@@ -60,6 +65,8 @@ setup(
             "pytest-xdist>=3.7",
             "moto[server,s3]>=5",
             "aiohttp>=3.9",
+            "click>=8.1",
+            "rich>=13",
             "pandas>=2.2,<3",
             "greenlet>=3",
             "psutil>=6",

@@ -154,6 +154,10 @@ class QueueCalls:
             max_message_bytes=int(attributes.get("MaximumMessageSize", MAX_CALL_BYTES)),
         )
 
+    def caller(self) -> str:
+        """Return the ARN of who makes the calls. Raises AccessDeniedError, and TransientQueueError after one try."""
+        return aws.caller_arn(self._config)
+
     def _attributes(self, *names: str, budget_s: float = CALL_BUDGET_S) -> Mapping[str, str]:
         answer = self._retrying("get_queue_attributes", budget_s, AttributeNames=list(names))
         attributes: Mapping[str, str] = answer.get("Attributes", {})

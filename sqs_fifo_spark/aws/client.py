@@ -33,7 +33,12 @@ from botocore.credentials import (
 )
 
 from sqs_fifo_spark.aws.lean import with_lean_calls
-from sqs_fifo_spark.errors import JournalUnavailableError, MissingPackageError
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    JournalUnavailableError,
+    MissingPackageError,
+    TransientQueueError,
+)
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 10
@@ -107,6 +112,31 @@ def cloudwatch_client(region: str | None, endpoint_url: str | None) -> Any:
         user_agent_extra="sqs-fifo-spark",
     )
     return boto3.session.Session().client("cloudwatch", region_name=region, endpoint_url=endpoint_url, config=config)
+
+
+def caller_arn(config: ClientConfig) -> str:
+    """Return the ARN of who makes the calls of the client for `config`: STS is asked, which needs no permission.
+
+    Raises AccessDeniedError if there are no credentials or AWS refuses them, TransientQueueError without an answer.
+    """
+    with without_sdk_logs():
+        try:
+            client = sqs_client(config)
+            session = botocore.session.get_session()
+            session._credentials = client._request_signer._credentials
+            once = Config(
+                retries={"total_max_attempts": 1}, connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S
+            )
+            sts = session.create_client("sts", region_name=client.meta.region_name, config=once)
+            arn: str = sts.get_caller_identity()["Arn"]
+        except botocore.exceptions.ClientError as error:
+            code = error.response.get("Error", {}).get("Code")
+            raise AccessDeniedError(f"STS refuses to say who the caller is ({code}).") from None
+        except (ChainError, botocore.exceptions.NoCredentialsError) as error:
+            raise AccessDeniedError(f"there are no usable AWS credentials ({type(error).__name__}).") from None
+        except (botocore.exceptions.BotoCoreError, botocore.parsers.ResponseParserError) as error:
+            raise TransientQueueError(f"STS does not say who the caller is ({type(error).__name__}).") from None
+    return arn
 
 
 _RESET_ON_CLOSE = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

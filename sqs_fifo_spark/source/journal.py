@@ -146,7 +146,11 @@ class Journal(JournalIdentity):
         return None
 
     def _highest_claim(self) -> int:
-        return max((_number(name) for name in self.store.list("drivers")), default=0)
+        return max(self.claims(), default=0)
+
+    def claims(self) -> list[int]:
+        """Return the numbers of all claims that stand, that of the journal's owner last."""
+        return sorted(filter(None, map(_number, self.store.list("drivers"))))
 
     def require_current(self, epoch: int, claim: int) -> None:
         """Raise EpochSettledError if `epoch` is settled, FencedError if a driver has opened the journal after `claim`.

@@ -52,7 +52,7 @@ MOST_RENEWAL_THREADS = 32
 _RECEIVE_BITS = 53
 """Of the number of a receive: as many as any reader of JSON takes."""
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
-_NO_HANDLE = "sqs-fifo-spark-permission-check"
+NO_HANDLE = "sqs-fifo-spark-permission-check"
 
 
 class Outcome(enum.Enum):
@@ -139,7 +139,7 @@ class Queue(QueueCalls):
         Both calls carry one impossible handle, which SQS refuses after it has checked the permission; no message
         is touched. Whether receiving is allowed shows at the first receive.
         """
-        entry = {"Id": "0", "ReceiptHandle": _NO_HANDLE}
+        entry = {"Id": "0", "ReceiptHandle": NO_HANDLE}
         checks: Sequence[tuple[str, Mapping[str, Any]]] = (
             ("delete_message_batch", entry),
             ("change_message_visibility_batch", {**entry, "VisibilityTimeout": 0}),

@@ -20,8 +20,8 @@ from sqs_fifo_spark.source.owner import LONGEST_LOOK_S, this_process
 from sqs_fifo_spark.source.queue import Queue, most_renewed
 
 _log = logging.getLogger(__name__)
-_FEWEST_RECEIVES = 3
-_SHORT_RETENTION_S = 86_400
+FEWEST_RECEIVES = 3
+SHORT_RETENTION_S = 86_400
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,14 @@ def report_data_loss(what: str, remedy: str, *, fail_on_data_loss: bool) -> None
 
 
 def _warn(facts: QueueFacts, options: SourceOptions) -> None:
-    if facts.max_receive_count is not None and facts.max_receive_count < _FEWEST_RECEIVES:
+    if facts.max_receive_count is not None and facts.max_receive_count < FEWEST_RECEIVES:
         _log.warning(
             "the queue's redrive policy moves a message to the dead-letter queue after %d receives; a crash of a task "
             "or a driver counts as one, so set maxReceiveCount to %d or more.",
             facts.max_receive_count,
-            _FEWEST_RECEIVES,
+            FEWEST_RECEIVES,
         )
-    if facts.retention_s < _SHORT_RETENTION_S:
+    if facts.retention_s < SHORT_RETENTION_S:
         _log.warning(
             "the queue keeps messages for only %d s: SQS drops what waits longer, also while this query is down.",
             facts.retention_s,

@@ -1,0 +1,20 @@
+"""The operator's commands: `sqs-fifo-spark COMMAND`, or `python -m sqs_fifo_spark COMMAND`.
+
+`local-queue` and `demo` need none of the packages of the extra `cli`; all other commands need click and rich.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+
+def main() -> int:
+    """Run the command that the command line names, and return its exit status."""
+    if find_spec("click") and find_spec("rich"):
+        from sqs_fifo_spark.cli.commands import commands
+
+        commands.main()  # which exits
+    from sqs_fifo_spark.cli import plain
+
+    return plain.run(sys.argv[1:])

@@ -1,0 +1,118 @@
+"""The commands by their names, each imported when it is asked for, and how a failure ends: one line and a status."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+import sqs_fifo_spark
+from sqs_fifo_spark.cli.output import Status, print_error, status_of
+from sqs_fifo_spark.errors import SqsFifoError
+
+_STATUSES = """\b
+Exit status:
+  0  all is well
+  1  a problem was found, or some of what was asked for could not be done
+  2  wrong usage: a flag, an option or a value
+  3  a service or a file could not be reached, or refused
+  130  interrupted
+"""
+
+
+class Commands(click.Group):
+    """A group whose commands are attributes of modules of this room: `module:attribute`."""
+
+    def __init__(self, *given: Any, places: Mapping[str, str], **named: Any) -> None:
+        super().__init__(*given, callback=_show_help, **named)
+        self.invoke_without_command = True
+        self._places = dict(places)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._places)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = self._places.get(cmd_name)
+        if place is None:
+            return None
+        module, _, attribute = place.partition(":")
+        command: click.Command = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+        return command
+
+    def main(  # type: ignore[override]  # click tells apart who wants the status, and who exits: this one exits
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Run what the command line asks for, and exit with what the command returned as its status."""
+        extra["standalone_mode"] = False
+        try:
+            status = super().main(args, prog_name or "sqs-fifo-spark", **extra)
+        except click.UsageError as error:
+            hint = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
+            status = _fail(f"{error.format_message()}{hint}", Status.USAGE)
+        except click.ClickException as error:
+            status = _fail(error.format_message(), Status.REFUSED)
+        except SqsFifoError as error:
+            status = _fail(str(error), status_of(error))
+        except click.Abort:
+            status = _fail("interrupted", Status.INTERRUPTED)
+        sys.exit(int(status or 0))
+
+
+def _fail(text: str, status: Status) -> Status:
+    print_error(text)
+    return status
+
+
+@click.pass_context
+def _show_help(ctx: click.Context) -> Status:
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+    return Status.USAGE  # counts only where no command was named
+
+
+def _argparse_command(name: str, help: str) -> click.Command:
+    """Return a command that leaves its arguments, `--help` too, to argparse."""
+
+    def call(arguments: tuple[str, ...]) -> int:
+        from sqs_fifo_spark.cli import plain
+
+        return plain.run([name, *arguments])
+
+    return click.Command(
+        name,
+        callback=call,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        help=help,
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+    )
+
+
+journal = Commands(
+    "journal",
+    help="Look into a journal without changing anything in it, also while a query uses it.",
+    short_help="Look into a journal without changing it.",
+    places={"show": "journal:show", "cat": "journal:cat", "export": "journal:export"},
+)
+local_queue = _argparse_command("local-queue", "Run a strict local SQS FIFO queue for tests.")
+demo = _argparse_command("demo", "Play an auction through a local queue and Spark.")
+commands = click.version_option(
+    sqs_fifo_spark.__version__, prog_name="sqs-fifo-spark", help="Print the version and exit."
+)(
+    Commands(
+        "sqs-fifo-spark",
+        help="Commands for the people who run queries on Amazon SQS FIFO queues.",
+        epilog=_STATUSES,
+        places={
+            "doctor": "doctor:doctor",
+            "journal": "commands:journal",
+            "send": "send:send",
+            "peek": "peek:peek",
+            "local-queue": "commands:local_queue",
+            "demo": "commands:demo",
+        },
+    )
+)

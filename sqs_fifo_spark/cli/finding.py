@@ -1,0 +1,32 @@
+"""What a check of `doctor` has found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OK = "ok"
+WARNING = "warning"
+FAILURE = "failure"
+STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line. `remedy` says what to do, unless it stands in `says` or there is nothing to do."""
+
+    level: str
+    check: str
+    says: str
+    remedy: str = ""
+
+
+def ok(check: str, says: str) -> Finding:
+    return Finding(OK, check, says)
+
+
+def warning(check: str, says: str, remedy: str = "") -> Finding:
+    return Finding(WARNING, check, says, remedy)
+
+
+def failure(check: str, says: str, remedy: str = "") -> Finding:
+    return Finding(FAILURE, check, says, remedy)

@@ -1,0 +1,281 @@
+"""`journal show`, `cat` and `export`: what a journal holds. Nothing is claimed or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import pyarrow as pa
+
+from sqs_fifo_spark.aws.calls import QueueCalls
+from sqs_fifo_spark.cli.export import FORMATS, format_of, row_as_json, write_file
+from sqs_fifo_spark.cli.flags import checked_location, connection_flags, journal_flag, parse_connection
+from sqs_fifo_spark.cli.output import (
+    Status,
+    json_flag,
+    print_error,
+    print_json,
+    print_line,
+    print_table,
+    time_text,
+)
+from sqs_fifo_spark.cli.view import JournalView, PlanView, look_at, open_to_look, plans_of
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.source.journal import Journal
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CONTENT = ("body", "messageAttributes")
+"""The columns that are somebody's data."""
+_PLAN_COLUMNS = (
+    "epoch",
+    "plan",
+    "partitions",
+    "segments",
+    "closed",
+    "messages",
+    "deferred",
+    "caught",
+    "bytes",
+    "oldest",
+)
+_SHOWN = ("partition", "sequenceNumber", "messageGroupId", "messageId", "sentTimestamp", "receiveCount")
+
+
+def _place(command: F) -> F:
+    """Add the flags that say which journal, and which queue it has to belong to."""
+    return journal_flag(required=True)(connection_flags(command))
+
+
+def _open(journal_location: str, connection: dict[str, str | None]) -> Journal:
+    """Return the journal. With `--queue-url` the queue is asked for its ARN, which must be the journal's."""
+    location = checked_location(journal_location)
+    if all(value is None for name, value in connection.items() if name != "region"):
+        return open_to_look(location, connection["region"])
+    options = parse_connection(connection)
+    return open_to_look(location, options.region, QueueCalls(options, SYSTEM_CLOCK).describe().arn)
+
+
+@click.command(short_help="Show owner, committed epochs, and what the open ones hold.")
+@_place
+@json_flag
+def show(journal_location: str, as_json: bool, **connection: str | None) -> Status:
+    """Show who owns a journal, what of it is committed, and which messages its open epochs hold.
+
+    Exits with 1 if an object is damaged. Of a sink's journal, it names the queries whose sent rows are recorded.
+    """
+    journal = _open(journal_location, connection)
+    view = look_at(journal)
+    (_print_view_json if as_json else _print_view)(journal, view)
+    return Status.PROBLEM if view.damage else Status.OK
+
+
+def _print_view_json(journal: Journal, view: JournalView) -> None:
+    ledger = view.ledger
+    print_json(
+        {
+            "location": journal.location,
+            "journal": journal.id,
+            "queueArn": journal.queue_arn,
+            "claims": view.claims,
+            "settledEpoch": ledger.epoch,
+            "settledPlan": ledger.plan,
+            "unconfirmedDeletes": len(ledger.unconfirmed),
+            "carriedMessages": sum(map(len, ledger.carried.values())),
+            "leftoverObjects": view.leftovers,
+            "plans": [
+                {
+                    "epoch": each.epoch,
+                    "plan": each.plan,
+                    "partitions": each.partitions,
+                    "partitionsStored": len(each.chains),
+                    "segments": each.segments,
+                    "isClosed": each.is_closed,
+                    "messages": each.messages,
+                    "deferredMessages": each.deferred,
+                    "caughtMessages": each.caught,
+                    "bytes": each.size,
+                    "oldestSentTimestamp": None if each.oldest_ms is None else time_text(each.oldest_ms / 1_000),
+                }
+                for each in view.plans
+            ],
+            "sinkQueries": view.sink_queries,
+            "damage": view.damage,
+        }
+    )
+
+
+def _print_view(journal: Journal, view: JournalView) -> None:
+    ledger = view.ledger
+    owner = f"claim {view.claims[-1]} (of {len(view.claims)} that stand)" if view.claims else "nobody yet"
+    carried = sum(map(len, ledger.carried.values()))
+    print_line(f"journal    {journal.id} at {journal.location}")
+    print_line(f"queue      {journal.queue_arn}")
+    print_line(f"owner      {owner}")
+    print_line(
+        f"committed  up to epoch {ledger.epoch}; {len(ledger.unconfirmed)} deletes not confirmed, {carried} messages "
+        f"carried over, {view.leftovers} objects left"
+    )
+    if view.sink_queries:
+        print_line(f"sink       records what was sent for: {', '.join(view.sink_queries)}")
+    if view.plans:
+        print_table(_PLAN_COLUMNS, map(_plan_row, view.plans))
+    else:
+        print_line("open       no epoch")
+    for line in view.damage:
+        print_line(f"damaged    {line}", "red")
+
+
+def _plan_row(each: PlanView) -> tuple[Any, ...]:
+    age = "" if each.oldest_ms is None else f"{max(0.0, SYSTEM_CLOCK.now() - each.oldest_ms / 1_000):.0f} s ago"
+    return (
+        each.epoch,
+        each.plan,
+        f"{len(each.chains)} of {each.partitions}",
+        each.segments,
+        "yes" if each.is_closed else "no",
+        each.messages,
+        each.deferred,
+        each.caught,
+        each.size,
+        age,
+    )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows that one segment serves."""
+
+    plan: int
+    partition: int
+    link: int
+    rows: pa.RecordBatch
+
+
+def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]]) -> Iterator[_Part]:
+    """Yield what each segment serves, in order. Raises ClickException for one that was dropped since."""
+    for plan, names in plans.items():
+        for name in names:
+            segment = journal.read(name)
+            if segment is None:
+                raise click.ClickException(
+                    f"epoch {epoch} was committed, and '{name}' dropped, while it was read. Its messages are deleted."
+                )
+            origin = segment.head.origin
+            yield _Part(plan, origin.partition, origin.link, segment.served())
+
+
+def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str]]:
+    """Return the names of the epoch's segments by plan: of all plans, or of the one asked for."""
+    found = plans_of(journal, epoch)
+    if plan is not None:
+        found = {number: names for number, names in found.items() if number == plan}
+    if not found:
+        which = f"epoch {epoch}" if plan is None else f"plan {plan} of epoch {epoch}"
+        raise click.ClickException(
+            f"the journal at '{journal.location}' has nothing of {which}: it is committed, or not sealed yet. "
+            "'journal show' lists what there is."
+        )
+    return found
+
+
+_epoch = click.option("--epoch", type=click.IntRange(min=1), required=True, help="Number of the epoch.")
+_plan = click.option(
+    "--plan",
+    type=click.IntRange(min=0),
+    help="Only what was put for this plan, as 'journal show' names it. Spark has logged one plan of an epoch; "
+    "what stands under another is not content. Default: all.",
+)
+
+
+@click.command(short_help="Print the messages of an epoch.")
+@_place
+@_epoch
+@_plan
+@click.option("--message-id", help="Only the message with this id. Exits with 1 if it is not there.")
+@click.option("--bodies", is_flag=True, help="Show bodies and attributes too. They are somebody's data.")
+@json_flag
+def cat(
+    journal_location: str,
+    epoch: int,
+    plan: int | None,
+    message_id: str | None,
+    bodies: bool,
+    as_json: bool,
+    **connection: str | None,
+) -> Status:
+    """Print the messages that an epoch serves, in the order in which its partitions have them.
+
+    With --json, one line for each message. What a later epoch serves is left out, and so are receipt handles.
+    """
+    journal = _open(journal_location, connection)
+    rows = []
+    is_found = message_id is None
+    for part in _parts(journal, epoch, _plans(journal, epoch, plan)):
+        shown = part.rows if bodies else part.rows.drop_columns(list(_CONTENT))
+        for row in shown.to_pylist():
+            if message_id not in (None, row["messageId"]):
+                continue
+            is_found = True
+            placed = {"plan": part.plan, "partition": part.partition, "link": part.link, **row_as_json(row)}
+            if as_json:
+                print_json(placed)
+            else:
+                rows.append(placed)
+    if not as_json:
+        columns = (*_SHOWN, *(_CONTENT if bodies else ()))
+        print_table(columns, ([row[column] for column in columns] for row in rows))
+    if not is_found:
+        print_error(f"epoch {epoch} has no message with the id '{message_id}'")
+        return Status.PROBLEM
+    return Status.OK
+
+
+@click.command(short_help="Copy the messages of an epoch to a file.")
+@_place
+@_epoch
+@_plan
+@click.option(
+    "--to-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The file to write, readable by you alone. It appears whole or not at all.",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(FORMATS),
+    help="parquet, or jsonl: a JSON object on each line, which 'send --file' takes. Default: as the file's name ends.",
+)
+@click.option("--force", is_flag=True, help="Replace the file if it is there. Without it, such a file is an error.")
+@json_flag
+def export(
+    journal_location: str,
+    epoch: int,
+    plan: int | None,
+    to_file: Path,
+    file_format: str | None,
+    force: bool,
+    as_json: bool,
+    **connection: str | None,
+) -> Status:
+    """Copy the messages that an epoch serves, with their bodies, to a file; the journal stays as it is.
+
+    The columns are those of the source. Give --plan where the epoch has several plans.
+    """
+    chosen = format_of(to_file, file_format)
+    journal = _open(journal_location, connection)
+    plans = _plans(journal, epoch, plan)
+    if len(plans) > 1:
+        raise click.UsageError(
+            f"epoch {epoch} has {len(plans)} plans ({', '.join(map(str, plans))}), and Spark has logged one of them: "
+            "its offset log tells which. Give --plan."
+        )
+    count = write_file(to_file, chosen, (part.rows for part in _parts(journal, epoch, plans)), replace=force)
+    if as_json:
+        print_json({"epoch": epoch, "plan": next(iter(plans)), "messages": count, "file": str(to_file)})
+    else:
+        print_line(f"{count} messages of epoch {epoch} are in {to_file}")
+    return Status.OK

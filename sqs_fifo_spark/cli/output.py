@@ -1,0 +1,110 @@
+"""What commands print: for people with rich, for machines as JSON; and their exit statuses."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    JournalUnavailableError,
+    MissingPackageError,
+    NotFifoQueueError,
+    OptionError,
+    QueueNotFoundError,
+    QueueRequestError,
+    SqsFifoError,
+    TransientQueueError,
+)
+
+_USAGE = (OptionError, NotFifoQueueError)
+_REFUSED = (
+    AccessDeniedError,
+    JournalUnavailableError,
+    MissingPackageError,
+    QueueNotFoundError,
+    QueueRequestError,
+    TransientQueueError,
+)
+_WIDEST = 10_000
+"""Columns; what goes to a file or a pipe is not wrapped."""
+
+
+class Status(enum.IntEnum):
+    """With what a command exits."""
+
+    OK = 0
+    PROBLEM = 1
+    USAGE = 2
+    REFUSED = 3
+    INTERRUPTED = 130
+
+
+def status_of(error: SqsFifoError) -> Status:
+    """Return the status of a command that ends with `error`."""
+    if isinstance(error, _USAGE):
+        return Status.USAGE
+    return Status.REFUSED if isinstance(error, _REFUSED) else Status.PROBLEM
+
+
+json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value, on one line."""
+    click.echo(json.dumps(value, default=_as_json))
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return time_text(value)
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+def time_text(at: datetime | float) -> str:
+    """Return a time as ISO 8601 in UTC; a number is of seconds since the Unix epoch."""
+    if not isinstance(at, datetime):
+        at = datetime.fromtimestamp(at, timezone.utc)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def printable(text: str) -> str:
+    """Return `text` with what could move a terminal's cursor, or break a line, written as an escape."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def print_error(text: str) -> None:
+    """Print one line to the standard error."""
+    click.echo(f"error: {printable(' '.join(text.split()))}", err=True)
+
+
+def print_line(text: str, style: str = "") -> None:
+    """Print one line; a terminal shows it in `style`."""
+    from rich.text import Text
+
+    _console().print(Text(printable(text), style), soft_wrap=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows below the names of their columns."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if value is None else printable(str(value))) for value in row))
+    _console().print(table)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False)
+    return console if console.is_terminal else Console(highlight=False, markup=False, width=_WIDEST)

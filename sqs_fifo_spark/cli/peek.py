@@ -1,0 +1,115 @@
+"""`peek`: looks at messages that the queue has to hand out, and gives them back in their order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
+from sqs_fifo_spark.cli.export import row_as_json
+from sqs_fifo_spark.cli.flags import connection_flags, parse_connection
+from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, print_table
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
+from sqs_fifo_spark.source.queue import Outcome, Queue
+
+HIDDEN_S = 60
+"""How long a message stays hidden if this process is killed before it has released it."""
+MOST = 1_000
+_COLUMNS = ("messageGroupId", "sequenceNumber", "messageId", "sentTimestamp", "receiveCount")
+_CONTENT = ("body", "messageAttributes")
+
+
+@click.command(short_help="Look at messages of a queue, and give them back.")
+@connection_flags
+@click.option(
+    "-n",
+    "--messages",
+    "wanted",
+    type=click.IntRange(1, MOST),
+    default=MAX_ENTRIES,
+    show_default=True,
+    help="How many messages to look at, at most. SQS gives at most ten of a group.",
+)
+@click.option("--bodies", is_flag=True, help="Show bodies and attributes too. They are somebody's data.")
+@json_flag
+def peek(wanted: int, bodies: bool, as_json: bool, **connection: str | None) -> Status:
+    """Receive some messages, release them at once in their order, and show them.
+
+    Each message that is shown counts one receive more, which brings it nearer to a dead-letter queue. While they are
+    held, for a second as a rule, nobody else gets messages of their groups. With --json, one line for each message.
+    """
+    options = parse_connection(connection, visibilityTimeoutSeconds=str(HIDDEN_S))
+    queue = Queue(options, SYSTEM_CLOCK)
+    held: list[Message] = []
+    failure: SqsFifoError | None = None
+    with _interruptions() as interrupted:
+        try:
+            while len(held) < wanted and not interrupted.is_set():
+                received = queue.receive(min(MAX_ENTRIES, wanted - len(held)))
+                held += received
+                if not received:
+                    break
+        except SqsFifoError as error:
+            failure = error
+        kept = _release(queue, [message.receipt for message in held])
+    _show(held, bodies=bodies, as_json=as_json)
+    if kept:
+        print_error(f"{kept} messages could not be released; they stay hidden for up to {HIDDEN_S} s")
+    if failure is not None:
+        raise failure
+    if interrupted.is_set():
+        return Status.INTERRUPTED
+    return Status.PROBLEM if kept else Status.OK
+
+
+def _release(queue: Queue, receipts: list[Receipt]) -> int:
+    """Release all, the last one first, so that no group's later message is free before its earlier ones.
+
+    Return how many SQS has not released.
+    """
+    kept = 0
+    for end in range(len(receipts), 0, -MAX_ENTRIES):
+        part = receipts[max(0, end - MAX_ENTRIES) : end][::-1]
+        try:
+            kept += sum(outcome is Outcome.FAILED for outcome in queue.extend(part, 0))
+        except SqsFifoError as error:
+            print_error(str(error))
+            kept += len(part)
+    return kept
+
+
+def _show(messages: list[Message], *, bodies: bool, as_json: bool) -> None:
+    rows = [row_as_json(row) for row in to_arrow(messages).to_pylist()]
+    columns = (*_COLUMNS, *(_CONTENT if bodies else ()))
+    if as_json:
+        for row in rows:
+            print_json({name: value for name, value in row.items() if bodies or name not in _CONTENT})
+        return
+    print_table(columns, ([row[column] for column in columns] for row in rows))
+    if messages:
+        print_line(f"{len(messages)} messages were received and released; the receive count of each has risen by one.")
+    else:
+        print_line("SQS gave no message: the queue is empty, or others hold the heads of its groups.")
+
+
+@contextmanager
+def _interruptions() -> Iterator[threading.Event]:
+    """Let SIGINT and SIGTERM set the event, rather than end the process while it holds messages."""
+    interrupted = threading.Event()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,251 @@
+"""What `doctor` asks of the queue: who calls, what the caller may do, and how the queue is set up.
+
+No call here takes, hides, deletes or adds a message. Reading attributes is asked for real. For every other action SQS
+gets a request that it has to refuse. What is known of the order in which it judges one:
+
+- A batch call that is answered, with its entry failed, was allowed: SQS judges entries after the permission.
+- A call that is refused with AccessDenied is not allowed.
+- A call that is refused as a whole, for its arguments, may be allowed or not: AWS does not document whether it looks
+  at the permission first. So that is a warning, not an ok.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, QueueCalls
+from sqs_fifo_spark.aws.codes import LostHoldError, error_from_aws
+from sqs_fifo_spark.cli.finding import Finding, failure, ok, warning
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, QueueRequestError, SqsFifoError
+from sqs_fifo_spark.option_rules import region_of
+from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.source.queue import NO_HANDLE
+from sqs_fifo_spark.source.startup import FEWEST_RECEIVES, SHORT_RETENTION_S
+
+GOOD_RECEIVES = 10
+"""From this maxReceiveCount on, crashes alone do not bring a message to the dead-letter queue."""
+_AWS_KEY = "alias/aws/sqs"
+_POLICY = "conf/iam-policy.json is a policy that grants what is needed; a queue in another account needs one of its own"
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """A request of one action that cannot have an effect."""
+
+    action: str
+    operation: str
+    arguments: Mapping[str, Any]
+    without: str
+    """What alone shows for certain that the action is allowed."""
+    remedy: str
+
+
+_PEEK = "'sqs-fifo-spark peek -n 1' receives one, and releases it"
+_PROBES = {
+    "source": (
+        _Probe(
+            "sqs:ReceiveMessage",
+            "receive_message",
+            # Should something that stands in for SQS take it, it gives nothing, and hides nothing.
+            {"MaxNumberOfMessages": 0, "WaitTimeSeconds": 0, "VisibilityTimeout": 0},
+            "receiving a message",
+            _PEEK,
+        ),
+        _Probe(
+            "sqs:DeleteMessage",
+            "delete_message_batch",
+            {"Entries": [{"Id": "0", "ReceiptHandle": NO_HANDLE}]},
+            "deleting a message",
+            "Start the query: it says so before it receives anything",
+        ),
+        _Probe(
+            "sqs:ChangeMessageVisibility",
+            "change_message_visibility_batch",
+            {"Entries": [{"Id": "0", "ReceiptHandle": NO_HANDLE, "VisibilityTimeout": 0}]},
+            "receiving a message",
+            _PEEK,
+        ),
+    ),
+    "sink": (
+        _Probe(
+            "sqs:SendMessage",
+            "send_message_batch",
+            {"Entries": [{"Id": "0", "MessageBody": ""}]},  # no body, no group: nothing takes it
+            "sending a message",
+            "'sqs-fifo-spark send' sends one",
+        ),
+    ),
+}
+
+
+class CheckedQueue(QueueCalls):
+    """A queue that is asked what it is, and what the caller may do."""
+
+    def attributes(self) -> Mapping[str, str]:
+        """Return all attributes of the queue. Raises the errors of `aws.calls`."""
+        return self._attributes("All")
+
+    def has_judged(self, operation: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether SQS has looked at what is inside of the call, so that the caller may make such calls.
+
+        Raises AccessDeniedError if not, and the other errors of `aws.calls` but QueueRequestError.
+        """
+        try:
+            answer = self._retrying(operation, CALL_BUDGET_S, **arguments)
+        except QueueRequestError as error:
+            return isinstance(error, LostHoldError)
+        for failed in answer.get("Failed") or ():
+            error_found = error_from_aws(operation, self._url, str(failed.get("Code")), str(failed.get("Message")))
+            if isinstance(error_found, AccessDeniedError):
+                raise error_found
+        return True
+
+
+def check_queue(options: SourceOptions, roles: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield what is found of the queue; `roles` are those in which it is to be used: source, sink or both."""
+    queue = CheckedQueue(options, SYSTEM_CLOCK)
+    yield _credentials(queue, options)
+    try:
+        attributes = queue.attributes()
+    except SqsFifoError as error:
+        yield failure("sqs:GetQueueAttributes", str(error), _POLICY if isinstance(error, AccessDeniedError) else "")
+        attributes = None
+    else:
+        yield ok("sqs:GetQueueAttributes", "allowed")
+    for role in roles:
+        for probe in _PROBES[role]:
+            yield _permission(queue, probe)
+    if attributes is not None:
+        yield from _settings(attributes, roles)
+        yield from _redrive(attributes, options)
+
+
+def _credentials(queue: CheckedQueue, options: SourceOptions) -> Finding:
+    if region_of(options.endpoint_url or options.queue_url) is None:
+        return ok("credentials", "not asked: the endpoint is not AWS's, so AWS's STS does not know who calls it")
+    try:
+        return ok("credentials", queue.caller())
+    except AccessDeniedError as error:
+        return failure("credentials", str(error), "Credentials come from environment, profile or instance role")
+    except SqsFifoError as error:
+        return warning("credentials", str(error), "A network without a way to STS is enough for this, and harmless")
+
+
+def _permission(queue: CheckedQueue, probe: _Probe) -> Finding:
+    try:
+        is_certain = queue.has_judged(probe.operation, probe.arguments)
+    except AccessDeniedError as error:
+        what = str(error) if error.has_no_credentials else "denied"
+        return failure(probe.action, what, f"Grant {probe.action} on the queue: {_POLICY}")
+    except SqsFifoError as error:
+        return failure(probe.action, str(error))
+    if is_certain:
+        return ok(probe.action, "allowed")
+    return warning(probe.action, f"not denied; that it is allowed cannot be told without {probe.without}", probe.remedy)
+
+
+def _settings(attributes: Mapping[str, str], roles: tuple[str, ...]) -> Iterator[Finding]:
+    if attributes.get("FifoQueue") != "true":
+        yield failure("FIFO", "this is a standard queue: it has no message groups, and no order", "Use a FIFO queue")
+        return
+    yield ok("FIFO", "a FIFO queue")
+    yield _throughput(attributes)
+    if "source" in roles:
+        seconds = attributes.get("VisibilityTimeout", "30")
+        yield ok(
+            "VisibilityTimeout", f"{seconds} s, for other consumers: a source sets visibilityTimeoutSeconds itself"
+        )
+    yield _retention(int(attributes.get("MessageRetentionPeriod", 345_600)))
+    if "sink" in roles:
+        yield _deduplication(attributes)
+    yield _encryption(attributes, roles)
+
+
+def _throughput(attributes: Mapping[str, str]) -> Finding:
+    scope = attributes.get("DeduplicationScope", "queue")
+    limit = attributes.get("FifoThroughputLimit", "perQueue")
+    both = f"DeduplicationScope {scope}, FifoThroughputLimit {limit}"
+    if limit == "perMessageGroupId" and scope == "messageGroup":
+        return ok("throughput", f"high throughput: {both}")
+    says = f"300 calls a second for each action: {both}"
+    if scope == "messageGroup":
+        return warning("throughput", says, "Half of high throughput is set: set FifoThroughputLimit=perMessageGroupId")
+    return ok("throughput", f"{says}; for more, set messageGroup and perMessageGroupId")
+
+
+def _retention(seconds: int) -> Finding:
+    if seconds < SHORT_RETENTION_S:
+        return warning(
+            "retention",
+            f"SQS drops what has waited {seconds} s, also while a query is down",
+            f"Set MessageRetentionPeriod to {SHORT_RETENTION_S} or more, up to 1209600",
+        )
+    return ok("retention", f"SQS keeps messages for {seconds} s")
+
+
+def _deduplication(attributes: Mapping[str, str]) -> Finding:
+    if attributes.get("ContentBasedDeduplication") == "true":
+        return ok("deduplication", "ContentBasedDeduplication is on: deduplication=content works, and ids do too")
+    return ok("deduplication", "ContentBasedDeduplication is off: rows need the column messageDeduplicationId")
+
+
+def _encryption(attributes: Mapping[str, str], roles: tuple[str, ...]) -> Finding:
+    key = attributes.get("KmsMasterKeyId")
+    if key and key != _AWS_KEY:
+        needed = "kms:Decrypt and kms:GenerateDataKey" if "sink" in roles else "kms:Decrypt"
+        return warning(
+            "encryption",
+            f"with the key {key}, so callers need {needed} on it, which cannot be told without a message",
+            f"Grant {needed}, in the key's policy or the caller's",
+        )
+    if key:
+        return ok("encryption", f"with AWS's own key, {key}")
+    is_on = attributes.get("SqsManagedSseEnabled") == "true"
+    return ok("encryption", "by SQS itself" if is_on else "none")
+
+
+def _redrive(attributes: Mapping[str, str], options: SourceOptions) -> Iterator[Finding]:
+    policy = attributes.get("RedrivePolicy")
+    if not policy:
+        yield ok("redrive policy", "none: a message is delivered until it is deleted or expires")
+        return
+    try:
+        told = json.loads(policy)
+        most, arn = int(told["maxReceiveCount"]), str(told["deadLetterTargetArn"])
+    except (ValueError, KeyError, TypeError):
+        yield failure("redrive policy", "it cannot be read", "Set RedrivePolicy anew")
+        return
+    remedy = f"Set maxReceiveCount to {FEWEST_RECEIVES} at the least, better to {GOOD_RECEIVES}"
+    says = f"a message goes to the dead-letter queue after {most} receives"
+    if most < FEWEST_RECEIVES:
+        yield failure("maxReceiveCount", f"{says}; each crash of a query costs one", remedy)
+    elif most < GOOD_RECEIVES:
+        yield warning("maxReceiveCount", f"{says}; each crash of a query costs one", remedy)
+    else:
+        yield ok("maxReceiveCount", says)
+    yield _dead_letters(arn, options)
+
+
+def _dead_letters(arn: str, options: SourceOptions) -> Finding:
+    name = arn.rpartition(":")[2]
+    check, remedy = "dead-letter queue", "Correct deadLetterTargetArn, or make that queue: a FIFO queue"
+    if not name.endswith(".fifo"):
+        return failure(check, f"{arn} is not a FIFO queue", remedy)
+    # It is in the same account and region.
+    url = f"{options.queue_url.rstrip('/').rpartition('/')[0]}/{name}"
+    other = CheckedQueue(replace(options, queue_url=url), SYSTEM_CLOCK)
+    try:
+        attributes = other.attributes()
+    except QueueNotFoundError:
+        return failure(check, f"{arn} does not exist, so messages that reach maxReceiveCount stay", remedy)
+    except AccessDeniedError:
+        return warning(check, f"{arn}: whether it exists cannot be told without sqs:GetQueueAttributes on it")
+    except SqsFifoError as error:
+        return failure(check, str(error))
+    if attributes.get("FifoQueue") != "true":
+        return failure(check, f"{arn} is not a FIFO queue", remedy)
+    return ok(check, arn)

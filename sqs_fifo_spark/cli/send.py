@@ -1,0 +1,174 @@
+"""`send`: adds messages to a queue, each group's in order."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+import click
+
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
+from sqs_fifo_spark.cli.flags import connection_flags, given
+from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, status_of
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.columns import ARROW_SCHEMA
+from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.options import SINK, parse_sink_options
+from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, outgoing
+from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.queue import SinkQueue
+
+
+@click.command(short_help="Send messages.")
+@connection_flags
+@click.option("--group", help="Message group of all messages. Default: each line's own messageGroupId.")
+@click.option(
+    "--dedup-id",
+    help="Deduplication id of the one message that --body gives. Without one, the queue must have "
+    "ContentBasedDeduplication.",
+)
+@click.option("--body", help="Body of one message.")
+@click.option(
+    "--file",
+    type=click.File("rb"),
+    help="File of JSON lines, or - for the standard input. Each line is an object with body, messageGroupId, "
+    "messageDeduplicationId and messageAttributes; the source's other columns are ignored.",
+)
+@json_flag
+def send(
+    group: str | None,
+    dedup_id: str | None,
+    body: str | None,
+    file: IO[bytes] | None,
+    as_json: bool,
+    **connection: str | None,
+) -> Status:
+    """Send one message, or the messages of a file, each group's in the order of the lines.
+
+    All lines are read and checked before the first message is sent. A group's next message is sent only after SQS has
+    confirmed the one before. If SQS fails, what was confirmed is sent, and printed; repeat the command within 5 minutes
+    and SQS takes nothing twice. With --json, one line for each message.
+    """
+    if (body is None) == (file is None):
+        raise click.UsageError("give either --body or --file.")
+    if file is not None and dedup_id is not None:
+        raise click.UsageError("--dedup-id is for the one message of --body; lines have messageDeduplicationId.")
+    options = parse_sink_options(given({**connection, "message_group_id": group}, SINK))
+    lines = [{"body": body, "messageDeduplicationId": dedup_id}] if file is None else _read(file)
+    queue = SinkQueue(options, SYSTEM_CLOCK)
+    done: list[Confirmed] = []
+    try:
+        _send(queue, _checked(lines, queue, options.message_group_id), done, _print_json if as_json else _print)
+    except (RefusedRowError, SqsFifoError) as error:
+        what = str(error)
+        if isinstance(error, RefusedRowError):
+            what = f"{'the message' if file is None else f'line {error.row}'} cannot be sent: {error.reason}."
+        print_error(f"{what} {len(done)} of {len(lines)} messages were confirmed before.")
+        return Status.PROBLEM if isinstance(error, RefusedRowError) else status_of(error)
+    if not as_json:
+        print_line(f"{len(done)} of {len(lines)} messages sent")
+    return Status.OK
+
+
+def _read(file: IO[bytes]) -> list[dict[str, Any]]:
+    """Return what stands on the lines of the file. Raises UsageError for a line that is no message's."""
+    lines = []
+    for number, line in enumerate(file, start=1):
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise click.UsageError(f"line {number} is not a JSON object.")
+        unknown = found.keys() - set(ARROW_SCHEMA.names)
+        if unknown:
+            raise click.UsageError(
+                f"line {number} has {min(unknown)!r}, which is no column; those that are sent are {', '.join(COLUMNS)}."
+            )
+        lines.append({**found, "messageAttributes": _attributes(number, found.get("messageAttributes"))})
+    return lines
+
+
+def _attributes(number: int, told: Any) -> list[tuple[str, Any]]:
+    """Return attributes as rows have them; each is a string, or an object such as the source's columns have."""
+    if told is None:
+        return []
+    values = told.values() if isinstance(told, dict) else [None]
+    if not all(isinstance(value, (str, dict)) for value in values):
+        raise click.UsageError(f"line {number}: messageAttributes must be an object of strings or objects.")
+    return [(name, _value(number, name, value)) for name, value in told.items()]
+
+
+def _value(number: int, name: str, value: str | dict[str, Any]) -> Any:
+    if isinstance(value, str):
+        return value
+    binary = value.get("binaryValue")
+    texts = (value.get("dataType"), value.get("stringValue"), binary)
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise click.UsageError(f"line {number}: the attribute {name!r} must have strings.")
+    try:
+        return {**value, "binaryValue": binary and base64.b64decode(binary, validate=True)}
+    except (ValueError, binascii.Error):
+        raise click.UsageError(f"line {number}: the binaryValue of {name!r} must be base64.") from None
+
+
+def _checked(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | None) -> list[Outgoing]:
+    """Return the messages as they are sent. Raises RefusedRowError for the first that SQS would not take."""
+    for number, line in enumerate(lines, start=1):
+        if not all(isinstance(line.get(name), (str, type(None))) for name in COLUMNS[:3]):
+            raise RefusedRowError(number, f"{', '.join(COLUMNS[:3])} must be strings")
+    facts = queue.describe()
+    has_ids = any(line.get("messageDeduplicationId") is not None for line in lines)
+    if not has_ids and not facts.has_content_based_deduplication:
+        raise click.UsageError(
+            "the queue has no ContentBasedDeduplication, so each message needs an id by which SQS recognises it. Give "
+            "--dedup-id, or messageDeduplicationId on each line."
+        )
+    form = RowForm(group, has_ids, facts.max_message_bytes)
+    columns = [[line.get(name) for line in lines] for name in COLUMNS]
+    return outgoing(columns, form, first_row=1)
+
+
+def _send(queue: SinkQueue, rows: Sequence[Outgoing], done: list[Confirmed], show: Callable[[Confirmed], None]) -> None:
+    """Send the messages, in calls that hold at most one of each group; add to `done` what SQS has confirmed."""
+
+    def confirmed(found: list[Confirmed], pending: list[Outgoing]) -> None:
+        done.extend(found)
+        for each in found:
+            show(each)
+
+    for call in _calls(rows):
+        deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
+        queue.send(call, confirmed, stopped=threading.Event(), deadline=deadline)
+
+
+def _calls(rows: Sequence[Outgoing]) -> list[list[Outgoing]]:
+    """Return the rows in calls of up to ten rows of as many groups, each group's in order."""
+    calls: list[list[Outgoing]] = []
+    groups: set[str] = set()
+    for row in rows:
+        if not calls or row.group in groups or len(calls[-1]) == MAX_ENTRIES:
+            calls.append([])
+            groups = set()
+        calls[-1].append(row)
+        groups.add(row.group)
+    return calls
+
+
+def _print(each: Confirmed) -> None:
+    print_line(f"{each.message_id}  {each.row.group}  {each.sequence_number or ''}")
+
+
+def _print_json(each: Confirmed) -> None:
+    print_json(
+        {
+            "line": each.row.row,
+            "messageId": each.message_id,
+            "messageGroupId": each.row.group,
+            "sequenceNumber": None if each.sequence_number is None else str(each.sequence_number),
+        }
+    )

@@ -1,0 +1,137 @@
+"""A journal as one who only looks sees it: nothing is claimed, put or dropped.
+
+A query may change it meanwhile. So an object that is gone when it is read was dropped since, and is left out; and what
+is shown of different epochs may be of different moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.segment import Chain
+
+
+def open_to_look(location: str, region: str | None, queue_arn: str | None = None) -> Journal:
+    """Return the journal at `location`. Raises JournalUnavailableError if there is none.
+
+    Raises JournalMismatchError if it is of a later format, or of another queue than that of `queue_arn`.
+    """
+    store = open_store(location, region)
+    journal = Journal.look(store) if queue_arn is None else Journal.find(store, queue_arn)
+    if journal is None:
+        raise JournalUnavailableError(
+            f"there is no journal at '{location}'. Correct the location; a query makes its journal when it starts."
+        )
+    return journal
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """What stands in the journal of one epoch, as one driver has planned it."""
+
+    epoch: int
+    plan: int
+    partitions: int = 0
+    """How many it was planned with; 0 if nothing but what the driver itself received is there."""
+    chains: Mapping[int, Chain] = field(default_factory=dict)
+    """What each partition comes to, by its newest link."""
+    segments: int = 0
+    deferred: int = 0
+    """Messages in these segments that a later epoch serves."""
+    caught: int = 0
+    """Messages that the driver itself received before this epoch, for its tasks to serve."""
+
+    @property
+    def messages(self) -> int:
+        return sum(chain.served for chain in self.chains.values())
+
+    @property
+    def size(self) -> int:
+        """Bytes of bodies and attributes, as SQS counts them, of all messages in the chains."""
+        return sum(chain.size for chain in self.chains.values())
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest message was sent."""
+        return min((each.oldest_ms for each in self.chains.values() if each.oldest_ms is not None), default=None)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether all partitions are there to their last link."""
+        return len(self.chains) == self.partitions and all(chain.is_last for chain in self.chains.values())
+
+
+@dataclass(frozen=True)
+class JournalView:
+    """What `look_at` has seen."""
+
+    claims: list[int]
+    ledger: Ledger
+    plans: list[PlanView]
+    """Those that are not settled, by epoch and plan."""
+    leftovers: int
+    """Objects of settled epochs: those that the ledger carries, and those that the next commit drops."""
+    sink_queries: list[str]
+    """The queries whose sent rows are recorded here, if this is a sink's journal."""
+    damage: list[str]
+    """What is wrong with objects that cannot be used, one line for each."""
+
+
+def look_at(journal: Journal) -> JournalView:
+    """Return what stands in the journal now.
+
+    Raises JournalUnavailableError, and JournalCorruptError for a ledger that is damaged.
+    """
+    ledger = journal.ledger()
+    plans, damage, leftovers = [], [], 0
+    for epoch, names in journal.objects().items():
+        if epoch <= ledger.epoch:
+            leftovers += len(names)
+            continue
+        by_plan: dict[int, list[str]] = {}
+        for name in names:
+            by_plan.setdefault(journal.plan_of(name) or 0, []).append(name)
+        for plan, of_plan in sorted(by_plan.items()):
+            seen, wrong = _look_at_plan(journal, epoch, plan, of_plan)
+            damage += wrong
+            if seen.segments or seen.caught:
+                plans.append(seen)
+    sink_queries = {name.split("/")[1] for name in journal.store.list("sent") if name.count("/") > 1}
+    return JournalView(journal.claims(), ledger, plans, leftovers, sorted(sink_queries), damage)
+
+
+def _look_at_plan(journal: Journal, epoch: int, plan: int, names: list[str]) -> tuple[PlanView, list[str]]:
+    chains: dict[int, Chain] = {}
+    partitions = segments = deferred = caught = 0
+    damage = []
+    for name in sorted(names):  # by partition and link
+        place = journal.link_of(name, plan)
+        try:
+            head = journal.head(name)
+        except JournalCorruptError as error:
+            damage.append(str(error))
+            continue
+        if head is None:
+            continue
+        if place is None:
+            caught += len(head.receipts)
+            continue
+        partitions, segments = head.origin.partitions, segments + 1
+        deferred += sum(receipt.deferred for receipt in head.receipts)
+        chains[place[0]] = head.chain
+    return PlanView(epoch, plan, partitions, chains, segments, deferred, caught), damage
+
+
+def plans_of(journal: Journal, epoch: int) -> dict[int, list[str]]:
+    """Return the names of the segments of an epoch by plan, each plan's in order: by partition and link."""
+    found: dict[int, list[str]] = {}
+    for name in sorted(journal.objects().get(epoch, ())):
+        plan = journal.plan_of(name)
+        if plan is not None and journal.link_of(name, plan):
+            found.setdefault(plan, []).append(name)
+    return found

@@ -1,0 +1,131 @@
+"""A queue, a journal that a query has written, and the commands."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from click.testing import CliRunner, Result
+
+from sqs_fifo_spark.cli.commands import commands
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import read_partition
+from sqs_fifo_spark.source.queue import Queue
+
+
+@dataclass
+class Rig:
+    server: LocalQueueServer
+    journal: Path
+    sqs: Any = None
+    url: str = ""
+    drivers: list[Driver] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sqs = boto3.client("sqs", endpoint_url=self.server.endpoint_url)
+        self.url = self.create("bids.fifo")
+        self._sent = itertools.count(1)
+
+    def create(self, name: str, **attributes: str) -> str:
+        url: str = self.sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true", **attributes})["QueueUrl"]
+        return url
+
+    def set(self, **attributes: str) -> None:
+        if attributes:
+            self.sqs.set_queue_attributes(QueueUrl=self.url, Attributes=attributes)
+
+    def send(self, *bodies: str, group: str = "g", **request: Any) -> None:
+        for body in bodies:
+            self.sqs.send_message(
+                QueueUrl=self.url,
+                MessageBody=body,
+                MessageGroupId=group,
+                MessageDeduplicationId=str(next(self._sent)),
+                **request,
+            )
+
+    def receive(self) -> list[tuple[str, str, int]]:
+        """Return body, group and receive count of all that the queue gives now, in its order."""
+        found: list[tuple[str, str, int]] = []
+        names = ["MessageGroupId", "ApproximateReceiveCount"]
+        while messages := self.sqs.receive_message(
+            QueueUrl=self.url, MaxNumberOfMessages=10, MessageSystemAttributeNames=names
+        ).get("Messages"):
+            for each in messages:
+                attributes = each["Attributes"]
+                count = int(attributes["ApproximateReceiveCount"])
+                found.append((each["Body"], attributes["MessageGroupId"], count))
+        return found
+
+    def driver(self) -> tuple[Driver, Offset]:
+        """Return a new driver on the journal, and its first offset."""
+        options = self._options()
+        driver = Driver(
+            options,
+            queue=Queue(options, SYSTEM_CLOCK),
+            store=lambda: open_store(options.journal_location),
+            clock=SYSTEM_CLOCK,
+        )
+        self.drivers.append(driver)
+        return driver, driver.initial_offset()
+
+    def read_epoch(self) -> tuple[Driver, Offset, list[dict[str, Any]]]:
+        """Let a query read what the queue has, without committing it. Return its driver, the offset, and the rows."""
+        driver, start = self.driver()
+        end = driver.latest_offset(start)
+        batches = [batch for plan in driver.plan(start, end) for batch in read_partition(self._options(), plan)]
+        return driver, end, [row for batch in batches for row in batch.to_pylist()]
+
+    def _options(self) -> Any:
+        given = {"queueUrl": self.url, "journalLocation": str(self.journal), "waitTimeSeconds": "1"}
+        return parse_source_options({**given, "visibilityTimeoutSeconds": "60"})
+
+    def run(self, *arguments: str, **extra: Any) -> Result:
+        """Run a command; what is no exit is raised."""
+        result = CliRunner().invoke(commands, arguments, **extra)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    def on_queue(self, command: str, *arguments: str, **extra: Any) -> Result:
+        return self.run(command, "--queue-url", self.url, *arguments, **extra)
+
+    def on_journal(self, command: str, *arguments: str, **extra: Any) -> Result:
+        return self.run("journal", command, "--journal-location", str(self.journal), *arguments, **extra)
+
+    def stored(self) -> dict[str, tuple[bytes, int]]:
+        """Return what stands in the journal, and when it was written."""
+        files = [path for path in self.journal.rglob("*") if path.is_file()]
+        return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    with LocalQueueServer() as server:
+        made = Rig(server, tmp_path / "journal")
+        yield made
+        for driver in made.drivers:
+            driver.stop()
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    """Return the JSON values that a command has printed, one on each line."""
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def one_error(result: Result) -> str:
+    """Return the one line that a command has printed to the standard error."""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line

@@ -1,0 +1,169 @@
+"""All commands: help, versions, wrong usage, and how they end."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import sqs_fifo_spark
+from sqs_fifo_spark.cli.commands import Commands, commands
+from sqs_fifo_spark.cli.output import Status, print_error, printable, status_of
+from sqs_fifo_spark.errors import AccessDeniedError, JournalCorruptError, OptionError, TransientQueueError
+from sqs_fifo_spark.options import ConnectionOptions
+from tests.unit.cli.conftest import Rig, one_error
+
+LEFT_TO_ARGPARSE = ("local-queue", "demo")
+
+
+def all_commands(group: Commands = commands, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    with click.Context(group) as ctx:
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            assert command is not None, name
+            yield f"{path}{name}", command
+            if isinstance(command, Commands):
+                yield from all_commands(command, f"{path}{name} ")
+
+
+def test_every_command_and_every_flag_has_its_help() -> None:
+    """Nobody has to read the code."""
+    found = dict(all_commands())
+    assert {"doctor", "journal show", "journal cat", "journal export", "send", "peek", *LEFT_TO_ARGPARSE} <= set(found)
+    for name, command in found.items():
+        assert command.help, name
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{name} {parameter.opts}"
+
+
+@pytest.mark.parametrize("name", [name for name, _ in all_commands()])
+def test_help_is_printed_and_all_is_well(name: str) -> None:
+    """Also that of the commands whose flags argparse reads."""
+    result = CliRunner().invoke(commands, [*name.split(), "--help"])
+    assert result.exit_code == Status.OK
+    assert result.stdout.lower().startswith("usage: sqs-fifo-spark")
+
+
+@pytest.mark.parametrize("name", ["doctor", "send", "peek", "journal show", "journal cat", "journal export"])
+def test_each_option_of_a_connection_is_a_flag(name: str) -> None:
+    """Those that are added later, too: they come from the options' own table."""
+    flags = {flag for parameter in dict(all_commands())[name].params for flag in parameter.opts}
+    assert {"--queue-url", "--endpoint-url", "--role-arn"} <= flags
+    for each in dataclasses.fields(ConnectionOptions):
+        assert "--" + each.name.replace("_", "-") in flags
+
+
+def test_the_version_is_the_packages() -> None:
+    result = CliRunner().invoke(commands, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"sqs-fifo-spark, version {sqs_fifo_spark.__version__}\n")
+
+
+def test_exit_statuses_stand_in_the_help() -> None:
+    printed = CliRunner().invoke(commands, ["--help"]).stdout
+    for status in Status:
+        assert f"\n    {int(status)}  " in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["frobnicate"], "No such command 'frobnicate'. See 'sqs-fifo-spark --help'."),
+        (["peek", "--frob"], "See 'sqs-fifo-spark peek --help'."),
+        (["peek"], "option 'queueUrl' is missing."),
+        (["peek", "--queue-url", "bids"], "option 'queueUrl' is 'bids'; it must be an http:// or https:// URL."),
+        (["peek", "--queue-url", "https://h/1/bids"], "a standard queue"),
+        (
+            ["peek", "--queue-url", "https://h/1/b.fifo", "--external-id", "x"],
+            "is given without 'roleArn'",
+        ),
+        (["journal", "show"], "Missing option '--journal-location'."),
+        (["journal", "show", "--journal-location", "here"], "a path must be absolute"),
+        (["journal", "show", "--journal-location", "/tmp/x", "--role-arn", "x"], "option 'roleArn' is 'x'"),
+        (["send", "--queue-url", "https://h/1/b.fifo"], "give either --body or --file."),
+        (["doctor", "--queue-url", "https://h/1/b.fifo", "--role", "x"], "'x' is not one of"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(rig: Rig, arguments: list[str], says: str) -> None:
+    """Before anything is called."""
+    result = rig.run(*arguments)
+    assert says in one_error(result)
+    assert (result.exit_code, result.stdout) == (Status.USAGE, "")
+
+
+@pytest.mark.parametrize("group", [[], ["journal"]])
+def test_a_group_without_a_command_shows_its_help(rig: Rig, group: list[str]) -> None:
+    result = rig.run(*group)
+    assert result.exit_code == Status.USAGE
+    assert "Commands:" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (OptionError("x"), Status.USAGE),
+        (AccessDeniedError("x"), Status.REFUSED),
+        (TransientQueueError("x"), Status.REFUSED),
+        (JournalCorruptError("x"), Status.PROBLEM),
+    ],
+)
+def test_an_errors_kind_tells_the_status(error: sqs_fifo_spark.SqsFifoError, status: Status) -> None:
+    assert status_of(error) is status
+
+
+def test_an_unreachable_queue_is_one_line_and_status_3(rig: Rig) -> None:
+    """As a queue is that does not exist."""
+    result = rig.run("peek", "--queue-url", rig.url.replace("bids", "bidz"))
+    assert "does not exist" in one_error(result)
+    assert result.exit_code == Status.REFUSED
+
+
+def test_what_is_printed_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    """What others have written may hold anything; a terminal would obey it."""
+    assert printable("a\x1b[2J\x9b\n\u202e") == r"a\x1b[2J\x9b\n\u202e"
+    print_error("a\nb\x1b")
+    assert capsys.readouterr().err == "error: a b\\x1b\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["local-queue", "--help"], 0, "usage: sqs-fifo-spark local-queue"),
+        (["demo", "--help"], 0, "usage: sqs-fifo-spark demo"),
+        (["doctor"], 2, "pip install '.[cli]'"),
+        (["--help"], 0, "pip install '.[cli]'"),
+    ],
+)
+def test_local_queue_and_demo_need_neither_click_nor_rich(arguments: list[str], status: int, says: str) -> None:
+    """And the others say what they need."""
+    code = (
+        "import sys, importlib.util\n"
+        "found = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name: None if name in ('click', 'rich') else found(name)\n"
+        "sys.modules.update(click=None, rich=None)\n"
+        f"sys.argv[1:] = {arguments!r}\n"
+        "from sqs_fifo_spark.__main__ import main\n"
+        "sys.exit(main())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == status, ran.stderr
+    assert says in " ".join((ran.stdout + ran.stderr).split())
+
+
+def test_a_reader_that_has_gone_ends_a_command_without_a_traceback(rig: Rig) -> None:
+    """As `| head` does."""
+    rig.send(*map(str, range(10)))
+    command = [sys.executable, "-m", "sqs_fifo_spark", "peek", "--queue-url", rig.url, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        told = process.stderr.read()
+        assert process.wait(60) == Status.PROBLEM
+    assert told == b""
+    assert [count for _, _, count in rig.receive()] == [2] * 10

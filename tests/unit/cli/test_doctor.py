@@ -1,0 +1,413 @@
+"""`doctor` names what is missing and what to do about it, and harms nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.cli import python_checks, queue_checks
+from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.errors import AccessDeniedError, TransientQueueError
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.local import Faults
+from tests.unit.cli.conftest import Rig, lines, one_error
+
+SENDS, RECEIVES = "sqs:SendMessage", "sqs:ReceiveMessage"
+
+
+@pytest.fixture
+def interpreters() -> None:
+    """Tests that ask for it are about the interpreters that Spark takes; no other starts one."""
+
+
+@pytest.fixture(autouse=True)
+def this_python_only(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "interpreters" not in request.fixturenames:
+        monkeypatch.setattr(python_checks, "_ask", lambda python, names: ([], "3.10.0"))
+
+
+def found(rig: Rig, *arguments: str, status: int = Status.OK) -> dict[str, tuple[str, str]]:
+    """Return level and text of each check of a `doctor`, which ends with `status`."""
+    result = rig.on_queue("doctor", "--json", *arguments)
+    assert result.exit_code == status, result.output
+    assert result.stderr == ""
+    return {each["check"]: (each["level"], f"{each['says']}. {each['remedy']}") for each in lines(result)}
+
+
+def levels(findings: dict[str, tuple[str, str]], level: str) -> set[str]:
+    return {check for check, (its, _) in findings.items() if its == level}
+
+
+def test_all_is_well_but_for_what_cannot_be_told(rig: Rig) -> None:
+    """Whether a message may be received or sent, only a message shows for certain."""
+    findings = found(rig, "--role", "both", "--journal-location", str(rig.journal))
+    assert levels(findings, "failure") == set()
+    assert levels(findings, "warning") == {RECEIVES, SENDS}
+    assert "cannot be told without receiving a message" in findings[RECEIVES][1]
+    assert "peek" in findings[RECEIVES][1]
+    assert "cannot be told without sending a message" in findings[SENDS][1]
+    assert {"sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes"} <= levels(findings, "ok")
+
+
+def test_people_read_a_line_for_each_check(rig: Rig) -> None:
+    """Level, check, what was found, remedy."""
+    rig.server.faults = Faults(deny=frozenset({"DeleteMessageBatch"}))
+    result = rig.on_queue("doctor")
+    assert result.exit_code == Status.PROBLEM
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("failure")]
+    assert line.startswith("failure  sqs:DeleteMessage: denied. Grant sqs:DeleteMessage on the queue: ")
+    assert all(line.split()[0] in ("ok", "warning", "failure") for line in result.stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("denied", "check", "role"),
+    [
+        ("ReceiveMessage", RECEIVES, "source"),
+        ("DeleteMessageBatch", "sqs:DeleteMessage", "source"),
+        ("ChangeMessageVisibilityBatch", "sqs:ChangeMessageVisibility", "source"),
+        ("SendMessageBatch", SENDS, "sink"),
+        ("GetQueueAttributes", "sqs:GetQueueAttributes", "source"),
+    ],
+)
+def test_a_denied_action_is_named_with_its_remedy(rig: Rig, denied: str, check: str, role: str) -> None:
+    """And all else is still looked at."""
+    rig.server.faults = Faults(deny=frozenset({denied}))
+    findings = found(rig, "--role", role, status=Status.PROBLEM)
+    assert levels(findings, "failure") == {check}
+    assert "conf/iam-policy.json" in findings[check][1]
+    assert check in findings[check][1]
+
+
+@pytest.mark.parametrize(
+    ("role", "asked"),
+    [
+        ("source", {RECEIVES, "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}),
+        ("sink", {SENDS}),
+        ("both", {RECEIVES, "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", SENDS}),
+    ],
+)
+def test_only_what_the_role_needs_is_asked_for(rig: Rig, role: str, asked: set[str]) -> None:
+    checks = {check for check in found(rig, "--role", role) if check.startswith("sqs:")}
+    assert checks == {*asked, "sqs:GetQueueAttributes"}
+
+
+def test_no_message_is_touched(rig: Rig) -> None:
+    """None is received, hidden, deleted or added: the first receive of each is still to come, in order."""
+    rig.send("1", "2", group="a")
+    rig.send("3", group="b")
+    before = rig.server.run(lambda model: model.has_deliverable(rig.url))
+    for _ in range(2):
+        found(rig, "--role", "both", "--journal-location", str(rig.journal))
+    assert before
+    assert sorted(rig.receive()) == [("1", "a", 1), ("2", "a", 1), ("3", "b", 1)]
+
+
+def test_a_message_that_others_hold_stays_held(rig: Rig) -> None:
+    rig.send("1")
+    assert rig.receive() == [("1", "g", 1)]
+    found(rig, "--role", "both")
+    assert rig.receive() == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "check", "level", "says"),
+    [
+        ({}, "throughput", "ok", "300 calls a second"),
+        ({"DeduplicationScope": "messageGroup"}, "throughput", "warning", "set FifoThroughputLimit=perMessageGroupId"),
+        (
+            {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"},
+            "throughput",
+            "ok",
+            "high throughput",
+        ),
+        ({"MessageRetentionPeriod": "60"}, "retention", "warning", "drops what has waited 60 s"),
+        ({"VisibilityTimeout": "77"}, "VisibilityTimeout", "ok", "77 s"),
+        ({"ContentBasedDeduplication": "true"}, "deduplication", "ok", "is on"),
+        ({}, "deduplication", "ok", "is off"),
+        ({"KmsMasterKeyId": "alias/mine"}, "encryption", "warning", "kms:Decrypt and kms:GenerateDataKey"),
+        ({"KmsMasterKeyId": "alias/aws/sqs"}, "encryption", "ok", "AWS's own key"),
+        ({}, "encryption", "ok", "by SQS itself"),
+        ({}, "redrive policy", "ok", "none"),
+    ],
+)
+def test_settings_are_judged(rig: Rig, attributes: dict[str, str], check: str, level: str, says: str) -> None:
+    rig.set(**attributes)
+    findings = found(rig, "--role", "both")
+    assert findings[check][0] == level
+    assert says in findings[check][1]
+
+
+@pytest.mark.parametrize(
+    ("count", "level"), [(1, "failure"), (2, "failure"), (3, "warning"), (9, "warning"), (10, "ok")]
+)
+def test_a_low_max_receive_count_is_told(rig: Rig, count: int, level: str) -> None:
+    """3 at the least, better 10."""
+    rig.create("dead.fifo")
+    arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
+    rig.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": count}))
+    findings = found(rig, status=Status.PROBLEM if level == "failure" else Status.OK)
+    assert findings["maxReceiveCount"][0] == level
+    assert f"after {count} receives" in findings["maxReceiveCount"][1]
+    assert findings["dead-letter queue"] == ("ok", f"{arn}. ")
+
+
+def test_a_dead_letter_queue_that_is_gone_is_told(rig: Rig) -> None:
+    url = rig.create("dead.fifo")
+    arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
+    rig.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 10}))
+    rig.sqs.delete_queue(QueueUrl=url)
+    findings = found(rig, status=Status.PROBLEM)
+    assert levels(findings, "failure") == {"dead-letter queue"}
+    assert "does not exist" in findings["dead-letter queue"][1]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "check"),
+    [
+        ({"FifoQueue": "false"}, "FIFO"),
+        ({"RedrivePolicy": "{"}, "redrive policy"),
+        (
+            {"RedrivePolicy": '{"deadLetterTargetArn": "arn:aws:sqs:r:1:dead", "maxReceiveCount": 10}'},
+            "dead-letter queue",
+        ),
+    ],
+)
+def test_what_no_real_queue_says_is_a_failure_too(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, attributes: dict[str, str], check: str
+) -> None:
+    """What stands in for SQS may say anything."""
+    attributes_of = queue_checks.CheckedQueue.attributes
+    monkeypatch.setattr(queue_checks.CheckedQueue, "attributes", lambda self: {**attributes_of(self), **attributes})
+    assert levels(found(rig, status=Status.PROBLEM), "failure") == {check}
+
+
+def test_a_queue_that_does_not_exist_is_told_by_each_check_of_it(rig: Rig) -> None:
+    rig.url = rig.url.replace("bids", "bidz")
+    findings = found(rig, status=Status.PROBLEM)
+    assert "does not exist" in findings["sqs:GetQueueAttributes"][1]
+
+
+def test_a_receive_that_something_takes_is_an_ok(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has looked into the call."""
+    monkeypatch.setattr(queue_checks.CheckedQueue, "_retrying", lambda *given, **named: {"Attributes": {}})
+    findings = found(rig, status=Status.PROBLEM)  # for it says of no attribute that it is a FIFO queue
+    assert findings[RECEIVES] == ("ok", "allowed. ")
+
+
+AWS_URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "says"),
+    [
+        ("arn:aws:sts::123456789012:assumed-role/reader/x", "ok", "assumed-role/reader"),
+        (AccessDeniedError("there are no usable AWS credentials (NoCredentialsError)."), "failure", "no usable AWS"),
+        (TransientQueueError("STS does not say who the caller is (ConnectTimeoutError)."), "warning", "does not say"),
+    ],
+)
+def test_who_calls_is_asked_of_sts(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, answer: Any, level: str, says: str
+) -> None:
+    """On AWS. A network without STS is no failure."""
+
+    def caller(config: Any) -> str:
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    monkeypatch.setattr("sqs_fifo_spark.aws.client.caller_arn", caller)
+    monkeypatch.setattr(queue_checks.CheckedQueue, "_retrying", lambda *given, **named: {"Attributes": {}})
+    rig.url = AWS_URL
+    its, text = found(rig, status=Status.PROBLEM)["credentials"]
+    assert its == level
+    assert says in text
+
+
+def test_the_journals_place_is_tried_and_left_as_it_was(rig: Rig) -> None:
+    """Each step by itself; what was written is gone, and a journal that stands there is untouched."""
+    rig.send("1")
+    rig.read_epoch()
+    before = rig.stored()
+    findings = found(rig, "--journal-location", str(rig.journal))
+    steps = {"journal: write", "journal: put if absent", "journal: read", "journal: list", "journal: delete"}
+    assert steps | {"journal: queue"} <= levels(findings, "ok")
+    assert rig.stored() == before
+
+
+def a_file_in_its_place(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.journal.write_text("")
+
+
+def one_that_overwrites(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(self: FileStore, name: str, data: bytes) -> bool:
+        path = rig.journal / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return True
+
+    monkeypatch.setattr(FileStore, "put_if_absent", put)
+
+
+def one_that_lists_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileStore, "list", lambda self, prefix: [])
+
+
+def one_that_keeps(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileStore, "delete", lambda self, names: None)
+
+
+def one_that_forgets(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileStore, "get", lambda self, name: None)
+
+
+def of_another_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.driver()
+    rig.url = rig.create("other.fifo")
+
+
+def of_a_later_format(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.journal.mkdir()
+    (rig.journal / "journal.json").write_text('{"format": 99}')
+
+
+@pytest.mark.parametrize(
+    ("spoil", "check", "says"),
+    [
+        (a_file_in_its_place, "journal: write", "Not a directory"),
+        (one_that_overwrites, "journal: put if absent", "was taken"),
+        (one_that_lists_nothing, "journal: list", "is not listed"),
+        (one_that_keeps, "journal: delete", "is still listed"),
+        (one_that_forgets, "journal: read", "is not found"),
+        (of_another_queue, "journal: queue", "belongs to the queue"),
+        (of_a_later_format, "journal: queue", "has format 99"),
+    ],
+)
+def test_a_place_that_does_not_do_is_told_by_the_step_that_fails(
+    rig: Rig,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Rig, pytest.MonkeyPatch], None],
+    check: str,
+    says: str,
+) -> None:
+    spoil(rig, monkeypatch)
+    findings = found(rig, "--journal-location", str(rig.journal), status=Status.PROBLEM)
+    assert check in levels(findings, "failure")
+    assert says in findings[check][1]
+
+
+def test_whose_journal_it_is_stays_open_without_the_queues_arn(rig: Rig) -> None:
+    rig.driver()
+    rig.server.faults = Faults(deny=frozenset({"GetQueueAttributes"}))
+    findings = found(rig, "--journal-location", str(rig.journal), status=Status.PROBLEM)
+    assert findings["journal: queue"][0] == "warning"
+
+
+def test_versions_are_told(rig: Rig) -> None:
+    findings = found(rig)
+    assert findings["python"][1].startswith(sys.version.split()[0])
+    for name in ("sqs_fifo_spark", "pyspark", "boto3", "botocore", "obstore", "pyarrow"):
+        assert findings[name][0] == "ok"
+        assert findings[name][1][0].isdigit()
+
+
+def test_java_is_found_without_starting_it(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its version stands in a file beside it."""
+    program = tmp_path / "jdk" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    program.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    assert found(rig)["java"] == ("ok", f"version not known, {program}. ")
+    (tmp_path / "jdk" / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="17.0.9"\n')
+    assert found(rig)["java"] == ("ok", f"17.0.9, {program}. ")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert found(rig)["java"][0] == "warning"
+
+
+def an_interpreter(path: Path, *, has: bool) -> str:
+    """Make a Python that has this package, or nothing."""
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {"" if has else "-S -E"} "$@"\n')
+    path.chmod(stat.S_IRWXU)
+    return str(path)
+
+
+@pytest.mark.usefixtures("interpreters")
+@pytest.mark.parametrize(
+    ("driver", "worker", "format_level", "workers_level"),
+    [
+        (None, "full", "ok", "ok"),
+        ("full", None, "ok", "warning"),
+        ("bare", "full", "warning", "ok"),
+        (None, "bare", "warning", "failure"),
+        ("missing", "full", "warning", "ok"),
+        (None, "missing", "warning", "failure"),
+        (None, None, "warning", "warning"),
+    ],
+)
+def test_the_interpreters_that_spark_takes_are_asked(
+    rig: Rig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str | None,
+    worker: str | None,
+    format_level: str,
+    workers_level: str,
+) -> None:
+    """By PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else python3, Spark looks formats up."""
+    an_interpreter(tmp_path / "full", has=True)
+    an_interpreter(tmp_path / "bare", has=False)
+    an_interpreter(tmp_path / "python3", has=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin{os.pathsep}/bin")
+    for name, chosen in (("PYSPARK_DRIVER_PYTHON", driver), ("PYSPARK_PYTHON", worker)):
+        monkeypatch.delenv(name, raising=False)
+        if chosen:
+            monkeypatch.setenv(name, str(tmp_path / chosen))
+    is_failure = "failure" in (format_level, workers_level)
+    findings = found(rig, status=Status.PROBLEM if is_failure else Status.OK)
+    assert (findings["format"][0], findings["workers"][0]) == (format_level, workers_level)
+    assert ("register" in findings["format"][1]) == (format_level != "ok")
+    assert ("PYSPARK_PYTHON" in findings["workers"][1]) == (workers_level != "ok" or worker is not None)
+
+
+@pytest.mark.usefixtures("interpreters")
+@pytest.mark.long
+def test_a_spark_that_is_started_finds_the_format(rig: Rig) -> None:
+    assert found(rig, "--start-spark")["spark"] == ("ok", "a Spark was started, and found 'sqsfifo'. ")
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [("import sys; sys.exit('boom')", "boom"), ("import time; time.sleep(60)", "within 1 s")],
+)
+def test_a_spark_that_does_not_start_is_a_failure(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, script: str, says: str
+) -> None:
+    monkeypatch.setattr(python_checks, "_SPARK", script)
+    monkeypatch.setattr(python_checks, "_SPARK_S", 1.0)
+    its, text = found(rig, "--start-spark", status=Status.PROBLEM)["spark"]
+    assert its == "failure"
+    assert says in text
+
+
+def test_no_answer_is_one_line_for_each_check(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens there."""
+    monkeypatch.setattr(queue_checks, "CALL_BUDGET_S", 0.1)
+    monkeypatch.setattr("sqs_fifo_spark.aws.calls.CALL_BUDGET_S", 0.1)
+    rig.url = "http://127.0.0.1:9/000000000000/bids.fifo"
+    monkeypatch.setattr(queue_checks.CheckedQueue, "attributes", lambda self: self._attributes("All", budget_s=0.1))
+    findings = found(rig, status=Status.PROBLEM)
+    assert "had no usable answer" in findings[RECEIVES][1]
+
+
+def test_a_location_that_is_none_is_wrong_usage(rig: Rig) -> None:
+    result = rig.on_queue("doctor", "--journal-location", "relative")
+    assert result.exit_code == Status.USAGE
+    assert "a path must be absolute" in one_error(result)

@@ -1,0 +1,338 @@
+"""`journal show`, `cat` and `export` tell what a journal holds, and change nothing, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.columns import ARROW_SCHEMA
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.journal.identity import JournalIdentity
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.segment import Origin
+from tests.unit.cli.conftest import Rig, lines, one_error
+
+
+def a_read_epoch(rig: Rig) -> list[dict[str, Any]]:
+    """Let a query read five messages; return its rows, in order."""
+    rig.send("a1", "a2", "a3", group="a")
+    rig.send("b1", "b2", group="b", MessageAttributes={"key": {"DataType": "Binary", "BinaryValue": b"\x00"}})
+    _, end, rows = rig.read_epoch()
+    assert end.epoch == 1
+    assert len(rows) == 5
+    return rows
+
+
+def test_show_tells_what_an_open_epoch_holds(rig: Rig) -> None:
+    rows = a_read_epoch(rig)
+    (shown,) = lines(rig.on_journal("show", "--json"))
+    identity = json.loads((rig.journal / "journal.json").read_text())
+    assert shown["journal"] == identity["journal"]
+    assert shown["queueArn"] == "arn:aws:sqs:us-east-1:000000000000:bids.fifo"
+    assert shown["claims"] == [identity["firstClaim"]]
+    assert (shown["settledEpoch"], shown["unconfirmedDeletes"], shown["damage"]) == (0, 0, [])
+    (plan,) = shown["plans"]
+    assert plan["epoch"] == 1
+    assert plan["isClosed"]
+    assert plan["partitionsStored"] == plan["partitions"]
+    assert plan["messages"] == len(rows)
+    assert plan["bytes"] == 3 * 2 + 2 * (2 + len("key") + len("Binary") + 1)
+    assert plan["oldestSentTimestamp"][:10] == min(row["sentTimestamp"] for row in rows).isoformat()[:10]
+
+
+def test_show_tells_people_the_same(rig: Rig) -> None:
+    a_read_epoch(rig)
+    result = rig.on_journal("show")
+    assert result.exit_code == Status.OK
+    assert "up to epoch 0; 0 deletes not confirmed" in result.stdout
+    assert "epoch  plan" in result.stdout
+    assert "s ago" in result.stdout
+
+
+def test_a_committed_epoch_is_shown_as_such(rig: Rig) -> None:
+    rig.send("1")
+    driver, end, _ = rig.read_epoch()
+    driver.commit(end)
+    (shown,) = lines(rig.on_journal("show", "--json"))
+    assert (shown["settledEpoch"], shown["plans"]) == (1, [])
+    assert "no epoch" in rig.on_journal("show").stdout
+    for command in ("cat", "export"):
+        more = ("--to-file", str(rig.journal.parent / "x.jsonl")) if command == "export" else ()
+        result = rig.on_journal(command, "--epoch", "1", *more)
+        assert result.exit_code == Status.REFUSED
+        assert "has nothing of epoch 1: it is committed, or not sealed yet" in one_error(result)
+
+
+def test_a_second_driver_shows_as_a_second_claim(rig: Rig) -> None:
+    rig.driver()
+    first = lines(rig.on_journal("show", "--json"))[0]["claims"]
+    rig.driver()
+    assert lines(rig.on_journal("show", "--json"))[0]["claims"] == [first[0] + 1]
+
+
+def test_a_sinks_journal_names_its_queries(rig: Rig) -> None:
+    store = FileStore(rig.journal)
+    JournalIdentity.create(store, "arn:aws:sqs:us-east-1:000000000000:bids.fifo")
+    store.put_if_absent("sent/query-1/0/run-0-00", b"")
+    assert lines(rig.on_journal("show", "--json"))[0]["sinkQueries"] == ["query-1"]
+    assert "query-1" in rig.on_journal("show").stdout
+
+
+def test_cat_prints_the_rows_of_the_epoch_in_their_order(rig: Rig) -> None:
+    """With the columns of the source, but for those that are somebody's data."""
+    rows = a_read_epoch(rig)
+    shown = lines(rig.on_journal("cat", "--epoch", "1", "--json"))
+    assert [each["messageId"] for each in shown] == [row["messageId"] for row in rows]
+    assert [each["sequenceNumber"] for each in shown] == [row["sequenceNumber"] for row in rows]
+    columns = {*ARROW_SCHEMA.names, "plan", "partition", "link"} - {"body", "messageAttributes"}
+    assert all(set(each) == columns for each in shown)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_cat_shows_bodies_only_where_that_is_asked_for(rig: Rig, form: tuple[str, ...]) -> None:
+    rows = a_read_epoch(rig)
+    without = rig.on_journal("cat", "--epoch", "1", *form).stdout
+    shown = rig.on_journal("cat", "--epoch", "1", "--bodies", *form).stdout
+    for row in rows:
+        assert row["messageId"] in without
+        assert row["body"] in shown
+    assert "b2" not in without.replace(rows[0]["messageId"], "").split()
+    assert "body" not in without
+    assert "andle" not in shown
+
+
+def test_cat_finds_one_message(rig: Rig) -> None:
+    rows = a_read_epoch(rig)
+    wanted = rows[3]["messageId"]
+    (shown,) = lines(rig.on_journal("cat", "--epoch", "1", "--message-id", wanted, "--bodies", "--json"))
+    assert (shown["messageId"], shown["body"]) == (wanted, rows[3]["body"])
+    result = rig.on_journal("cat", "--epoch", "1", "--message-id", "none", "--json")
+    assert (result.exit_code, result.stdout) == (Status.PROBLEM, "")
+    assert "no message with the id 'none'" in one_error(result)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
+def test_export_writes_all_columns_to_a_private_file(rig: Rig, tmp_path: Path, name: str) -> None:
+    rows = a_read_epoch(rig)
+    file = tmp_path / name
+    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(file), "--json")
+    assert (result.exit_code, lines(result)[0]["messages"]) == (Status.OK, len(rows))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    if name.endswith("parquet"):
+        assert pq.read_schema(file).equals(ARROW_SCHEMA)
+        assert pq.read_table(file).to_pylist() == rows
+    else:
+        told = [json.loads(text) for text in file.read_text().splitlines()]
+        assert [each["body"] for each in told] == [row["body"] for row in rows]
+        assert told[-1]["messageAttributes"] == {"key": {"dataType": "Binary", "binaryValue": "AA=="}}
+
+
+def test_what_was_exported_can_be_sent(rig: Rig, tmp_path: Path) -> None:
+    """To the same queue or another one."""
+    rows = a_read_epoch(rig)
+    file = tmp_path / "rows.jsonl"
+    rig.on_journal("export", "--epoch", "1", "--to-file", str(file))
+    rig.url = rig.create("other.fifo")
+    assert rig.on_queue("send", "--file", str(file)).exit_code == Status.OK
+    assert sorted(body for body, _, _ in rig.receive()) == sorted(row["body"] for row in rows)
+
+
+def test_export_replaces_no_file_unless_told_to(rig: Rig, tmp_path: Path) -> None:
+    """A repeat with --force writes the same bytes."""
+    a_read_epoch(rig)
+    file = tmp_path / "rows.jsonl"
+    file.write_text("mine")
+    arguments = ("--epoch", "1", "--to-file", str(file))
+    result = rig.on_journal("export", *arguments)
+    assert result.exit_code == Status.REFUSED
+    assert "is there already" in one_error(result)
+    assert file.read_text() == "mine"
+    assert rig.on_journal("export", *arguments, "--force").exit_code == Status.OK
+    first = file.read_bytes()
+    assert first.count(b"\n") == 5
+    assert rig.on_journal("export", *arguments, "--force").exit_code == Status.OK
+    assert file.read_bytes() == first
+
+
+def test_a_file_that_appears_meanwhile_is_not_replaced(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_read_epoch(rig)
+    file = tmp_path / "rows.jsonl"
+    read = Journal.read
+
+    def and_write(self: Journal, name: str) -> Any:
+        file.write_text("mine")
+        return read(self, name)
+
+    monkeypatch.setattr(Journal, "read", and_write)
+    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(file))
+    assert result.exit_code == Status.REFUSED
+    assert file.read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal", "rows.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "says"),
+    [
+        ("rows.csv", Status.USAGE, "does not tell the format"),
+        ("missing/rows.jsonl", Status.REFUSED, "No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_one_line(
+    rig: Rig, tmp_path: Path, name: str, status: Status, says: str
+) -> None:
+    a_read_epoch(rig)
+    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(tmp_path / name))
+    assert result.exit_code == status
+    assert says in one_error(result)
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+def test_the_format_can_be_said(rig: Rig, tmp_path: Path) -> None:
+    a_read_epoch(rig)
+    file = tmp_path / "rows"
+    assert rig.on_journal("export", "--epoch", "1", "--to-file", str(file), "--format", "parquet").exit_code == 0
+    assert pq.read_table(file).num_rows == 5
+
+
+def put_again_for_another_plan(rig: Rig) -> tuple[int, int]:
+    """Put what the epoch holds once more, as another driver's plan would have it. Return both plans."""
+    store = FileStore(rig.journal)
+    journal = Journal.look(store)
+    assert journal is not None
+    from dataclasses import replace
+
+    from sqs_fifo_spark.source.segment import encode
+
+    plans = set()
+    for names in journal.objects().values():
+        for name in filter(journal.is_link, names):
+            segment = journal.read(name)
+            assert segment is not None
+            origin: Origin = segment.head.origin
+            plans.add(origin.plan)
+            head = replace(segment.head, origin=replace(origin, plan=origin.plan + 1))
+            other = journal.segment_name(origin.epoch, origin.partition, origin.plan + 1, origin.link)
+            store.put_if_absent(other, encode(replace(segment, head=head)))
+    (plan,) = plans
+    return plan, plan + 1
+
+
+def test_an_epoch_of_two_plans_is_exported_only_by_one(rig: Rig, tmp_path: Path) -> None:
+    """Spark has logged one of them; which, the journal does not know."""
+    rows = a_read_epoch(rig)
+    one, other = put_again_for_another_plan(rig)
+    assert [plan["plan"] for plan in lines(rig.on_journal("show", "--json"))[0]["plans"]] == [one, other]
+    arguments = ("--epoch", "1", "--to-file", str(tmp_path / "rows.parquet"))
+    result = rig.on_journal("export", *arguments)
+    assert result.exit_code == Status.USAGE
+    assert f"has 2 plans ({one}, {other})" in one_error(result)
+    assert rig.on_journal("export", *arguments, "--plan", str(one)).exit_code == Status.OK
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == rows
+    shown = lines(rig.on_journal("cat", "--epoch", "1", "--plan", str(other), "--json"))
+    assert {each["plan"] for each in shown} == {other}
+    assert "has nothing of plan 9 of epoch 1" in one_error(rig.on_journal("cat", "--epoch", "1", "--plan", "9"))
+
+
+def test_nothing_is_claimed_or_changed(rig: Rig, tmp_path: Path) -> None:
+    """The query that owns the journal goes on to own it, and commits."""
+    rig.send("1")
+    driver, end, _ = rig.read_epoch()
+    before = rig.stored()
+    for _ in range(2):
+        rig.on_journal("show")
+        rig.on_journal("show", "--queue-url", rig.url)
+        rig.on_journal("cat", "--epoch", "1")
+        rig.on_journal("export", "--epoch", "1", "--to-file", str(tmp_path / "x.parquet"), "--force")
+    assert rig.stored() == before
+    driver.commit(end)
+    assert rig.receive() == []
+
+
+def test_a_place_without_a_journal_stays_without(rig: Rig) -> None:
+    """Not even its folder is made."""
+    for command, more in (("show", ()), ("cat", ("--epoch", "1"))):
+        result = rig.on_journal(command, *more)
+        assert result.exit_code == Status.REFUSED
+        assert "there is no journal at" in one_error(result)
+    assert not rig.journal.exists()
+
+
+def test_the_journal_must_be_the_queues_if_one_is_named(rig: Rig) -> None:
+    rig.driver()
+    assert rig.on_journal("show", "--queue-url", rig.url).exit_code == Status.OK
+    other = rig.create("other.fifo")
+    result = rig.on_journal("show", "--queue-url", other)
+    assert result.exit_code == Status.PROBLEM
+    assert "belongs to the queue" in one_error(result)
+
+
+def segments_of(rig: Rig) -> list[Path]:
+    return [path for path in sorted(rig.journal.glob("epochs/*/*")) if "caught" not in path.name]
+
+
+def vanish(rig: Rig) -> Callable[..., Any]:
+    """Let a query commit while the journal is read: objects go between the list and the get."""
+    listed = FileStore.list
+
+    def list_and_drop(self: FileStore, prefix: str) -> list[str]:
+        names = listed(self, prefix)
+        if prefix == "epochs":
+            for path in segments_of(rig):
+                path.unlink()
+        return names
+
+    return list_and_drop
+
+
+def test_an_epoch_that_is_dropped_meanwhile_is_no_error_of_show(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_read_epoch(rig)
+    monkeypatch.setattr(FileStore, "list", vanish(rig))
+    result = rig.on_journal("show", "--json")
+    assert (result.exit_code, result.stderr) == (Status.OK, "")
+    assert sum(plan["messages"] for plan in lines(result)[0]["plans"]) == 0
+
+
+def test_an_epoch_that_is_dropped_meanwhile_is_not_exported_by_halves(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, and no file."""
+    a_read_epoch(rig)
+    monkeypatch.setattr(FileStore, "list", vanish(rig))
+    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(tmp_path / "x.parquet"))
+    assert result.exit_code == Status.REFUSED
+    assert "was committed" in one_error(result)
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+def test_damage_is_told_and_all_else_shown(rig: Rig) -> None:
+    a_read_epoch(rig)
+    path = segments_of(rig)[0]
+    data = bytearray(path.read_bytes())
+    data[50] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+    result = rig.on_journal("show", "--json")
+    assert result.exit_code == Status.PROBLEM
+    (damage,) = lines(result)[0]["damage"]
+    assert path.name in damage
+    assert "damaged" in rig.on_journal("show").stdout
+    result = rig.on_journal("cat", "--epoch", "1")
+    assert result.exit_code == Status.PROBLEM
+    assert path.name in one_error(result)
+
+
+def test_an_unfinished_chain_shows_as_open(rig: Rig) -> None:
+    """Its tasks may still put links."""
+    a_read_epoch(rig)
+    segments_of(rig)[0].unlink()
+    (shown,) = lines(rig.on_journal("show", "--json"))
+    assert not any(plan["isClosed"] for plan in shown["plans"])

@@ -1,0 +1,124 @@
+"""`peek` shows what the queue has to hand out, and leaves it there, in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.cli.peek import HIDDEN_S
+from sqs_fifo_spark.local import Faults
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.queue import Outcome, Queue
+from tests.unit.cli.conftest import Rig, lines, one_error
+
+
+def test_what_was_shown_is_still_there_in_its_order(rig: Rig) -> None:
+    """Each has been received once more; so says the command."""
+    rig.send("1", "2", "3", group="a")
+    rig.send("4", "5", group="b")
+    for _ in range(2):
+        result = rig.on_queue("peek", "-n", "20")
+        assert result.exit_code == Status.OK
+        assert "receive count of each has risen by one" in result.stdout
+    left = rig.receive()
+    assert sorted(left) == [("1", "a", 3), ("2", "a", 3), ("3", "a", 3), ("4", "b", 3), ("5", "b", 3)]
+    assert [body for body, group, _ in left if group == "a"] == ["1", "2", "3"]
+    assert [body for body, group, _ in left if group == "b"] == ["4", "5"]
+
+
+def test_the_last_of_a_group_is_released_first(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else somebody else could get a later one while an earlier one is held."""
+    released: list[int] = []
+    extend = Queue.extend
+
+    def note(self: Queue, receipts: list[Receipt], timeout_s: int, **named: Any) -> list[Outcome]:
+        released.extend(receipt.sequence_number for receipt in receipts)
+        return extend(self, receipts, timeout_s, **named)
+
+    monkeypatch.setattr(Queue, "extend", note)
+    for group in "abcdefghijkl":
+        rig.send("1", "2", group=group)
+    shown = lines(rig.on_queue("peek", "-n", "24", "--json"))
+    assert len(shown) == 24
+    assert released == [int(each["sequenceNumber"]) for each in reversed(shown)]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_bodies_are_shown_only_where_that_is_asked_for(rig: Rig, form: tuple[str, ...]) -> None:
+    """They are somebody's data, and so are attributes. No receipt handle is shown at all."""
+    rig.send("secret", MessageAttributes={"key": {"DataType": "String", "StringValue": "hidden"}})
+    without = rig.on_queue("peek", *form).stdout
+    assert "secret" not in without
+    assert "hidden" not in without
+    shown = rig.on_queue("peek", "--bodies", *form).stdout
+    assert "secret" in shown
+    assert "hidden" in shown
+    assert "andle" not in shown
+
+
+def test_no_more_is_taken_than_asked_for(rig: Rig) -> None:
+    rig.send(*"123")
+    assert [each["receiveCount"] for each in lines(rig.on_queue("peek", "-n", "2", "--json"))] == [1, 1]
+    assert rig.receive() == [("1", "g", 2), ("2", "g", 2), ("3", "g", 1)]
+
+
+def test_an_empty_queue_is_no_problem(rig: Rig) -> None:
+    result = rig.on_queue("peek")
+    assert result.exit_code == Status.OK
+    assert "SQS gave no message" in result.stdout
+    assert rig.on_queue("peek", "--json").stdout == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_taken_is_released_when_it_is_interrupted(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Whenever the signal comes; and afterwards signals are what they were."""
+    rig.send("1", group="a")
+    rig.send("2", group="b")
+    receive = Queue.receive
+
+    def and_be_interrupted(self: Queue, *given: Any, **named: Any) -> Any:
+        found = receive(self, *given, **named)
+        os.kill(os.getpid(), number)
+        return found
+
+    monkeypatch.setattr(Queue, "receive", and_be_interrupted)
+    before = signal.getsignal(number)
+    assert rig.on_queue("peek").exit_code == Status.INTERRUPTED
+    assert signal.getsignal(number) is before
+    assert sorted(rig.receive()) == [("1", "a", 2), ("2", "b", 2)]
+
+
+def test_what_was_taken_before_a_failure_is_released_and_shown(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.send("1", group="a")
+    rig.send("2", group="b")
+    receive = Queue.receive
+
+    def and_then_deny(self: Queue, *given: Any, **named: Any) -> Any:
+        found = receive(self, *given, **named)
+        rig.server.faults = Faults(deny=frozenset({"ReceiveMessage"}))
+        return found
+
+    monkeypatch.setattr(Queue, "receive", and_then_deny)
+    result = rig.on_queue("peek", "--json", "-n", "20")
+    assert result.exit_code == Status.REFUSED
+    assert "AWS denied receive_message" in one_error(result)
+    assert len(lines(result)) == 2
+    rig.server.faults = Faults()
+    assert [count for _, _, count in rig.receive()] == [2, 2]
+
+
+def test_what_cannot_be_released_is_told(rig: Rig) -> None:
+    """With how long it stays hidden."""
+    rig.send("1")
+    rig.server.faults = Faults(deny=frozenset({"ChangeMessageVisibilityBatch"}))
+    result = rig.on_queue("peek", "--json")
+    assert result.exit_code == Status.PROBLEM
+    assert len(lines(result)) == 1
+    assert f"1 messages could not be released; they stay hidden for up to {HIDDEN_S} s" in result.stderr
+    assert rig.receive() == []

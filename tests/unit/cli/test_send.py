@@ -1,0 +1,150 @@
+"""`send` adds messages, each group's in order, or says why not, in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.local import Faults
+from tests.unit.cli.conftest import Rig, lines, one_error
+
+
+def line(body: Any, number: Any, group: Any = "g", **more: Any) -> str:
+    return json.dumps({"body": body, "messageGroupId": group, "messageDeduplicationId": number, **more}) + "\n"
+
+
+def test_one_message_is_sent_once_however_often_the_command_runs(rig: Rig) -> None:
+    """Within SQS's 5 minutes, by its id."""
+    for _ in range(2):
+        result = rig.on_queue("send", "--group", "a", "--body", "hello", "--dedup-id", "1")
+        assert result.exit_code == Status.OK
+        assert result.stdout.endswith("1 of 1 messages sent\n")
+    assert rig.receive() == [("hello", "a", 1)]
+
+
+def test_a_queue_that_goes_by_content_needs_no_id(rig: Rig) -> None:
+    rig.set(ContentBasedDeduplication="true")
+    assert rig.on_queue("send", "--group", "a", "--body", "hello").exit_code == Status.OK
+    assert rig.receive() == [("hello", "a", 1)]
+
+
+@pytest.mark.parametrize("from_stdin", [True, False])
+def test_the_lines_of_a_file_are_sent_in_order(rig: Rig, tmp_path: Path, from_stdin: bool) -> None:
+    """Each with its own group, and all messages of a group one after the other."""
+    text = "".join(line(f"{group}{number}", f"{group}{number}", group) for number in range(8) for group in "abc")
+    file = tmp_path / "lines"
+    file.write_text(text)
+    given = {"input": text} if from_stdin else {}
+    result = rig.on_queue("send", "--file", "-" if from_stdin else str(file), "--json", **given)
+    assert result.exit_code == Status.OK
+    told = lines(result)
+    assert sorted(each["line"] for each in told) == list(range(1, 25))
+    assert all(each["messageId"] and each["sequenceNumber"].isdigit() for each in told)
+    left = rig.receive()
+    for group in "abc":
+        assert [body for body, its, _ in left if its == group] == [f"{group}{number}" for number in range(8)]
+
+
+def test_one_group_can_be_given_to_all_lines(rig: Rig) -> None:
+    result = rig.on_queue("send", "--file", "-", "--group", "all", input=line("1", "1", "a") + line("2", "2", None))
+    assert result.exit_code == Status.OK
+    assert rig.receive() == [("1", "all", 1), ("2", "all", 1)]
+
+
+def test_attributes_and_the_sources_other_columns_are_taken(rig: Rig) -> None:
+    """What `peek --bodies --json` has printed can be sent again."""
+    attributes = {"text": "a", "bytes": {"dataType": "Binary.x", "binaryValue": "AAE="}}
+    rig.on_queue("send", "--file", "-", input=line("1", "1", messageAttributes=attributes))
+    shown = rig.on_queue("peek", "--bodies", "--json").stdout
+    assert json.loads(shown)["messageAttributes"]["bytes"] == attributes["bytes"]
+    other = rig.create("other.fifo")
+    assert rig.run("send", "--queue-url", other, "--file", "-", input=shown).exit_code == Status.OK
+    (sent,) = rig.sqs.receive_message(QueueUrl=other, MessageAttributeNames=["All"])["Messages"]
+    assert sent["MessageAttributes"] == {
+        "text": {"DataType": "String", "StringValue": "a"},
+        "bytes": {"DataType": "Binary.x", "BinaryValue": b"\x00\x01"},
+    }
+
+
+GOOD = line("good", "good")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "status", "says"),
+    [
+        (["--body", "x", "--file", "-"], "", Status.USAGE, "give either --body or --file"),
+        (["--file", "-", "--dedup-id", "1"], GOOD, Status.USAGE, "--dedup-id is for the one message of --body"),
+        (["--file", "/nowhere"], "", Status.USAGE, "No such file"),
+        (["--body", "x", "--group", "g"], "", Status.USAGE, "the queue has no ContentBasedDeduplication"),
+        (["--body", "x", "--group", "a b", "--dedup-id", "1"], "", Status.USAGE, "'messageGroupId' is 'a b'"),
+        (["--body", "x", "--dedup-id", "1"], "", Status.PROBLEM, "the message cannot be sent: its messageGroupId is"),
+        (["--body", "", "--group", "g", "--dedup-id", "1"], "", Status.PROBLEM, "its body is empty"),
+        (["--file", "-"], GOOD + "x", Status.USAGE, "line 2 is not a JSON object"),
+        (["--file", "-"], GOOD + "[" * 100_000, Status.USAGE, "line 2 is not a JSON object"),
+        (["--file", "-"], GOOD + "[1]", Status.USAGE, "line 2 is not a JSON object"),
+        (["--file", "-"], GOOD + '{"text": "x"}', Status.USAGE, "line 2 has 'text', which is no column"),
+        (["--file", "-"], GOOD + line("", "2"), Status.PROBLEM, "line 2 cannot be sent: its body is empty"),
+        (["--file", "-"], GOOD + line({}, "2"), Status.PROBLEM, "line 2 cannot be sent"),
+        (["--file", "-"], GOOD + line("x", None), Status.PROBLEM, "its messageDeduplicationId is null"),
+        (["--file", "-"], GOOD + line("x", 2), Status.PROBLEM, "must be strings"),
+        (["--file", "-"], GOOD + line("x", "2", messageAttributes=[1]), Status.USAGE, "must be an object of strings"),
+        (["--file", "-"], GOOD + line("x", "2", messageAttributes={"a": 1}), Status.USAGE, "of strings or objects"),
+        (
+            ["--file", "-"],
+            GOOD + line("x", "2", messageAttributes={"a": {"dataType": 1}}),
+            Status.USAGE,
+            "must have strings",
+        ),
+        (
+            ["--file", "-"],
+            GOOD + line("x", "2", messageAttributes={"a": {"dataType": "Binary", "binaryValue": "?"}}),
+            Status.USAGE,
+            "must be base64",
+        ),
+    ],
+)
+def test_what_cannot_be_sent_is_told_before_anything_is_sent(
+    rig: Rig, arguments: list[str], text: str, status: Status, says: str
+) -> None:
+    """One line; not even the good messages before it have left."""
+    result = rig.on_queue("send", *arguments, input=text)
+    assert says in one_error(result)
+    assert (result.exit_code, result.stdout) == (status, "")
+    assert rig.receive() == []
+
+
+def test_a_failure_says_how_far_it_came_and_a_repeat_sends_the_rest(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is there twice then."""
+    text = "".join(line(str(number), str(number)) for number in range(3))
+    calls = rig.server.requests
+    rig.server.faults = Faults(deny=frozenset({"SendMessageBatch"}))
+    result = rig.on_queue("send", "--file", "-", input=text)
+    assert result.exit_code == Status.REFUSED
+    assert "0 of 3 messages were confirmed before." in one_error(result)
+    assert calls.counts()["SendMessageBatch"] == 1
+    rig.server.faults = Faults(seed=5, drop_answer=0.5, fail_entry=0.3, actions=frozenset({"SendMessageBatch"}))
+    assert rig.on_queue("send", "--file", "-", input=text).exit_code == Status.OK
+    rig.server.faults = Faults()
+    assert rig.on_queue("send", "--file", "-", input=text).exit_code == Status.OK
+    assert rig.receive() == [("0", "g", 1), ("1", "g", 1), ("2", "g", 1)]
+
+
+def test_what_was_confirmed_before_a_failure_is_printed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nobody has to guess."""
+    text = "".join(line(str(number), str(number)) for number in range(3))
+    deny = Faults(deny=frozenset({"SendMessageBatch"}))
+    shown: list[Any] = []
+
+    def show(each: Any) -> None:
+        shown.append(each.row.row)
+        rig.server.faults = deny
+
+    monkeypatch.setattr("sqs_fifo_spark.cli.send._print", show)
+    result = rig.on_queue("send", "--file", "-", input=text)
+    assert "1 of 3 messages were confirmed before." in one_error(result)
+    assert shown == [1]
+    assert rig.receive() == [("0", "g", 1)]
