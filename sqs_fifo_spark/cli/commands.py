@@ -93,9 +93,15 @@ def _argparse_command(name: str, help: str) -> click.Command:
 
 journal = Commands(
     "journal",
-    help="Look into a journal without changing anything in it, also while a query uses it.",
-    short_help="Look into a journal without changing it.",
-    places={"show": "journal:show", "cat": "journal:cat", "export": "journal:export"},
+    help="Look into a journal, also while a query uses it; or change what it holds while none does.",
+    short_help="Look into a journal, or repair it.",
+    places={
+        "show": "journal:show",
+        "cat": "journal:cat",
+        "export": "journal:export",
+        "skip": "repair:skip",
+        "release": "repair:release",
+    },
 )
 local_queue = _argparse_command("local-queue", "Run a strict local SQS FIFO queue for tests.")
 demo = _argparse_command("demo", "Play an auction through a local queue and Spark.")

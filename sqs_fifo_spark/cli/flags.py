@@ -24,8 +24,14 @@ def flag_of(option: Option) -> str:
 
 def connection_flags(command: F) -> F:
     """Add a flag for each option of `ConnectionOptions`; they come as the argument of the field's name."""
+    return _queue_flag(connection_flags_but_queue(command))
+
+
+def connection_flags_but_queue(command: F) -> F:
+    """Do as `connection_flags`, for a command that names its queue in another way."""
     for each in reversed(fields(ConnectionOptions)):
-        command = _flag(each.name, each.metadata["option"])(command)
+        if each.name != "queue_url":
+            command = _flag(each.name, each.metadata["option"])(command)
     return command
 
 
@@ -38,6 +44,9 @@ def _flag(field: str, option: Option, *, required: bool = False) -> Callable[[F]
     default = "" if option.is_required else f" Default: {option.shown_default()}."
     text = f"{option.meaning}{default}".replace("`", "")
     return click.option(flag_of(option), field, metavar="TEXT", required=required, help=text)
+
+
+_queue_flag = _flag("queue_url", SOURCE["queueUrl"])
 
 
 def given(chosen: Mapping[str, str | None], table: OptionTable = SOURCE) -> dict[str, str]:

@@ -25,6 +25,7 @@ from sqs_fifo_spark.cli.output import (
 from sqs_fifo_spark.cli.view import JournalView, PlanView, look_at, open_to_look, plans_of
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.owner import Owner
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONTENT = ("body", "messageAttributes")
@@ -80,6 +81,8 @@ def _print_view_json(journal: Journal, view: JournalView) -> None:
             "journal": journal.id,
             "queueArn": journal.queue_arn,
             "claims": view.claims,
+            "owner": _owner_json(view.owner),
+            "skippedMessages": view.skipped,
             "settledEpoch": ledger.epoch,
             "settledPlan": ledger.plan,
             "unconfirmedDeletes": len(ledger.unconfirmed),
@@ -109,15 +112,16 @@ def _print_view_json(journal: Journal, view: JournalView) -> None:
 
 def _print_view(journal: Journal, view: JournalView) -> None:
     ledger = view.ledger
-    owner = f"claim {view.claims[-1]} (of {len(view.claims)} that stand)" if view.claims else "nobody yet"
     carried = sum(map(len, ledger.carried.values()))
     print_line(f"journal    {journal.id} at {journal.location}")
     print_line(f"queue      {journal.queue_arn}")
-    print_line(f"owner      {owner}")
+    print_line(f"owner      {_owner_text(view.owner)}")
     print_line(
         f"committed  up to epoch {ledger.epoch}; {len(ledger.unconfirmed)} deletes not confirmed, {carried} messages "
         f"carried over, {view.leftovers} objects left"
     )
+    if view.skipped:
+        print_line(f"skipped    {', '.join(view.skipped)}")
     if view.sink_queries:
         print_line(f"sink       records what was sent for: {', '.join(view.sink_queries)}")
     if view.plans:
@@ -126,6 +130,30 @@ def _print_view(journal: Journal, view: JournalView) -> None:
         print_line("open       no epoch")
     for line in view.damage:
         print_line(f"damaged    {line}", "red")
+
+
+def _owner_json(owner: Owner | None) -> dict[str, Any] | None:
+    if owner is None:
+        return None
+    since = None if owner.claimed_at is None else time_text(owner.claimed_at)
+    return {
+        "claim": owner.claim,
+        "host": owner.host,
+        "pid": owner.pid,
+        "claimedTimestamp": since,
+        "isCommand": owner.is_command,
+        "isRunning": owner.is_running_here(),
+    }
+
+
+def _owner_text(owner: Owner | None) -> str:
+    if owner is None:
+        return "nobody yet"
+    if owner.is_command:
+        return f"claim {owner.claim}, of a command on {owner.host}; no query has started since"
+    states = {True: "which runs", False: "which does not run any more", None: "which cannot be seen from here"}
+    since = "" if owner.claimed_at is None else f", since {time_text(owner.claimed_at)}"
+    return f"{owner}, {states[owner.is_running_here()]}{since}"
 
 
 def _plan_row(each: PlanView) -> tuple[Any, ...]:

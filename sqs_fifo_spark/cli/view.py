@@ -13,6 +13,7 @@ from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.owner import Owner
 from sqs_fifo_spark.source.segment import Chain
 
 
@@ -71,6 +72,10 @@ class JournalView:
     """What `look_at` has seen."""
 
     claims: list[int]
+    owner: Owner | None
+    """Who made the highest claim."""
+    skipped: list[str]
+    """Ids of the messages that were moved aside."""
     ledger: Ledger
     plans: list[PlanView]
     """Those that are not settled, by epoch and plan."""
@@ -102,7 +107,8 @@ def look_at(journal: Journal) -> JournalView:
             if seen.segments or seen.caught:
                 plans.append(seen)
     sink_queries = {name.split("/")[1] for name in journal.store.list("sent") if name.count("/") > 1}
-    return JournalView(journal.claims(), ledger, plans, leftovers, sorted(sink_queries), damage)
+    owner, skipped = journal.owner(), sorted(journal.skipped())
+    return JournalView(journal.claims(), owner, skipped, ledger, plans, leftovers, sorted(sink_queries), damage)
 
 
 def _look_at_plan(journal: Journal, epoch: int, plan: int, names: list[str]) -> tuple[PlanView, list[str]]:

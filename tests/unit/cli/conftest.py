@@ -84,8 +84,12 @@ class Rig:
         """Let a query read what the queue has, without committing it. Return its driver, the offset, and the rows."""
         driver, start = self.driver()
         end = driver.latest_offset(start)
+        return driver, end, self.read(driver, start, end)
+
+    def read(self, driver: Driver, start: Offset, end: Offset) -> list[dict[str, Any]]:
+        """Return the rows of the epoch that ends at `end`."""
         batches = [batch for plan in driver.plan(start, end) for batch in read_partition(self._options(), plan)]
-        return driver, end, [row for batch in batches for row in batch.to_pylist()]
+        return [row for batch in batches for row in batch.to_pylist()]
 
     def _options(self) -> Any:
         given = {"queueUrl": self.url, "journalLocation": str(self.journal), "waitTimeSeconds": "1"}

@@ -1,0 +1,206 @@
+"""`journal skip` and `journal release`: what an operator may change in a journal whose query does not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import pyarrow as pa
+
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
+from sqs_fifo_spark.cli.export import row_as_json
+from sqs_fifo_spark.cli.flags import (
+    checked_location,
+    connection_flags,
+    connection_flags_but_queue,
+    given,
+    journal_flag,
+    parse_connection,
+)
+from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
+from sqs_fifo_spark.cli.view import open_to_look
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import OptionError
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.options import SINK, parse_sink_options
+from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.source import repair
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.owner import Owner, longest_wait_s
+from sqs_fifo_spark.source.queue import Queue
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_force = click.option(
+    "--force", is_flag=True, help="Take the journal from a query that runs, too: it stops with FencedError."
+)
+
+
+@click.command()
+@journal_flag(required=True)
+@click.option("--epoch", type=click.IntRange(min=1), required=True, help="Epoch that holds the message.")
+@click.option("--message-id", required=True, help="Id of the message, as 'journal cat' shows it.")
+@click.option("--to-file", type=click.Path(dir_okay=False, path_type=Path), help="File to add the row to, as JSON.")
+@click.option("--to-queue", help="URL of the FIFO queue to send the message to, such as a dead-letter queue.")
+@_force
+@json_flag
+@connection_flags_but_queue
+def skip(
+    journal_location: str,
+    epoch: int,
+    message_id: str,
+    to_file: Path | None,
+    to_queue: str | None,
+    force: bool,
+    as_json: bool,
+    **connection: str | None,
+) -> Status:
+    """Move one message of an open epoch aside, so that the query goes on without it.
+
+    The message is written to a file or another queue first, and then marked in the journal: a query that starts after
+    that does not serve it, and deletes it with its epoch. Stop the query before. The mark says who moved what where,
+    and when. Run again, the command changes nothing. The other flags are for the queue of --to-queue; its messages get
+    their old id as deduplication id, so within 5 minutes none is sent twice.
+    """
+    if (to_file is None) == (to_queue is None):
+        raise click.UsageError("give either --to-file or --to-queue.")
+    journal = open_to_look(checked_location(journal_location), connection["region"])
+    told = journal.skip_of(message_id)
+    if told is not None:
+        line = f"message {message_id} was moved to '{told.get('to')}' before, at {told.get('at')}; nothing was changed."
+    else:
+        to = str(to_queue or (to_file and to_file.absolute()))
+        repair.find(journal, epoch, message_id)  # before anything is changed
+        put_aside = _to_queue(journal, to_queue, connection) if to_queue else _to_file(to_file, message_id)
+        repair.skip(_take_over(journal, force=force), epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside)
+        line = f"message {message_id} of epoch {epoch} is in '{to}'. The query goes on without it when it is started."
+        told = journal.skip_of(message_id)
+    print_json(told) if as_json else print_line(line)
+    return Status.OK
+
+
+@click.command()
+@journal_flag(required=True)
+@_force
+@json_flag
+@connection_flags
+def release(journal_location: str, force: bool, as_json: bool, **connection: str | None) -> Status:
+    """Release the messages that a stopped query still holds: SQS can deliver them to anybody at once.
+
+    Without this they are free after their visibility timeout. None is deleted, and the journal keeps all: if the query
+    starts again, it serves them from there, and does not know of other consumers that have received them meanwhile. It
+    recognises those that come to itself again. Safe to repeat.
+    """
+    options = parse_connection(connection)
+    queue = Queue(options, SYSTEM_CLOCK)
+    location = checked_location(journal_location)
+    journal = open_to_look(location, options.region, queue.describe().arn)
+    if not journal.claims():
+        released, held = 0, 0
+    else:
+        released, held = repair.release(_take_over(journal, force=force), queue)
+    if as_json:
+        print_json({"messages": held, "released": released})
+    else:
+        print_line(f"{released} of {held} messages were released; the others are deleted, or not held any more.")
+    return Status.OK
+
+
+def _take_over(journal: Journal, *, force: bool) -> repair.Taken:
+    """Take the journal over, once its owner is known not to run, or by `force`. Raises FencedError if it runs."""
+
+    def tell(owner: Owner) -> None:
+        click.echo(f"asking whether {owner} still runs, for up to {longest_wait_s(owner):.0f} s ...", err=True)
+
+    _require_own_user(journal.location)
+    after = None if force else repair.require_no_owner(journal, SYSTEM_CLOCK, before_wait=tell)
+    return repair.take_over(journal, SYSTEM_CLOCK, after=after)
+
+
+def _require_own_user(location: str) -> None:
+    """Raise ClickException for a journal in a directory of another user, whose query could not read what we write."""
+    store = open_store(location)
+    if isinstance(store, FileStore):
+        try:
+            owner = Path(store.location, "journal.json").stat().st_uid
+        except OSError as error:
+            raise click.ClickException(f"cannot look at '{store.location}': {error.strerror or error}.") from None
+        if owner != os.geteuid():
+            raise click.ClickException(
+                f"the journal at '{store.location}' belongs to the user of id {owner}, whose query could not read what "
+                f"this one, {os.geteuid()}, writes there. Run the command as that user."
+            )
+
+
+def _to_file(file: Path | None, message_id: str) -> Callable[[pa.RecordBatch], None]:
+    """Return what adds a row to the file, unless it is there already."""
+    assert file is not None
+
+    def add(row: pa.RecordBatch) -> None:
+        (values,) = row.to_pylist()
+        line = json.dumps(row_as_json(values), ensure_ascii=False).encode() + b"\n"
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "r+b") as out:
+                there = out.read()
+                if message_id in map(_id_in, there.splitlines()):
+                    return
+                # A line that was cut off by a crash stays as it is, on a line of its own.
+                out.write((b"\n" if there and not there.endswith(b"\n") else b"") + line)
+                out.flush()
+                os.fsync(out.fileno())
+            folder = os.open(file.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise click.ClickException(f"cannot write '{file}': {error.strerror or error}.") from None
+
+    return add
+
+
+def _id_in(line: bytes) -> str | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found.get("messageId") if isinstance(found, dict) else None
+
+
+def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None]) -> Callable[[pa.RecordBatch], None]:
+    """Return what sends a row to the queue; the queue is asked for its settings now, before anything is changed."""
+    options = parse_sink_options(given({**connection, "queue_url": url}, SINK))
+    queue = SinkQueue(options, SYSTEM_CLOCK)
+    facts = queue.describe()
+    if facts.arn == journal.queue_arn:
+        raise OptionError(
+            f"'{url}' is the queue that the journal's query reads, so the message would come back to it. Give another "
+            "FIFO queue, or --to-file."
+        )
+    form = RowForm(None, True, facts.max_message_bytes)
+
+    def send(row: pa.RecordBatch) -> None:
+        # Its own deduplication id may be another message's too, in a queue that several are moved to.
+        place = row.schema.get_field_index("messageDeduplicationId")
+        row = row.set_column(place, row.schema.field(place), row.column("messageId"))
+        deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
+        try:
+            (message,) = outgoing(columns_of(row, first_row=1), form, first_row=1)
+            queue.send([message], _confirmed, stopped=threading.Event(), deadline=deadline)
+        except RefusedRowError as error:
+            raise click.ClickException(f"'{url}' does not take the message: {error.reason}. Use --to-file.") from None
+
+    return send
+
+
+def _confirmed(found: list[Confirmed], pending: list[Any]) -> None:
+    """Nothing is to be noted: the call returns only once the one message is confirmed."""

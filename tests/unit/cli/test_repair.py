@@ -1,0 +1,188 @@
+"""`journal skip` and `journal release`: one message moved aside, or all released; nothing else changes; repeatable."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.source import owner as owners
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.offset import Offset
+from tests.unit.cli.conftest import Rig, lines, one_error
+
+BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
+
+
+@pytest.fixture
+def rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Let a query read three messages, and end before it has committed them. Return its rows, in order."""
+    rig.send("a1", "a2", "a3", group="a", MessageAttributes=BINARY)
+    driver, _, found = rig.read_epoch()
+    driver.stop()
+    # Its claim names this process, which goes on.
+    monkeypatch.setattr(owners, "_began", lambda pid: 0)
+    return found
+
+
+def read_again(rig: Rig) -> list[str]:
+    """Let the query start again, and read and commit the epoch; return the bodies."""
+    (view,) = lines(rig.on_journal("show", "--json"))
+    (plan,) = view["plans"]
+    end = Offset(view["journal"], plan["epoch"], plan["partitions"], plan["plan"])
+    driver, start = rig.driver()
+    bodies = [row["body"] for row in rig.read(driver, start, end)]
+    driver.commit(end)
+    return bodies
+
+
+def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
+    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    file, message_id = tmp_path / "aside.jsonl", rows[1]["messageId"]
+    arguments = ("skip", "--epoch", "1", "--message-id", message_id, "--to-file", str(file))
+    result = rig.on_journal(*arguments)
+    assert (result.exit_code, result.stderr) == (Status.OK, "")
+    assert f"message {message_id} of epoch 1 is in '{file}'" in result.stdout
+    (aside,) = map(json.loads, file.read_text().splitlines())
+    assert (aside["messageId"], aside["body"], aside["messageGroupId"]) == (message_id, "a2", "a")
+    assert aside["messageAttributes"] == {"key": {"dataType": "Binary", "binaryValue": "AA=="}}
+    assert file.stat().st_mode & 0o777 == 0o600
+    (shown,) = lines(rig.on_journal("show", "--json"))
+    assert (shown["skippedMessages"], shown["owner"]["isCommand"]) == ([message_id], True)
+    # Again, also with another place: nothing happens.
+    before = rig.stored()
+    again = rig.on_journal(*arguments[:-1], str(tmp_path / "other.jsonl"))
+    assert again.exit_code == Status.OK
+    assert f"was moved to '{file}' before" in again.stdout
+    assert rig.stored() == before
+    assert not (tmp_path / "other.jsonl").exists()
+    assert read_again(rig) == ["a1", "a3"]
+    assert rig.receive() == []  # deleted, with the others
+
+
+def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]]) -> None:
+    """Whole, and with its id as deduplication id: so a command that died before its mark sends it only once."""
+    other, message_id = rig.create("aside.fifo"), rows[0]["messageId"]
+    arguments = ("skip", "--epoch", "1", "--message-id", message_id, "--to-queue", other, "--region", "us-east-1")
+    (told,) = lines(rig.on_journal(*arguments, "--json"))
+    assert (told["epoch"], told["messageId"], told["to"]) == (1, message_id, other)
+    assert told["at"]
+    (rig.journal / "skipped" / message_id).unlink()
+    assert rig.on_journal(*arguments).exit_code == Status.OK
+    answer = rig.sqs.receive_message(
+        QueueUrl=other,
+        MaxNumberOfMessages=10,
+        MessageSystemAttributeNames=["All"],
+        MessageAttributeNames=["All"],
+    )
+    (message,) = answer["Messages"]
+    assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("a1", "a")
+    assert message["Attributes"]["MessageDeduplicationId"] == message_id
+    assert message["MessageAttributes"] == BINARY
+    assert read_again(rig) == ["a2", "a3"]
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "text"),
+    [
+        (["--to-file", "{aside}", "--to-queue", "{other}"], Status.USAGE, "give either --to-file or --to-queue"),
+        ([], Status.USAGE, "give either --to-file or --to-queue"),
+        (["--to-file", "{aside}", "--epoch", "7"], Status.USAGE, "epoch 7 of the journal .* has no message"),
+        (["--to-file", "{aside}", "--message-id", "no"], Status.USAGE, "has no message 'no'"),
+        (["--to-file", "{aside}", "--message-id", "../x"], Status.USAGE, "'../x' is no id of a message"),
+        (["--to-file", "{aside}/none/x"], Status.REFUSED, "cannot write '.*/none/x'"),
+        (["--to-queue", "{own}"], Status.USAGE, "is the queue that the journal's query reads"),
+        (["--to-queue", "{missing}"], Status.REFUSED, "missing"),
+    ],
+)
+def test_what_cannot_be_moved_is_told_in_one_line_and_stays(
+    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path, given: list[str], status: Status, text: str
+) -> None:
+    places = {"aside": tmp_path / "aside", "own": rig.url, "missing": rig.url.replace("bids", "missing")}
+    places["other"] = rig.create("aside.fifo")
+    default = ["--region", "us-east-1", "--epoch", "1", "--message-id", rows[0]["messageId"]]
+    result = rig.on_journal("skip", *default, *(each.format(**places) for each in given))
+    assert result.exit_code == status
+    assert re.search(text, one_error(result))
+    assert not (rig.journal / "skipped").exists()
+    assert read_again(rig) == ["a1", "a2", "a3"]
+
+
+def test_a_torn_line_in_the_file_is_left_and_what_is_there_is_not_added_again(
+    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """A command that was killed in the middle of its write leaves a part of a line."""
+    file, message_id = tmp_path / "aside.jsonl", rows[2]["messageId"]
+    file.write_text('{"messageId": "torn')
+    for _ in range(2):
+        result = rig.on_journal("skip", "--epoch", "1", "--message-id", message_id, "--to-file", str(file))
+        assert result.exit_code == Status.OK
+        (rig.journal / "skipped" / message_id).unlink()
+    torn, line = file.read_text().splitlines()
+    assert torn == '{"messageId": "torn'
+    assert json.loads(line)["messageId"] == message_id
+
+
+def test_released_messages_can_be_received_at_once(rig: Rig, rows: list[dict[str, Any]]) -> None:
+    result = rig.on_journal("release", "--queue-url", rig.url, "--json")
+    assert (result.exit_code, lines(result)) == (Status.OK, [{"messages": 3, "released": 3}])
+    again = rig.on_journal("release", "--queue-url", rig.url)
+    assert again.exit_code == Status.OK
+    assert "of 3 messages were released" in again.stdout
+    assert [(body, group) for body, group, _ in rig.receive()] == [("a1", "a"), ("a2", "a"), ("a3", "a")]
+
+
+def test_release_refuses_the_journal_of_another_queue(rig: Rig, rows: list[dict[str, Any]]) -> None:
+    result = rig.on_journal("release", "--queue-url", rig.create("other.fifo"))
+    assert result.exit_code == Status.PROBLEM
+    assert "belongs to the queue" in one_error(result)
+
+
+@pytest.mark.parametrize("command", ["skip", "release"])
+def test_a_query_that_runs_keeps_its_journal_unless_it_is_forced(rig: Rig, tmp_path: Path, command: str) -> None:
+    """Without --force nothing is changed; with it the query is fenced."""
+    rig.send("a1")
+    _, _, (row,) = rig.read_epoch()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        journal = Journal.look(open_store(str(rig.journal)))
+        assert journal is not None
+        about = {**owners.this_process(looks_every_s=1, now=0), "pid": process.pid}
+        claim = journal.claim({**about, "began": owners._began(process.pid)})
+        before = rig.stored()
+        given = {
+            "skip": ["--epoch", "1", "--message-id", row["messageId"], "--to-file", str(tmp_path / "aside")],
+            "release": ["--queue-url", rig.url],
+        }[command]
+        result = rig.on_journal(command, *given)
+        assert result.exit_code == Status.PROBLEM
+        assert f"a query runs on the journal at '{rig.journal}' (claim {claim}, process {process.pid} on" in one_error(
+            result
+        )
+        assert rig.stored() == before
+        assert not (tmp_path / "aside").exists()
+        (shown,) = lines(rig.on_journal("show", "--json"))
+        assert (shown["owner"]["pid"], shown["owner"]["isRunning"]) == (process.pid, True)
+        assert rig.on_journal(command, *given, "--force").exit_code == Status.OK
+        assert journal.claims() == [claim + 1]
+        process.kill()
+
+
+def test_another_users_journal_is_left_alone(
+    rig: Rig, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What root writes there, the query could not read, and it would not start."""
+    monkeypatch.setattr(os, "geteuid", lambda: 12_345)
+    before = rig.stored()
+    result = rig.on_journal("release", "--queue-url", rig.url)
+    assert result.exit_code == Status.REFUSED
+    assert "Run the command as that user" in one_error(result)
+    assert rig.stored() == before
