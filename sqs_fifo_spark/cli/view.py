@@ -64,7 +64,7 @@ class PlanView:
     @property
     def is_closed(self) -> bool:
         """Whether all partitions are there to their last link."""
-        return len(self.chains) == self.partitions and all(chain.is_last for chain in self.chains.values())
+        return 0 < len(self.chains) == self.partitions and all(chain.is_last for chain in self.chains.values())
 
 
 @dataclass(frozen=True)

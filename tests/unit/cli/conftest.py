@@ -16,30 +16,37 @@ from click.testing import CliRunner, Result
 from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
-from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.queue import Queue
 
+_numbers = itertools.count(1)
+
 
 @dataclass
 class Rig:
     server: LocalQueueServer
+    sqs: Any
     journal: Path
-    sqs: Any = None
     url: str = ""
     drivers: list[Driver] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.sqs = boto3.client("sqs", endpoint_url=self.server.endpoint_url)
-        self.url = self.create("bids.fifo")
+        self.url = self.create("bids")
         self._sent = itertools.count(1)
 
-    def create(self, name: str, **attributes: str) -> str:
-        url: str = self.sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true", **attributes})["QueueUrl"]
+    def create(self, name: str) -> str:
+        """Create a queue whose name begins so, and return its URL."""
+        name = f"{name}-{next(_numbers)}.fifo"
+        url: str = self.sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
         return url
+
+    @staticmethod
+    def arn(url: str) -> str:
+        return f"arn:aws:sqs:us-east-1:000000000000:{url.rpartition('/')[2]}"
 
     def set(self, **attributes: str) -> None:
         if attributes:
@@ -55,8 +62,11 @@ class Rig:
                 **request,
             )
 
-    def receive(self) -> list[tuple[str, str, int]]:
-        """Return body, group and receive count of all that the queue gives now, in its order."""
+    def receive(self, *, delete: bool = False) -> list[tuple[str, str, int]]:
+        """Return body, group and receive count of all that the queue gives now, in its order.
+
+        Of a group that is at most ten messages, unless they are deleted.
+        """
         found: list[tuple[str, str, int]] = []
         names = ["MessageGroupId", "ApproximateReceiveCount"]
         while messages := self.sqs.receive_message(
@@ -66,6 +76,8 @@ class Rig:
                 attributes = each["Attributes"]
                 count = int(attributes["ApproximateReceiveCount"])
                 found.append((each["Body"], attributes["MessageGroupId"], count))
+                if delete:
+                    self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=each["ReceiptHandle"])
         return found
 
     def driver(self) -> tuple[Driver, Offset]:
@@ -114,13 +126,22 @@ class Rig:
         return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[LocalQueueServer, Any]]:
+    """A server and its client, for all tests of a module: clients take long to make."""
+    with LocalQueueServer() as running:
+        client = boto3.client("sqs", endpoint_url=running.endpoint_url)
+        yield running, client
+        client.close()
+
+
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
-    with LocalQueueServer() as server:
-        made = Rig(server, tmp_path / "journal")
-        yield made
-        for driver in made.drivers:
-            driver.stop()
+def rig(server: tuple[LocalQueueServer, Any], tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(*server, tmp_path / "journal")
+    yield made
+    made.server.faults = Faults()
+    for driver in made.drivers:
+        driver.stop()
 
 
 def lines(result: Result) -> list[dict[str, Any]]:

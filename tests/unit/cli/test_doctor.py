@@ -149,8 +149,7 @@ def test_settings_are_judged(rig: Rig, attributes: dict[str, str], check: str, l
 )
 def test_a_low_max_receive_count_is_told(rig: Rig, count: int, level: str) -> None:
     """3 at the least, better 10."""
-    rig.create("dead.fifo")
-    arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
+    arn = rig.arn(rig.create("dead"))
     rig.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": count}))
     findings = found(rig, status=Status.PROBLEM if level == "failure" else Status.OK)
     assert findings["maxReceiveCount"][0] == level
@@ -159,8 +158,8 @@ def test_a_low_max_receive_count_is_told(rig: Rig, count: int, level: str) -> No
 
 
 def test_a_dead_letter_queue_that_is_gone_is_told(rig: Rig) -> None:
-    url = rig.create("dead.fifo")
-    arn = "arn:aws:sqs:us-east-1:000000000000:dead.fifo"
+    url = rig.create("dead")
+    arn = rig.arn(url)
     rig.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 10}))
     rig.sqs.delete_queue(QueueUrl=url)
     findings = found(rig, status=Status.PROBLEM)
@@ -269,7 +268,7 @@ def one_that_forgets(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def of_another_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.driver()
-    rig.url = rig.create("other.fifo")
+    rig.url = rig.create("other")
 
 
 def of_a_later_format(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.segment import Origin
+from sqs_fifo_spark.source.segment import encode
 from tests.unit.cli.conftest import Rig, lines, one_error
 
 
@@ -35,7 +36,7 @@ def test_show_tells_what_an_open_epoch_holds(rig: Rig) -> None:
     (shown,) = lines(rig.on_journal("show", "--json"))
     identity = json.loads((rig.journal / "journal.json").read_text())
     assert shown["journal"] == identity["journal"]
-    assert shown["queueArn"] == "arn:aws:sqs:us-east-1:000000000000:bids.fifo"
+    assert shown["queueArn"] == rig.arn(rig.url)
     assert shown["claims"] == [identity["firstClaim"]]
     assert (shown["settledEpoch"], shown["unconfirmedDeletes"], shown["damage"]) == (0, 0, [])
     (plan,) = shown["plans"]
@@ -79,7 +80,7 @@ def test_a_second_driver_shows_as_a_second_claim(rig: Rig) -> None:
 
 def test_a_sinks_journal_names_its_queries(rig: Rig) -> None:
     store = FileStore(rig.journal)
-    JournalIdentity.create(store, "arn:aws:sqs:us-east-1:000000000000:bids.fifo")
+    JournalIdentity.create(store, rig.arn(rig.url))
     store.put_if_absent("sent/query-1/0/run-0-00", b"")
     assert lines(rig.on_journal("show", "--json"))[0]["sinkQueries"] == ["query-1"]
     assert "query-1" in rig.on_journal("show").stdout
@@ -139,7 +140,7 @@ def test_what_was_exported_can_be_sent(rig: Rig, tmp_path: Path) -> None:
     rows = a_read_epoch(rig)
     file = tmp_path / "rows.jsonl"
     rig.on_journal("export", "--epoch", "1", "--to-file", str(file))
-    rig.url = rig.create("other.fifo")
+    rig.url = rig.create("other")
     assert rig.on_queue("send", "--file", str(file)).exit_code == Status.OK
     assert sorted(body for body, _, _ in rig.receive()) == sorted(row["body"] for row in rows)
 
@@ -208,16 +209,12 @@ def put_again_for_another_plan(rig: Rig) -> tuple[int, int]:
     store = FileStore(rig.journal)
     journal = Journal.look(store)
     assert journal is not None
-    from dataclasses import replace
-
-    from sqs_fifo_spark.source.segment import encode
-
     plans = set()
     for names in journal.objects().values():
         for name in filter(journal.is_link, names):
             segment = journal.read(name)
             assert segment is not None
-            origin: Origin = segment.head.origin
+            origin = segment.head.origin
             plans.add(origin.plan)
             head = replace(segment.head, origin=replace(origin, plan=origin.plan + 1))
             other = journal.segment_name(origin.epoch, origin.partition, origin.plan + 1, origin.link)
@@ -269,7 +266,7 @@ def test_a_place_without_a_journal_stays_without(rig: Rig) -> None:
 def test_the_journal_must_be_the_queues_if_one_is_named(rig: Rig) -> None:
     rig.driver()
     assert rig.on_journal("show", "--queue-url", rig.url).exit_code == Status.OK
-    other = rig.create("other.fifo")
+    other = rig.create("other")
     result = rig.on_journal("show", "--queue-url", other)
     assert result.exit_code == Status.PROBLEM
     assert "belongs to the queue" in one_error(result)
