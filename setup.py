@@ -37,7 +37,8 @@ setup(
     ],
     extras_require={
         "spark": ["pyspark>=4.0"],
-        "local": ["aiohttp>=3.9"],
+        # The local queue, and the demo that is played on it.
+        "local": ["aiohttp>=3.9", "rich>=13.7"],
         "prometheus": ["prometheus-client>=0.20"],
         "opentelemetry": ["opentelemetry-api>=1.24"],
         # What PySpark asks for before it lets Python sort a streaming frame (`in_group_order`).
