@@ -66,6 +66,7 @@ class Lines:
         self._show()
 
     def begin(self, step: str) -> None:
+        self._show()
         self._print(step)
 
     def sent(self, count: int) -> None:

@@ -1,39 +1,37 @@
 """Move the messages of a queue into another, and tell which file of the package a worker imports.
 
-Arguments: directory, URL of the queue that is read, URL of the one that is written. The directory gets checkpoint and
-journals. Master and settings are spark-submit's.
+Arguments: directory, URL of the queue that is read, URL of the one that is written, how Spark finds the format, and
+for Spark Connect what `SparkSession.builder.remote` is given. The format is found `plain`, by itself, or `registered`,
+which is needed and helps. The directory gets checkpoint and journals. Master and settings are spark-submit's.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 
 import sqs_fifo_spark
 
 
-def origin(_: Iterable[int]) -> Iterator[str]:
-    """Yield the file that a Python worker imports: on an executor Spark puts a relative name on the path."""
-    import sqs_fifo_spark
-
-    yield str(Path(sqs_fifo_spark.__file__).absolute())
-
-
 def main() -> None:
-    home, url, into = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    spark = SparkSession.builder.getOrCreate()
-    sqs_fifo_spark.register(spark)
-    source = (
-        spark.readStream.format("sqsfifo")
-        .option("queueUrl", url)
-        .option("journalLocation", str(home / "received"))
-        .option("waitTimeSeconds", "1")
-        .load()
-    )
+    home, url, into, found = Path(sys.argv[1]), *sys.argv[2:5]
+    builder = SparkSession.builder
+    for remote in sys.argv[5:]:
+        builder = builder.remote(remote)
+    spark = builder.getOrCreate()
+    options = {"queueUrl": url, "journalLocation": str(home / "received"), "waitTimeSeconds": "1"}
+
+    def load() -> DataFrame:
+        return spark.readStream.format("sqsfifo").options(**options).load().select("*")
+
+    if found == "registered":
+        require_not_found(load)
+        sqs_fifo_spark.register(spark)
+    source = load()
     query = (
         source.withColumn("messageDeduplicationId", source.messageId)
         .writeStream.format("sqsfifo")
@@ -44,10 +42,29 @@ def main() -> None:
     )
     query.processAllAvailable()
     query.stop()
-    (home / "origins.json").write_text(
-        json.dumps(spark.sparkContext.parallelize([0], 1).mapPartitions(origin).collect())
-    )
+    (told,) = spark.range(1).select(udf(origin)("id")).collect()
+    (home / "origin.txt").write_text(told[0])
     spark.stop()
+
+
+def require_not_found(load: Callable[[], object]) -> None:
+    """Fail if Spark finds the format by itself, and if anything else goes wrong."""
+    try:
+        load()
+    except Exception as error:
+        if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
+            raise
+    else:
+        raise AssertionError("Spark finds the format without `register`")
+
+
+def origin(_: int) -> str:
+    """Return the file that a Python worker imports: on an executor Spark puts a relative name on the path."""
+    from pathlib import Path
+
+    import sqs_fifo_spark
+
+    return str(Path(sqs_fifo_spark.__file__).absolute())
 
 
 if __name__ == "__main__":
