@@ -93,12 +93,10 @@ def test_packages(machine: Machine, place: Place) -> None:
     assert origin.parts[-3].endswith(".jar")
 
 
-@pytest.mark.parametrize("suffix", ["zip", pytest.param("jar", marks=pytest.mark.long)])
-def test_py_files(machine: Machine, place: Place, suffix: str) -> None:
-    """The wheel, renamed to what Spark takes for a package, or the jar; and `register`."""
-    shipped = place.home / f"sqs_fifo_spark.{suffix}"
-    made = machine.wheel if suffix == "zip" else make_repository(place.home / "repository").jar
-    shutil.copyfile(made, shipped)
+def test_py_files(machine: Machine, place: Place) -> None:
+    """The wheel, renamed to what Spark takes for a package, and `register`."""
+    shipped = place.home / "sqs_fifo_spark.zip"
+    shutil.copyfile(machine.wheel, shipped)
     origin = place.moves(SUBMIT, "--py-files", shipped, found="registered", PYSPARK_PYTHON=machine.dependencies)
     assert origin.is_relative_to(place.shipped)
     assert origin.parts[-3] == shipped.name
