@@ -19,7 +19,7 @@ from sqs_fifo_spark.local import LocalQueueServer
 from tests import helpers
 from tests.helpers import wait_until
 from tests.spark.sink import assert_each_once_in_order, expected, group_of, take_all
-from tests.spark.support import APPS, LONG_S
+from tests.spark.support import APPS, LONG_S, SPARK_VERSION
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SUBMIT = str(SPARK_HOME / "bin" / "spark-submit")
@@ -128,6 +128,8 @@ def move(
         run_to_end([*command, *arguments], home, variables)
         assert depth(server, url) == (0, 0)
         assert_each_once_in_order(take_all(server, into), expected(count, groups))
+    if SPARK_VERSION >= (4, 2):  # earlier ones ask sources for no figures
+        assert (home / "rows.txt").read_text() == str(count)
     return Path((home / "origin.txt").read_text())
 
 

@@ -1,13 +1,15 @@
-"""Move the messages of a queue into another, and tell which file of the package a worker imports.
+"""Move the messages of a queue into another; tell how many rows a listener saw, and which file a worker imports.
 
 Arguments: directory, URL of the queue that is read, URL of the one that is written, how Spark finds the format, and
 for Spark Connect what `SparkSession.builder.remote` is given. The format is found `plain`, by itself, or `registered`,
-which is needed and helps. The directory gets checkpoint and journals. Master and settings are spark-submit's.
+which is needed and helps. The directory gets checkpoint, journals and what is told. Master and settings are
+spark-submit's.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import sqs_fifo_spark
+from sqs_fifo_spark.watch import Sample, SqsFifoListener
+
+
+class Rows:
+    """An exporter that knows how many rows the query had, and when its last figures have come."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.has_all = threading.Event()
+
+    def export(self, sample: Sample) -> None:
+        self.total = sample.figures["rows"]
+
+    def end(self, run_id: str) -> None:
+        self.has_all.set()
 
 
 def main() -> None:
@@ -31,6 +48,9 @@ def main() -> None:
     if found == "registered":
         require_not_found(load)
         sqs_fifo_spark.register(spark)
+    rows = Rows()
+    listener = SqsFifoListener(rows)
+    spark.streams.addListener(listener)
     source = load()
     query = (
         source.withColumn("messageDeduplicationId", source.messageId)
@@ -42,6 +62,9 @@ def main() -> None:
     )
     query.processAllAvailable()
     query.stop()
+    assert rows.has_all.wait(60), "the listener is told of the query's end"
+    spark.streams.removeListener(listener)
+    (home / "rows.txt").write_text(f"{rows.total:g}")
     (told,) = spark.range(1).select(udf(origin)("id")).collect()
     (home / "origin.txt").write_text(told[0])
     spark.stop()
