@@ -54,8 +54,9 @@ setup(
     ],
     extras_require={
         "spark": ["pyspark>=4.0"],
-        "local": ["aiohttp>=3.9"],
-        "cli": ["click>=8.1", "rich>=13"],
+        # The local queue, and the demo that is played on it.
+        "local": ["aiohttp>=3.9", "rich>=13.7"],
+        "cli": ["click>=8.1", "rich>=13.7"],
         "prometheus": ["prometheus-client>=0.20"],
         "opentelemetry": ["opentelemetry-api>=1.24"],
         # What PySpark asks for before it lets Python sort a streaming frame (`in_group_order`).
@@ -66,7 +67,7 @@ setup(
             "moto[server,s3]>=5",
             "aiohttp>=3.9",
             "click>=8.1",
-            "rich>=13",
+            "rich>=13.7",
             "pandas>=2.2,<3",
             "greenlet>=3",
             "psutil>=6",
@@ -74,6 +75,11 @@ setup(
             "import-linter>=2.16,<3",
             "prometheus-client>=0.20",
             "opentelemetry-sdk>=1.24",
+            # Ways to install: Spark Connect, an archive, a wheel. PySpark 4.0's Connect does not run with protobuf 7.
+            "pyspark[connect]>=4.0",
+            "protobuf<7",
+            "venv-pack>=0.2",
+            "setuptools>=70.1",
         ],
         # What the benchmarks compare to and draw with, beside `local` and `test`.
         "bench": [

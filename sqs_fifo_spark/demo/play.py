@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.demo.auction import Audit, Bid, SinkLog, audit, bids, count_rows, read_rows, sendings
+from sqs_fifo_spark.demo.screen import Entry, Screen, make_screen, print_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,7 @@ _PATIENCE_S = 60.0
 _ENTRIES = 10
 _PAUSE_S = 0.02
 """Between two calls of the bidders, so that bids still come while the query runs."""
-_REFRESH_S = 1
+_REFRESH_S = 0.2
 
 # Dummy credentials for the local queue, and nothing of the user's own AWS or proxy settings.
 _ENVIRONMENT = {
@@ -94,25 +95,34 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
     for name in _UNWANTED:
         os.environ.pop(name, None)
     auctions = len({bid.auction for bid in made})
-    print(f"{len(made):,} bids in {auctions:,} auctions: local FIFO queue -> Spark {pyspark.__version__} -> Parquet")
+    title = f"{len(made):,} bids in {auctions:,} auctions: local FIFO queue -> Spark {pyspark.__version__} -> Parquet"
+    print(title, flush=True)
     try:
         with ExitStack() as stack:
-            # Entered last, left first: the sender stops, then the query, Spark, the client, the queue.
+            # Entered last, left first: the query stops, then Spark, the sender, the client, the queue, the screen.
+            screen = stack.enter_context(make_screen(len(made), SYSTEM_CLOCK))
+            screen.begin("a local FIFO queue, and bidders who send to it")
             server = stack.enter_context(LocalQueueServer())
             sqs = boto3.client("sqs", endpoint_url=server.endpoint_url)
             stack.callback(sqs.close)
             url: str = sqs.create_queue(QueueName="bids.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+            sender = stack.enter_context(_Sender(sqs, url, made, screen.sent))
+            screen.begin(f"Spark {pyspark.__version__} starts, while bids come in")
             spark = stack.enter_context(_spark(work))
+            screen.begin("the streaming query starts, and runs its first micro-batch")
+            began_at = SYSTEM_CLOCK.monotonic()
             query = stack.enter_context(_query(spark, url, work))
-            sender = stack.enter_context(_Sender(sqs, url, made))
-            started_at = SYSTEM_CLOCK.monotonic()
-            _watch(query, sender, sqs, url, SinkLog(work / "parquet"), SYSTEM_CLOCK)
-            took_s = SYSTEM_CLOCK.monotonic() - started_at
+            _watch(query, sender, sqs, url, SinkLog(work / "parquet"), SYSTEM_CLOCK, screen)
+            took_s = SYSTEM_CLOCK.monotonic() - began_at
+            screen.begin("Spark stops")
     except (BotoCoreError, ClientError) as error:
         raise DemoError(f"the local queue did not answer as it should: {_one_line(error)}") from None
     files = SinkLog(work / "parquet").new_files()
     found = audit(made, read_rows(files))
-    _print(found, repeated=sender.attempts - len(made), files=len(files), took_s=took_s)
+    micro_batches = len({file.batch_id for file in files})
+    entries = _entries(found, sender.attempts - len(made), len(files), micro_batches, took_s)
+    verdict = "Every bid arrived once and in order." if found.is_clean else "THE GUARANTEE IS BROKEN."
+    print_table(title, entries, verdict, is_good=found.is_clean)
     return found
 
 
@@ -122,10 +132,12 @@ class _Sender:
     One thread, because two senders of one group would have no order between them.
     """
 
-    def __init__(self, sqs: Any, url: str, made: Sequence[Bid]) -> None:
+    def __init__(self, sqs: Any, url: str, made: Sequence[Bid], tell: Callable[[int], None]) -> None:
+        """`tell` is given how many bids the queue has taken, on the thread."""
         self._sqs = sqs
         self._url = url
         self._made = made
+        self._tell = tell
         self._stopping = threading.Event()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="bidders")
         # Written by the thread alone.
@@ -169,6 +181,7 @@ class _Sender:
             message_ids.update(done["MessageId"] for done in answer["Successful"])
             self.attempts += len(entries)
             self.sent = len(message_ids)
+            self._tell(self.sent)
             if SYSTEM_CLOCK.wait(self._stopping, _PAUSE_S):
                 return
 
@@ -241,7 +254,9 @@ def _query(spark: SparkSession, url: str, work: Path) -> Iterator[StreamingQuery
         query.stop()
 
 
-def _watch(query: StreamingQuery, sender: _Sender, sqs: Any, url: str, log: SinkLog, clock: Clock) -> None:
+def _watch(
+    query: StreamingQuery, sender: _Sender, sqs: Any, url: str, log: SinkLog, clock: Clock, screen: Screen
+) -> None:
     """Show the progress until all is sent and the queue is empty.
 
     Raises DemoError when the query fails, or when nothing arrives for too long.
@@ -249,23 +264,21 @@ def _watch(query: StreamingQuery, sender: _Sender, sqs: Any, url: str, log: Sink
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    on_tty = sys.stdout.isatty()
-    delivered = 0
+    delivered = deleted = 0
     deadline = clock.monotonic() + _PATIENCE_S
     try:
         while True:
             # Before the depth, or bids sent in between would be missed.
-            all_sent = sender.is_done
-            visible, in_flight = _depth(sqs, url)
+            all_sent, sent = sender.is_done, sender.sent
+            left = _depth(sqs, url)
+            deleted = max(deleted, sent - left)
             if arrived := count_rows(log.new_files()):
+                if not delivered:
+                    screen.begin("bids arrive, and are deleted from the queue once Spark has committed them")
                 delivered += arrived
                 deadline = clock.monotonic() + _PATIENCE_S
-            line = (
-                f"sent {sender.sent:>7,} | delivered {delivered:>7,} | in the queue {visible:>7,} waiting, "
-                f"{in_flight:>6,} in flight"
-            )
-            print(f"\r{line} " if on_tty else line, end="" if on_tty else "\n", flush=True)
-            if all_sent and visible == in_flight == 0:
+            screen.arrived(delivered, deleted)
+            if all_sent and left == 0:
                 return
             if clock.monotonic() > deadline:
                 raise DemoError(f"nothing arrived for {_PATIENCE_S:g} s, and the queue is not empty")
@@ -273,16 +286,13 @@ def _watch(query: StreamingQuery, sender: _Sender, sqs: Any, url: str, log: Sink
                 raise DemoError("the query stopped before the queue was empty")
     except (PySparkException, Py4JError) as error:
         raise DemoError(f"the query failed: {_one_line(error)}") from None
-    finally:
-        if on_tty:
-            print()
 
 
-def _depth(sqs: Any, url: str) -> tuple[int, int]:
+def _depth(sqs: Any, url: str) -> int:
+    """Return how many messages are in the queue, waiting or in flight."""
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    visible, in_flight = (int(attributes[name]) for name in names)
-    return visible, in_flight
+    return sum(int(attributes[name]) for name in names)
 
 
 def _one_line(error: Exception) -> str:
@@ -296,18 +306,22 @@ def _one_line(error: Exception) -> str:
     return str(own[-1]) if own else next(iter(spoken), repr(error))
 
 
-def _print(found: Audit, *, repeated: int, files: int, took_s: float) -> None:
-    rows = [
-        ("sent", found.sent, f"and {repeated:,} of them a second time, with the same deduplication id"),
-        ("delivered", found.delivered, f"rows in {files:,} Parquet files, {took_s:.1f} s"),
-        ("lost", found.lost, "sent, but in no file"),
-        ("doubled", found.doubled, "rows that had come before"),
-        ("out of order", found.out_of_order, "in their group, within files and across micro-batches"),
+def _entries(found: Audit, repeated: int, files: int, micro_batches: int, took_s: float) -> list[Entry]:
+    """Return the lines of the table at the end."""
+
+    def fault(name: str, count: int, note: str) -> Entry:
+        return Entry(name, f"{count:,}", note, is_good=count == 0)
+
+    rows_each = found.delivered / max(micro_batches, 1)
+    entries = [
+        Entry("sent", f"{found.sent:,}", f"and {repeated:,} of them a second time, with the same deduplication id"),
+        Entry("delivered", f"{found.delivered:,}", f"rows in {files:,} Parquet files"),
+        fault("lost", found.lost, "sent, but in no file"),
+        fault("doubled", found.doubled, "rows that had come before"),
+        fault("out of order", found.out_of_order, "in their group, within files and across micro-batches"),
+        Entry("micro-batches", f"{micro_batches:,}", f"of {rows_each:,.0f} rows on average"),
+        Entry("throughput", f"{found.delivered / took_s:,.0f}/s", f"{took_s:.1f} s from the query's start to the end"),
     ]
     if found.unknown:
-        rows.append(("unknown", found.unknown, "rows that nobody sent"))
-    print()
-    for name, number, note in rows:
-        print(f"  {name:<13}{number:>8,}   {note}")
-    print()
-    print("Every bid arrived once and in order." if found.is_clean else "THE GUARANTEE IS BROKEN.")
+        entries.append(fault("unknown", found.unknown, "rows that nobody sent"))
+    return entries

@@ -1,4 +1,4 @@
-"""Set-ups in which users start Spark: environments with and without the package, settings, a cluster, a jar.
+"""Set-ups in which users start Spark: settings, an environment for processes, a cluster, a server.
 
 Nothing that is started here sees this checkout: PYTHONPATH is not inherited, and `python3` is a bare one.
 """
@@ -8,79 +8,28 @@ from __future__ import annotations
 import os
 import re
 import signal
-import site
 import subprocess
-import sys
-import venv
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
 
-from sqs_fifo_spark import __version__
 from sqs_fifo_spark.local import LocalQueueServer
 from tests import helpers
 from tests.helpers import wait_until
-from tests.spark.sink import group_of
-from tests.spark.support import APPS, LONG_S, ROOT
+from tests.spark.sink import assert_each_once_in_order, expected, group_of, take_all
+from tests.spark.support import APPS, LONG_S, SPARK_VERSION
 
 SPARK_HOME = Path(pyspark.__file__).parent
 SUBMIT = str(SPARK_HOME / "bin" / "spark-submit")
-COORDINATES = f"sqs-fifo-spark:sqs-fifo-spark:{__version__}"
+QUEUES = ("from.fifo", "into.fifo")
 DEADLINE_S = 4 * LONG_S
 """For a Spark of its own, on a busy machine."""
 
-_SITE = Path("lib", f"python{sys.version_info.major}.{sys.version_info.minor}", "site-packages")
 _UNWANTED = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "SPARK_CONF_DIR")
 # A JVM here lives for seconds: what the second compiler makes is never paid back.
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-def make_environment(home: Path, *, dependencies: bool = True, package: Path | None = None) -> Path:
-    """Make an environment with what this package depends on, or bare; with what the jar `package` holds, or without.
-
-    Return its interpreter.
-    """
-    venv.create(home, with_pip=False, symlinks=True)
-    if dependencies:
-        # Path files in the folders that are named here are not read, so a link to a checkout does not count.
-        (home / _SITE / "dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    if package is not None:
-        with zipfile.ZipFile(package) as archive:
-            archive.extractall(home / _SITE)
-    return home / "bin" / "python"
-
-
-def imports(python: Path, *modules: str) -> dict[str, bool]:
-    """Return which of `modules` the interpreter can import, where Spark would start it."""
-    outcome = {}
-    for module in modules:
-        command = [str(python), "-c", f"import {module}"]
-        done = subprocess.run(command, capture_output=True, env=environment(), cwd=python.parent)
-        outcome[module] = done.returncode == 0
-    return outcome
-
-
-@dataclass(frozen=True)
-class Repository:
-    """A Maven repository in a folder, with the jar of this checkout."""
-
-    home: Path
-    jar: Path
-
-    @property
-    def options(self) -> list[str]:
-        """What `spark-submit` is told."""
-        return ["--packages", COORDINATES, "--repositories", self.home.as_uri()]
-
-
-def make_repository(home: Path) -> Repository:
-    """Make the jar as `make jar` does."""
-    subprocess.run([sys.executable, str(ROOT / ".ci" / "jar.py"), str(home)], check=True, capture_output=True)
-    return Repository(home, next(home.rglob("*.jar")))
 
 
 def environment(**variables: object) -> dict[str, str]:
@@ -136,11 +85,6 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def app(name: str) -> Path:
-    """Return the script `name`."""
-    return APPS / name
-
-
 def fill(server: LocalQueueServer, url: str, count: int, groups: int) -> None:
     """Send the rows of `tests.spark.sink.expected` to the queue."""
 
@@ -162,43 +106,97 @@ def depth(server: LocalQueueServer, url: str) -> tuple[int, int]:
     return helpers.depth(lambda **request: server.run(lambda model: model.call("GetQueueAttributes", request)), url)
 
 
+def move(
+    command: Sequence[object],
+    home: Path,
+    found: str,
+    variables: dict[str, str],
+    *,
+    count: int,
+    groups: int,
+    remote: str | None = None,
+) -> Path:
+    """Move `count` messages from one queue to another: each arrives once and in order, and none is left behind.
+
+    `command` starts the application, in whose environment are `variables`; `found` and `remote` are what
+    `apps/move.py` says. Return the file of the package that a Python worker has imported.
+    """
+    with LocalQueueServer(queues=QUEUES) as server:
+        url, into = map(server.queue_url, QUEUES)
+        fill(server, url, count, groups)
+        arguments = [APPS / "move.py", home, url, into, found, *([remote] if remote else [])]
+        run_to_end([*command, *arguments], home, variables)
+        assert depth(server, url) == (0, 0)
+        assert_each_once_in_order(take_all(server, into), expected(count, groups))
+    if SPARK_VERSION >= (4, 2):  # earlier ones ask sources for no figures
+        assert (home / "rows.txt").read_text() == str(count)
+    return Path((home / "origin.txt").read_text())
+
+
 @contextmanager
-def cluster(home: Path) -> Iterator[str]:
+def cluster(home: Path, path: str) -> Iterator[str]:
     """Run a standalone master and a worker with all their files in `home`, and give the master's URL.
 
-    The worker may still be starting: an application waits for it.
+    The worker, whose PATH is `path`, may still be starting: an application waits for it.
     """
     home.mkdir()
-    daemons: list[subprocess.Popen[bytes]] = []
+    variables = environment(PATH=path, SPARK_LOCAL_IP="127.0.0.1", SPARK_DAEMON_MEMORY="256m", SPARK_HOME=SPARK_HOME)
 
-    def start(role: str, *arguments: str) -> Path:
-        log = home / f"{role}.log"
-        with log.open("wb") as output:
-            command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}.{role.capitalize()}"]
-            daemons.append(
-                subprocess.Popen(
-                    [*command, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0", *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env=environment(SPARK_LOCAL_IP="127.0.0.1", SPARK_DAEMON_MEMORY="256m", SPARK_HOME=SPARK_HOME),
-                    cwd=home,
-                    start_new_session=True,
-                )
+    def daemon(role: str, *arguments: str) -> Daemon:
+        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}.{role.capitalize()}"]
+        place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        return Daemon([*command, *place, *arguments], home / f"{role}.log", variables)
+
+    with daemon("master") as master:
+        url = master.find(r"Starting Spark master at (spark://\S+)")
+        with daemon("worker", "--cores", "2", "--memory", "1g", "--work-dir", str(home / "work"), url):
+            yield url
+
+
+@contextmanager
+def connect_server(home: Path, conf: Path, **variables: object) -> Iterator[str]:
+    """Run a server of Spark Connect with all its files in `home` and the settings in `conf`, and give its URL."""
+    place = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": "0"}
+    options = [word for name, value in place.items() for word in ("--conf", f"{name}={value}")]
+    # What sbin/start-connect-server.sh does: PySpark 4.0 from PyPI has no such script.
+    command = [SUBMIT, "--class", "org.apache.spark.sql.connect.service.SparkConnectServer", *options]
+    told = environment(SPARK_CONF_DIR=conf, **variables)
+    with Daemon(command, home / "connect.log", told) as server:
+        port = server.find(r"Spark Connect server started at: \S+:(\d+)")
+        yield f"sc://127.0.0.1:{port}"
+
+
+class Daemon:
+    """A process that runs in a `with` block, in the folder of its log, and ends with all that it has started."""
+
+    def __init__(self, command: Sequence[str], log: Path, variables: dict[str, str]) -> None:
+        self._command = command
+        self._log = log
+        self._variables = variables
+
+    def __enter__(self) -> Daemon:
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._variables,
+                cwd=self._log.parent,
+                start_new_session=True,
             )
-        return log
+        return self
 
-    def url() -> str:
-        printed = log.read_text(errors="replace")
-        assert daemons[0].poll() is None, printed[-2000:]
-        found = re.search(r"Starting Spark master at (spark://\S+)", printed)
-        return found[1] if found else ""
+    def __exit__(self, *_: object) -> None:
+        end_group(self._process)
 
-    try:
-        log = start("master")
-        master = wait_until(url, DEADLINE_S, "a master")
-        start("worker", "--cores", "2", "--memory", "1g", "--work-dir", str(home / "work"), master)
-        yield master
-    finally:
-        for daemon in reversed(daemons):
-            end_group(daemon)
+    def find(self, pattern: str) -> str:
+        """Wait until the log has `pattern`, and return its group."""
+
+        def found() -> str:
+            printed = self._log.read_text(errors="replace")
+            assert self._process.poll() is None, printed[-4000:]
+            match = re.search(pattern, printed)
+            return match[1] if match else ""
+
+        return wait_until(found, DEADLINE_S, f"{self._log.stem} says {pattern}")

@@ -11,19 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sqs_fifo_spark.local import LocalQueueServer
-from tests.spark.setups import (
-    SUBMIT,
-    app,
-    depth,
-    environment,
-    fill,
-    imports,
-    make_environment,
-    make_repository,
-    run_to_end,
-    settings,
-)
+from tests.spark.builds import imports, make_environment, make_wheel
+from tests.spark.setups import SUBMIT, environment, move, settings
 from tests.spark.support import ROOT
 
 pytestmark = pytest.mark.long
@@ -47,27 +36,19 @@ class Machine:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     home = tmp_path_factory.mktemp("machine")
-    python = make_environment(home / "environment", package=make_repository(home / "repository").jar)
+    python = make_environment(home / "environment", wheel=make_wheel(home))
     bare = make_environment(home / "bare", dependencies=False)
     assert imports(python, "pyspark_sqsfifo") == {"pyspark_sqsfifo": True}
     assert imports(bare, "sqs_fifo_spark", "pyspark") == {"sqs_fifo_spark": False, "pyspark": False}
     return Machine(home, python, f"{bare.parent}:{environment()['PATH']}")
 
 
-def drains(
+def moves(
     machine: Machine, home: Path, found: str, command: object, text: str = "", names: Mapping[str, object] | None = None
 ) -> None:
-    """Run the application, started by `command`, with the settings `text`: it empties a queue."""
-    with LocalQueueServer(queues=["test.fifo"]) as server:
-        url = server.queue_url("test.fifo")
-        fill(server, url, COUNT, GROUPS)
-        arguments = [app("found.py"), home, url, found]
-        run_to_end(
-            [command, *arguments],
-            home,
-            environment(PATH=machine.path, SPARK_CONF_DIR=settings(home, text), **(names or {})),
-        )
-        assert depth(server, url) == (0, 0)
+    """Run the application, started by `command`, with the settings `text`: it moves messages from queue to queue."""
+    variables = environment(PATH=machine.path, SPARK_CONF_DIR=settings(home, text), **(names or {}))
+    move([command], home, found, variables, count=COUNT, groups=GROUPS)
 
 
 @pytest.mark.parametrize("name", ["PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"])
@@ -75,14 +56,14 @@ def test_the_environment_names_the_interpreter_and_nothing_is_registered(
     machine: Machine, tmp_path: Path, name: str
 ) -> None:
     """Spark looks the format up with the interpreter that either variable names."""
-    drains(machine, tmp_path, "plain", SUBMIT, names={name: machine.python})
+    moves(machine, tmp_path, "plain", SUBMIT, names={name: machine.python})
 
 
 def test_the_settings_of_the_example_need_register(machine: Machine, tmp_path: Path) -> None:
     """`conf/spark-defaults.conf.example` as it stands, but for the place of the environment."""
     text = EXAMPLE.read_text(encoding="utf-8")
     assert text.count(f" {PLACE}/bin/python\n") == 2
-    drains(machine, tmp_path, "registered", SUBMIT, text.replace(PLACE, str(machine.python.parents[1])))
+    moves(machine, tmp_path, "registered", SUBMIT, text.replace(PLACE, str(machine.python.parents[1])))
 
 
 def test_the_lines_of_spark_env_in_the_example_need_nothing(machine: Machine, tmp_path: Path) -> None:
@@ -91,7 +72,7 @@ def test_the_lines_of_spark_env_in_the_example_need_nothing(machine: Machine, tm
     assert line == f"#     export PYSPARK_PYTHON={PLACE}/bin/python"
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-env.sh").write_text(line.lstrip("# ").replace(PLACE, str(machine.python.parents[1])))
-    drains(machine, tmp_path, "plain", SUBMIT)
+    moves(machine, tmp_path, "plain", SUBMIT)
 
 
 @pytest.mark.parametrize("setting", ["", "spark.pyspark.python"])
@@ -100,7 +81,7 @@ def test_an_application_that_its_own_interpreter_starts_needs_register(
 ) -> None:
     """`venv/bin/python app.py` and nothing in the environment, with a setting or without."""
     text = f"{setting} {machine.python}" if setting else ""
-    drains(machine, tmp_path, "registered", machine.python, text)
+    moves(machine, tmp_path, "registered", machine.python, text)
 
 
 def test_a_driver_python_that_is_a_wrapper_needs_register(machine: Machine, tmp_path: Path) -> None:
@@ -112,4 +93,4 @@ def test_a_driver_python_that_is_a_wrapper_needs_register(machine: Machine, tmp_
     jupyter.write_text("#!/bin/sh\nexit 2\n")
     jupyter.chmod(0o755)
     names = {"PYSPARK_DRIVER_PYTHON": jupyter, "PYSPARK_PYTHON": "python3"}
-    drains(machine, tmp_path, "registered", machine.python, names=names)
+    moves(machine, tmp_path, "registered", machine.python, names=names)

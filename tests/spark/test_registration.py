@@ -15,7 +15,7 @@ import pytest
 from pyspark import SparkFiles
 
 from sqs_fifo_spark import MissingPackageError, register, registration
-from tests.spark.setups import make_environment
+from tests.spark.builds import make_environment
 from tests.spark.support import ROOT, Rig
 
 

@@ -1,0 +1,150 @@
+"""Each way of installing: source and sink move 1,000 messages in local mode and on a standalone cluster.
+
+Driver, workers and servers see nothing but what that way gives them: `python3` on their PATH is a bare one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.spark.builds import imports, make_archive, make_environment, make_repository, make_wheel
+from tests.spark.setups import SUBMIT, cluster, connect_server, environment, move, settings
+
+COUNT, GROUPS = 1_000, 100
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What stands on this machine before Spark starts."""
+
+    home: Path
+    wheel: Path
+    python: Path
+    """The interpreter of an environment into which pip has installed the wheel."""
+    dependencies: Path
+    """That of an environment with all that the package needs, and not the package."""
+    path: str
+    """The PATH, with a bare `python3`."""
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    home = tmp_path_factory.mktemp("machine")
+    wheel = make_wheel(home)
+    python = make_environment(home / "environment", wheel=wheel)
+    dependencies = make_environment(home / "dependencies")
+    bare = make_environment(home / "bare", dependencies=False)
+    needed = dict.fromkeys(("pyspark", "pyarrow", "boto3", "obstore", "tenacity"), True)
+    absent = {"sqs_fifo_spark": False, "pyspark_sqsfifo": False}
+    assert imports(dependencies, *needed, *absent) == {**needed, **absent}
+    assert imports(bare, "pyspark", "sqs_fifo_spark") == {"pyspark": False, "sqs_fifo_spark": False}
+    yield Machine(home, wheel, python, dependencies, f"{bare.parent}:{environment()['PATH']}")
+    shutil.rmtree(home)  # hundreds of MiB
+
+
+@pytest.fixture(scope="module")
+def standalone(machine: Machine) -> Iterator[str]:
+    """The URL of a standalone cluster."""
+    with cluster(machine.home / "cluster", machine.path) as url:
+        yield url
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an application runs, and the folder from which it is started."""
+
+    home: Path
+    conf: Path
+    path: str
+    shipped: Path
+    """Where Spark puts, for a worker, the files that come with the application."""
+
+    def moves(self, *command: object, found: str, remote: str | None = None, **names: object) -> Path:
+        """Run the application there with the variables `names`; see `move`."""
+        variables = environment(PATH=self.path, SPARK_CONF_DIR=self.conf, **names)
+        return move(command, self.home, found, variables, count=COUNT, groups=GROUPS, remote=remote)
+
+
+@pytest.fixture(params=["local", pytest.param("standalone", marks=pytest.mark.long)])
+def place(request: pytest.FixtureRequest, machine: Machine, tmp_path: Path) -> Place:
+    if request.param == "local":
+        return Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")
+    conf = settings(tmp_path, master=request.getfixturevalue("standalone"))
+    return Place(tmp_path, conf, machine.path, machine.home / "cluster" / "work")
+
+
+def test_pip(machine: Machine, place: Place) -> None:
+    """The wheel, made from the source distribution, in an environment that PYSPARK_PYTHON names; nothing else."""
+    origin = place.moves(SUBMIT, found="plain", PYSPARK_PYTHON=machine.python)
+    assert origin.is_relative_to(machine.python.parents[1])
+
+
+def test_packages(machine: Machine, place: Place) -> None:
+    """The jar from a Maven repository, and `register`: a worker imports the copy that the driver gave it."""
+    options = make_repository(place.home / "repository").options
+    origin = place.moves(SUBMIT, *options, found="registered", PYSPARK_PYTHON=machine.dependencies)
+    assert origin.is_relative_to(place.shipped)
+    assert origin.parts[-3].endswith(".jar")
+
+
+def test_py_files(machine: Machine, place: Place) -> None:
+    """The wheel, renamed to what Spark takes for a package, and `register`."""
+    shipped = place.home / "sqs_fifo_spark.zip"
+    shutil.copyfile(machine.wheel, shipped)
+    origin = place.moves(SUBMIT, "--py-files", shipped, found="registered", PYSPARK_PYTHON=machine.dependencies)
+    assert origin.is_relative_to(place.shipped)
+    assert origin.parts[-3] == shipped.name
+
+
+@pytest.fixture(scope="module")
+def archive(machine: Machine) -> Path:
+    """An archive of `venv-pack`, unpacked beside itself, too."""
+    made = make_archive(machine.home, machine.wheel)
+    with tarfile.open(made) as packed:
+        packed.extractall(machine.home / "unpacked")
+    return made
+
+
+def test_archive(archive: Path, place: Place) -> None:
+    """An environment that Spark carries to the workers; the driver finds it unpacked where it is started."""
+    (place.home / "env").symlink_to(archive.with_name("unpacked"))
+    origin = place.moves(SUBMIT, "--archives", f"{archive}#env", found="plain", PYSPARK_PYTHON="./env/bin/python")
+    assert "env" in origin.parts
+    if place.shipped.name == "work":
+        assert origin.is_relative_to(place.shipped)
+
+
+def test_connect(machine: Machine, place: Place) -> None:
+    """A server that the package is installed for, and a client that only names the format."""
+    server = place.home / "server"
+    server.mkdir()
+    with connect_server(server, place.conf, PATH=place.path, PYSPARK_PYTHON=machine.python) as remote:
+        origin = place.moves(machine.python, found="plain", remote=remote)
+    assert origin.is_relative_to(machine.python.parents[1])
+
+
+@pytest.mark.long
+def test_connect_where_the_client_registers(machine: Machine, tmp_path: Path) -> None:
+    """The server's PYSPARK_DRIVER_PYTHON is a wrapper, so that it cannot look the format up."""
+    place = Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")
+    wrapper = tmp_path / "jupyter"
+    wrapper.write_text("#!/bin/sh\nexit 2\n")
+    wrapper.chmod(0o755)
+    names = {"PYSPARK_DRIVER_PYTHON": wrapper, "PYSPARK_PYTHON": machine.python}
+    server = tmp_path / "server"
+    server.mkdir()
+    with connect_server(server, place.conf, PATH=place.path, **names) as remote:
+        place.moves(machine.python, found="registered", remote=remote)
+
+
+@pytest.mark.long
+def test_connect_within_the_client(machine: Machine, tmp_path: Path) -> None:
+    """`remote("local[2]")` starts a server that inherits the client's environment."""
+    place = Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")
+    place.moves(machine.python, found="plain", remote="local[2]", PYSPARK_PYTHON=machine.python)
