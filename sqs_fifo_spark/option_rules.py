@@ -10,7 +10,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +19,7 @@ from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 FIFO_ID = re.compile(r"[!-~]{1,128}")
 FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, without spaces."
 """What SQS takes as the id of a group or of a deduplication."""
+S3_PREFIXES = ("s3:", "s3a:")
 JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
 
 AWS_SUFFIXES = (
@@ -52,6 +53,8 @@ _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
 _DATABRICKS_PATHS = ("dbfs:", "/dbfs/", "/Volumes/")
 _RUNTIME_OF_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 """Set in the environment there. Elsewhere a path may be called anything."""
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_SECRET = re.compile(r"[!-~]+")
 _TXN_APP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _BYTES = re.compile(r"(\d+)\s*(?:([kmg])i?)?b?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -74,6 +77,8 @@ class Option:
     needs: str | None
     low: float
     high: float
+    alias: str | None = None
+    """Another name for it, which is not shown in tables."""
 
     @property
     def is_required(self) -> bool:
@@ -107,15 +112,16 @@ def option(
     needs: str | None = None,
     low: float = 0,
     high: float = 0,
+    alias: str | None = None,
     repr: bool = True,
 ) -> T:
     """Declare the option `name` as a field of a dataclass; `meaning` is its line in the documentation.
 
     Without a default it is required. `default_from` works the default out from the fields declared before;
     `default_text` is what the documentation says then, or in place of "none". Without the option called `needs` this
-    one would have no effect. `low` and `high` bound a number.
+    one would have no effect. `low` and `high` bound a number. `alias` is another name that users may write.
     """
-    declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high)
+    declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high, alias)
     made: T = field(repr=repr, metadata={"option": declared})
     return made
 
@@ -166,7 +172,7 @@ def _without_password(option: Option, value: str) -> str:
     if _PASSWORD.match(value):
         raise OptionError(
             f"option '{option.name}' holds a password; credentials come from the AWS chain (environment, profile, "
-            "instance role) or from 'roleArn', never from a URL."
+            "instance role) or from options of their own, such as 'roleArn', never from a URL."
         )
     return value
 
@@ -261,6 +267,22 @@ def role_arn(option: Option, value: str) -> str:
     return value
 
 
+def function_path(option: Option, value: str) -> str:
+    if not _FUNCTION.fullmatch(value):
+        raise refuse(option, value, "it must be module:function, such as mycompany.aws:credentials.")
+    return value
+
+
+def secret(option: Option, value: str) -> str:
+    """Return a part of credentials; one that cannot be is refused, and not shown."""
+    if not _SECRET.fullmatch(value):
+        raise OptionError(
+            f"option '{option.name}' holds a space or a character that is not ASCII, which no key or token of AWS "
+            "does; look at how it was copied."
+        )
+    return value
+
+
 def fifo_id(option: Option, value: str) -> str:
     if not FIFO_ID.fullmatch(value):
         raise refuse(option, value, FIFO_ID_RULE)
@@ -319,13 +341,16 @@ class OptionTable:
         self._declared = declared
         self._added_by_spark = {key.lower() for key in added_by_spark}
         self._fields = {option.name.lower(): name for name, option in self.by_field.items()}
+        self._fields |= {option.alias.lower(): name for name, option in self.by_field.items() if option.alias}
 
     def __contains__(self, key: str) -> bool:
         return key.lower() in self._fields
 
     def __getitem__(self, key: str) -> Option:
-        """Return the option that users call so, without regard to case."""
-        return self.by_field[self._fields[key.lower()]]
+        """Return the option that users call so, without regard to case; its name is the one that they use."""
+        option = self.by_field[self._fields[key.lower()]]
+        alias = option.alias
+        return replace(option, name=alias) if alias is not None and alias.lower() == key.lower() else option
 
     def parse(self, given: Mapping[str, str], other: OptionTable) -> Any:
         """Return the dataclass, complete with defaults; keys are compared without regard to case.
@@ -334,13 +359,20 @@ class OptionTable:
         change. `other` is the other side's table: an option of that side is reported as such.
         """
         values: dict[str, Any] = {}
+        chosen: dict[str, Option] = {}
         for key, written in given.items():
             if key.lower() in self._added_by_spark:
                 continue
             if key not in self:
                 raise OptionError(self._unknown(key, other))
-            values[self._fields[key.lower()]] = _value(self[key], written)
-        for name, option in self.by_field.items():
+            name, option = self._fields[key.lower()], self[key]
+            if name in chosen:
+                raise OptionError(
+                    f"options '{self.by_field[name].name}' and '{self.by_field[name].alias}' are both given, and are "
+                    f"two names of one. Leave {self.by_field[name].alias} out."
+                )
+            chosen[name], values[name] = option, _value(option, written)
+        for name, option in (self.by_field | chosen).items():
             if option.is_required and name not in values:
                 raise OptionError(f"option '{option.name}' is missing. {option.meaning}")
             if option.needs and name in values and self._fields[option.needs.lower()] not in values:

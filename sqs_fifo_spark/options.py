@@ -1,6 +1,6 @@
 """The options of source and sink: each is declared once, as a field of a frozen dataclass.
 
-The parser, its errors and the README's tables follow from these fields. Nothing here touches the network or the disk,
+The parser, its errors and the tables of `docs/options.md` follow from these fields. Nothing here touches the network or the disk,
 so all of it is checked where the user names the format: a source's at `.load()`, a sink's before its first task.
 Durations end in `_s` and are seconds.
 """
@@ -8,7 +8,7 @@ Durations end in `_s` and are seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,8 +36,8 @@ def _own_endpoint(chosen: Mapping[str, Any]) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConnectionOptions:
-    """Which queue, and how it is called: the same on both sides."""
+class QueueOptions:
+    """Which queue, and where it is called."""
 
     queue_url: str = option(
         "queueUrl",
@@ -58,8 +58,69 @@ class ConnectionOptions:
         default_from=_own_endpoint,
         default_text="AWS's for the region, or `queueUrl`'s own host, if it is not AWS's standard one",
     )
+
+    @property
+    def queue_name(self) -> str:
+        """The last part of the queue's URL."""
+        return urlsplit(self.queue_url).path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Whose credentials calls to AWS are signed with. Travels to the executors; its repr has no secret.
+
+    At most one of service credential, provider, profile and keys is given; else the AWS chain of each process is asked.
+    A role is assumed with what that gives.
+    """
+
+    service_credential: str | None = option(
+        "serviceCredential",
+        rules.text,
+        "On Databricks: name of a service credential of Unity Catalog whose credentials are used.",
+        default=None,
+    )
+    credentials_provider: str | None = option(
+        "credentialsProvider",
+        rules.function_path,
+        "A function of yours, as `module:function`, that returns credentials. It is called without arguments in each "
+        "process of driver and executors.",
+        default=None,
+    )
+    profile: str | None = option(
+        "profile",
+        rules.text,
+        "Profile of the AWS configuration files, which driver and executors must have.",
+        default=None,
+    )
+    access_key_id: str | None = option(
+        "awsAccessKeyId",
+        rules.secret,
+        "Access key. Prefer a way that renews itself and leaves no key in the query.",
+        default=None,
+        needs="awsSecretAccessKey",
+        repr=False,
+    )
+    secret_access_key: str | None = option(
+        "awsSecretAccessKey",
+        rules.secret,
+        "Secret of `awsAccessKeyId`.",
+        default=None,
+        needs="awsAccessKeyId",
+        repr=False,
+    )
+    session_token: str | None = option(
+        "awsSessionToken",
+        rules.secret,
+        "Session token of `awsAccessKeyId`, if that is a temporary one. Nothing renews it.",
+        default=None,
+        needs="awsAccessKeyId",
+        repr=False,
+    )
     role_arn: str | None = option(
-        "roleArn", rules.role_arn, "Role to assume for the calls to SQS (not for the journal).", default=None
+        "roleArn",
+        rules.role_arn,
+        "Role to assume for all calls to AWS: those to SQS, and those to S3 for the journal.",
+        default=None,
     )
     role_session_name: str = option(
         "roleSessionName",
@@ -68,19 +129,71 @@ class ConnectionOptions:
         default="sqs-fifo-spark",
         needs="roleArn",
     )
-    external_id: str | None = option(
-        "externalId",
+    role_external_id: str | None = option(
+        "roleExternalId",
         rules.text,
-        "External id that the role's trust policy asks for.",
+        "External id that the role's trust policy asks for. `externalId` means the same.",
         default=None,
         needs="roleArn",
+        alias="externalId",
         repr=False,
+    )
+    sts_endpoint: str | None = option(
+        "stsEndpoint",
+        rules.endpoint,
+        "Endpoint of STS, where the role is assumed.",
+        default=None,
+        default_text="AWS's for the region",
+        needs="roleArn",
+    )
+
+
+AWS_CHAIN = Identity(**{each.name: each.metadata["option"].default for each in fields(Identity)})
+"""That of a query that names none."""
+_BASES = {
+    "service_credential": "serviceCredential",
+    "credentials_provider": "credentialsProvider",
+    "profile": "profile",
+    "access_key_id": "awsAccessKeyId",
+}
+"""The fields of an identity that exclude each other, and their options."""
+
+
+def base_of(identity: Identity) -> str | None:
+    """Return the name of the option that says where the credentials come from; None for the AWS chain."""
+    return next((name for each, name in _BASES.items() if getattr(identity, each) is not None), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions(Identity, QueueOptions):
+    """Which queue and whose credentials, also for the journal: the same on both sides."""
+
+    journal_credentials: str = option(
+        "journalCredentials",
+        rules.one_of("queue", "chain"),
+        "Whose credentials reach a journal on S3: `queue`, those of the calls to SQS, or `chain`, those that the AWS "
+        "chain of each process gives.",
+        default="queue",
+        needs="journalLocation",
+    )
+    journal_endpoint_url: str | None = option(
+        "journalEndpointUrl",
+        rules.endpoint,
+        "Endpoint of S3 for the journal.",
+        default=None,
+        default_text="`AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` of each process, else AWS's for the region",
+        needs="journalLocation",
     )
 
     @property
-    def queue_name(self) -> str:
-        """The last part of the queue's URL."""
-        return urlsplit(self.queue_url).path.rpartition("/")[2]
+    def identity(self) -> Identity:
+        """Whose credentials the calls to SQS are signed with."""
+        return Identity(**{each.name: getattr(self, each.name) for each in fields(Identity)})
+
+    @property
+    def journal_identity(self) -> Identity:
+        """Whose credentials the calls to S3 are signed with."""
+        return AWS_CHAIN if self.journal_credentials == "chain" else self.identity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +235,8 @@ class SourceOptions(ConnectionOptions):
     max_messages_per_trigger: int = option(
         "maxMessagesPerTrigger",
         rules.whole,
-        "Most messages in one micro-batch. By default no more than can be renewed in time, if that takes long.",
+        "Most messages in one micro-batch. The default is lower with a short `heartbeatSeconds`, so that all of them can "
+        "be renewed in time.",
         default_from=lambda chosen: min(20_000, int(1_600 * chosen["heartbeat_s"])),
         default_text="20000, at most 1600 for each second of heartbeatSeconds",
         low=1,
@@ -270,6 +384,8 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
     Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says what to change.
     """
     options: SourceOptions = SOURCE.parse(given, SINK)
+    _require_one_base(options)
+    _require_journal_on_s3(options, options.journal_location)
     _require_share(
         SOURCE["heartbeatSeconds"],
         options.heartbeat_s,
@@ -292,6 +408,9 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink; keys are compared without regard to case. Raises as `parse_source_options`."""
     options: SinkOptions = SINK.parse(given, SOURCE)
+    _require_one_base(options)
+    if options.journal_location is not None:
+        _require_journal_on_s3(options, options.journal_location)
     if (options.txn_app_id is None) != (options.txn_version is None):
         one, other = ("txnAppId", "txnVersion") if options.txn_version is None else ("txnVersion", "txnAppId")
         raise OptionError(
@@ -314,6 +433,29 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             "onDisorder to log."
         )
     return options
+
+
+def _require_one_base(identity: Identity) -> None:
+    given = [name for each, name in _BASES.items() if getattr(identity, each) is not None]
+    if len(given) > 1:
+        raise OptionError(
+            f"options '{given[0]}' and '{given[1]}' are both given, and each says whose credentials are used. Give one "
+            "of them."
+        )
+
+
+def _require_journal_on_s3(options: ConnectionOptions, location: str) -> None:
+    if location.startswith(rules.S3_PREFIXES):
+        return
+    for name, is_given in (
+        ("journalEndpointUrl", options.journal_endpoint_url is not None),
+        ("journalCredentials", options.journal_credentials == "chain"),
+    ):
+        if is_given:
+            raise OptionError(
+                f"option '{name}' is given, and 'journalLocation' is {location!r}, which is not on S3, so it would "
+                f"have no effect. Leave {name} out."
+            )
 
 
 def _require_share(option: Option, value: float, visibility: int, parts: int, share: str, reason: str) -> None:

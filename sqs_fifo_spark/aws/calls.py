@@ -21,7 +21,9 @@ import botocore.parsers
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.codes import STALE, error_from_aws
+from sqs_fifo_spark.aws.credentials import ASSUME_ROLE, ChainError, told
 from sqs_fifo_spark.aws.lean import IllegalHeaderError
+from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -30,7 +32,7 @@ from sqs_fifo_spark.errors import (
     QueueRequestError,
     TransientQueueError,
 )
-from sqs_fifo_spark.options import ConnectionOptions
+from sqs_fifo_spark.options import ConnectionOptions, base_of
 from sqs_fifo_spark.retry import retry_transient
 
 T = TypeVar("T")
@@ -120,13 +122,7 @@ class QueueCalls:
         self._url = options.queue_url
         self._clock = clock
         self._tally = _Tally()
-        self._config = aws.ClientConfig(
-            options.region,
-            options.endpoint_url,
-            options.role_arn,
-            options.role_session_name,
-            options.external_id,
-        )
+        self._config = aws.ClientConfig(options.region, options.endpoint_url, options.identity)
 
     @property
     def call_counts(self) -> CallCounts:
@@ -185,7 +181,7 @@ class QueueCalls:
         A client that cannot do the one without the other does both `beside` the caller.
         """
         try:
-            with aws.without_sdk_logs():
+            with without_sdk_logs():
                 client = aws.sqs_client(self._config, wait_time_s)
                 begin = getattr(client, "begin", None)
                 if begin is not None:
@@ -193,7 +189,7 @@ class QueueCalls:
                     return begun
 
             def ask() -> Mapping[str, Any]:
-                with aws.without_sdk_logs():
+                with without_sdk_logs():
                     answer: Mapping[str, Any] = getattr(client, operation)(QueueUrl=self._url, **arguments)
                     return answer
 
@@ -225,7 +221,7 @@ class QueueCalls:
                 raise
             what = str(error.response["Error"]["Code"])  # they may have been renewed
         except (
-            aws.ChainError,
+            ChainError,
             IllegalHeaderError,
             botocore.exceptions.NoCredentialsError,
             botocore.exceptions.CredentialRetrievalError,
@@ -262,26 +258,29 @@ class QueueCalls:
                     "stood still."
                 )
 
-        with self._tally.counted(operation), aws.without_sdk_logs(), aws.checked_before_sending(check):
+        with self._tally.counted(operation), without_sdk_logs(), aws.checked_before_sending(check):
             try:
                 return self._ask(operation, wait_time_s, arguments, begun)
             except botocore.exceptions.ClientError as error:
                 error_body = error.response.get("Error", {})
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-                raise error_from_aws(
-                    operation,
+                ours = error_from_aws(
+                    error.operation_name if error.operation_name == ASSUME_ROLE else operation,
                     self._url,
                     str(error_body.get("Code", "")),
                     str(error_body.get("Message", "")),
                     status=status,
-                ) from None
+                )
+                if error.operation_name == ASSUME_ROLE and not isinstance(ours, TransientQueueError):
+                    ours = self._no_role(str(error_body.get("Code", "")))
+                raise ours from None
             except botocore.exceptions.NoRegionError:
                 raise OptionError(
                     "option 'region' is missing, the queue's URL names none, and the AWS chain has none. "
                     "Give region, such as eu-west-1."
                 ) from None
             except (
-                aws.ChainError,
+                ChainError,
                 IllegalHeaderError,
                 botocore.exceptions.NoCredentialsError,
                 botocore.exceptions.PartialCredentialsError,
@@ -290,13 +289,7 @@ class QueueCalls:
                 botocore.exceptions.UnauthorizedSSOTokenError,
                 botocore.exceptions.ProfileNotFound,
             ) as error:
-                kind = error if isinstance(error, aws.ChainError) else type(error).__name__
-                denied = AccessDeniedError(
-                    f"no usable AWS credentials for '{self._url}' ({kind}). Give the driver and the "
-                    "executors credentials by environment, profile, instance role or 'roleArn'."
-                )
-                denied.has_no_credentials = True
-                raise denied from None
+                raise self._no_credentials(told(error)) from None
             except (
                 botocore.exceptions.HTTPClientError,
                 botocore.exceptions.ConnectionError,
@@ -313,6 +306,28 @@ class QueueCalls:
                 raise QueueRequestError(
                     f"{operation} on '{self._url}' could not be made ({type(error).__name__})."
                 ) from None
+
+    def _no_credentials(self, kind: str) -> AccessDeniedError:
+        base = base_of(self._config.identity)
+        if base is None:
+            denied = AccessDeniedError(
+                f"no usable AWS credentials for '{self._url}' ({kind}). Give the driver and the "
+                "executors credentials by environment, profile, instance role or 'roleArn'."
+            )
+        else:
+            denied = AccessDeniedError(
+                f"no usable AWS credentials for '{self._url}' from option '{base}' ({kind}). What it names must be "
+                "there on driver and executors."
+            )
+        denied.has_no_credentials = True
+        return denied
+
+    def _no_role(self, code: str) -> AccessDeniedError:
+        return AccessDeniedError(
+            f"AWS did not give the role '{self._config.identity.role_arn}' for '{self._url}' (AssumeRole: {code}). The "
+            "caller's own identity needs 'sts:AssumeRole' for it, and the role's trust policy must name that identity; "
+            "if the policy asks for an external id, give roleExternalId."
+        )
 
 
 def _max_receive_count(redrive_policy: str) -> int | None:

@@ -16,6 +16,7 @@ from sqs_fifo_spark.cli.python_checks import check_python
 from sqs_fifo_spark.cli.queue_checks import check_queue
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.options import SourceOptions
 
 _ROLES = {"source": ("source",), "sink": ("sink",), "both": ("source", "sink")}
@@ -63,7 +64,7 @@ def _findings(
     yield from check_python(start_spark=start_spark)
     yield from check_queue(options, roles)
     if location is not None:
-        yield from check_journal(location, options.region, _arn(options))
+        yield from check_journal(location, journal_access(options), _arn(options))
 
 
 def _arn(options: SourceOptions) -> str | None:

@@ -9,12 +9,16 @@ from typing import Any, TypeVar
 
 import click
 
+from sqs_fifo_spark import option_rules as rules
+from sqs_fifo_spark.journal.object_store import S3Access, journal_access
 from sqs_fifo_spark.option_rules import Option, OptionTable
 from sqs_fifo_spark.options import SOURCE, ConnectionOptions, SourceOptions, parse_source_options
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NOT_OPENED = "/"
 """A journalLocation for a command that has none: the source's options ask for one."""
+_NOT_CALLED = "http://localhost/0/none.fifo"
+"""A queueUrl for a command that looks at a journal alone; it tells of no region."""
 
 
 def flag_of(option: Option) -> str:
@@ -30,8 +34,10 @@ def connection_flags(command: F) -> F:
 def connection_flags_but_queue(command: F) -> F:
     """Do as `connection_flags`, for a command that names its queue in another way."""
     for each in reversed(fields(ConnectionOptions)):
-        if each.name != "queue_url":
-            command = _flag(each.name, each.metadata["option"])(command)
+        option: Option = each.metadata["option"]
+        # What stands on a command line shows in the list of processes: keys come from environment or profile.
+        if each.name != "queue_url" and option.rule is not rules.secret:
+            command = _flag(each.name, option)(command)
     return command
 
 
@@ -60,6 +66,11 @@ def parse_connection(chosen: Mapping[str, str | None], **more: str) -> SourceOpt
     Raises what `parse_source_options` raises.
     """
     return parse_source_options({"journalLocation": _NOT_OPENED, **given(chosen), **more})
+
+
+def access_of(chosen: Mapping[str, str | None]) -> S3Access:
+    """Return how a journal on S3 is reached with the flags in `chosen`. Raises as `parse_connection`."""
+    return journal_access(parse_connection({**chosen, "queue_url": chosen.get("queue_url") or _NOT_CALLED}))
 
 
 def checked_location(value: str) -> str:

@@ -12,7 +12,13 @@ import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import QueueCalls
 from sqs_fifo_spark.cli.export import FORMATS, format_of, row_as_json, write_file
-from sqs_fifo_spark.cli.flags import checked_location, connection_flags, journal_flag, parse_connection
+from sqs_fifo_spark.cli.flags import (
+    access_of,
+    checked_location,
+    connection_flags,
+    journal_flag,
+    parse_connection,
+)
 from sqs_fifo_spark.cli.output import (
     Status,
     json_flag,
@@ -52,11 +58,10 @@ def _place(command: F) -> F:
 
 def _open(journal_location: str, connection: dict[str, str | None]) -> Journal:
     """Return the journal. With `--queue-url` the queue is asked for its ARN, which must be the journal's."""
-    location = checked_location(journal_location)
-    if all(value is None for name, value in connection.items() if name != "region"):
-        return open_to_look(location, connection["region"])
-    options = parse_connection(connection)
-    return open_to_look(location, options.region, QueueCalls(options, SYSTEM_CLOCK).describe().arn)
+    location, access = checked_location(journal_location), access_of(connection)
+    if connection["queue_url"] is None:
+        return open_to_look(location, access)
+    return open_to_look(location, access, QueueCalls(parse_connection(connection), SYSTEM_CLOCK).describe().arn)
 
 
 @click.command(short_help="Show owner, committed epochs, and what the open ones hold.")

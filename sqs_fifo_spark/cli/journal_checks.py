@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from sqs_fifo_spark.cli.finding import Finding, failure, ok, warning
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import S3Access
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.journal import Journal
 
 _STORES = "Use a local path with hard links, S3, Google Cloud Storage or Azure"
 
 
-def check_journal(location: str, region: str | None, queue_arn: str | None) -> Iterator[Finding]:
+def check_journal(location: str, access: S3Access, queue_arn: str | None) -> Iterator[Finding]:
     """Yield what is found of the journal at `location`; with `queue_arn`, whether it is that queue's."""
     try:
-        store = open_store(location, region)
+        store = open_store(location, access)
     except JournalUnavailableError as error:
         yield failure("journal", str(error))
         return

@@ -15,6 +15,7 @@ import pyarrow as pa
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.cli.export import row_as_json
 from sqs_fifo_spark.cli.flags import (
+    access_of,
     checked_location,
     connection_flags,
     connection_flags_but_queue,
@@ -27,7 +28,7 @@ from sqs_fifo_spark.cli.view import open_to_look
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import OptionError
 from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SINK, parse_sink_options
 from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
@@ -72,7 +73,7 @@ def skip(
     """
     if (to_file is None) == (to_queue is None):
         raise click.UsageError("give either --to-file or --to-queue.")
-    journal = open_to_look(checked_location(journal_location), connection["region"])
+    journal = open_to_look(checked_location(journal_location), access_of(connection))
     told = journal.skip_of(message_id)
     if told is not None:
         line = f"message {message_id} was moved to '{told.get('to')}' before, at {told.get('at')}; nothing was changed."
@@ -102,7 +103,7 @@ def release(journal_location: str, force: bool, as_json: bool, **connection: str
     options = parse_connection(connection)
     queue = Queue(options, SYSTEM_CLOCK)
     location = checked_location(journal_location)
-    journal = open_to_look(location, options.region, queue.describe().arn)
+    journal = open_to_look(location, access_of(connection), queue.describe().arn)
     if not journal.claims():
         released, held = 0, 0
     else:
@@ -120,14 +121,13 @@ def _take_over(journal: Journal, *, force: bool) -> repair.Taken:
     def tell(owner: Owner) -> None:
         click.echo(f"asking whether {owner} still runs, for up to {longest_wait_s(owner):.0f} s ...", err=True)
 
-    _require_own_user(journal.location)
+    _require_own_user(journal.store)
     after = None if force else repair.require_no_owner(journal, SYSTEM_CLOCK, before_wait=tell)
     return repair.take_over(journal, SYSTEM_CLOCK, after=after)
 
 
-def _require_own_user(location: str) -> None:
+def _require_own_user(store: Store) -> None:
     """Raise ClickException for a journal in a directory of another user, whose query could not read what we write."""
-    store = open_store(location)
     if isinstance(store, FileStore):
         try:
             owner = Path(store.location, "journal.json").stat().st_uid

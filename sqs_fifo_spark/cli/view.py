@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 
 from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import S3Access
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.owner import Owner
 from sqs_fifo_spark.source.segment import Chain
 
 
-def open_to_look(location: str, region: str | None, queue_arn: str | None = None) -> Journal:
+def open_to_look(location: str, access: S3Access, queue_arn: str | None = None) -> Journal:
     """Return the journal at `location`. Raises JournalUnavailableError if there is none.
 
     Raises JournalMismatchError if it is of a later format, or of another queue than that of `queue_arn`.
     """
-    store = open_store(location, region)
+    store = open_store(location, access)
     journal = Journal.look(store) if queue_arn is None else Journal.find(store, queue_arn)
     if journal is None:
         raise JournalUnavailableError(

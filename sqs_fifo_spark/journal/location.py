@@ -9,23 +9,23 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.journal.object_store import ObjectStore
+from sqs_fifo_spark.journal.object_store import BY_ENVIRONMENT, ObjectStore, S3Access
 from sqs_fifo_spark.journal.store import Store
 
 
 @functools.cache
-def open_store(location: str, region: str | None = None) -> Store:
+def open_store(location: str, access: S3Access = BY_ENVIRONMENT) -> Store:
     """Return this process's store at `location`, a checked `journalLocation`; no object is read or written.
 
-    `region` is that of the queue: an S3 bucket is looked for there if neither AWS_REGION nor the AWS chain says where.
-    The store is made once, as an S3 client takes tens of milliseconds, and never shared with a forked child.
+    `access` says how it is reached if it is on S3. The store is made once, as an S3 client takes tens of milliseconds,
+    and never shared with a forked child.
     """
     if "://" not in location:
         return FileStore(Path(location))
     parts = urlsplit(location)
     if parts.scheme == "file":
         return FileStore(Path(url2pathname(parts.path)))
-    return ObjectStore(location, region)
+    return ObjectStore(location, access)
 
 
 os.register_at_fork(after_in_child=open_store.cache_clear)

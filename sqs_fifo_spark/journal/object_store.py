@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -14,10 +15,12 @@ import obstore
 import obstore.exceptions
 import obstore.store
 
-from sqs_fifo_spark.aws.client import S3Credentials
+from sqs_fifo_spark.aws.credentials import S3Credentials, no_credentials
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import put_until_seen
+from sqs_fifo_spark.option_rules import S3_PREFIXES
+from sqs_fifo_spark.options import AWS_CHAIN, ConnectionOptions, Identity
 
 T = TypeVar("T")
 
@@ -35,16 +38,35 @@ _process: int | None = None
 """The process whose threads make obstore's calls, from the first one on. A fork would wait for them for ever."""
 
 
+@dataclass(frozen=True)
+class S3Access:
+    """How a bucket of S3 is reached. Travels to the executors; its repr has no secret."""
+
+    queue_region: str | None = None
+    """Where a bucket is looked for if neither AWS_REGION nor the SDK's configuration says where."""
+    identity: Identity = AWS_CHAIN
+    endpoint_url: str | None = None
+    """Without it AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, as the AWS SDKs have it, else AWS's own."""
+
+
+BY_ENVIRONMENT = S3Access()
+"""As the AWS SDKs would."""
+
+
+def journal_access(options: ConnectionOptions) -> S3Access:
+    """Return how the journal of these options is reached, if it is on S3."""
+    return S3Access(options.region, options.journal_identity, options.journal_endpoint_url)
+
+
 class ObjectStore:
     """A prefix in S3, Google Cloud Storage or Azure, through obstore and its conditional put.
 
-    S3 takes credentials and region from the chain that boto3 uses, and the endpoint from AWS_ENDPOINT_URL_S3 or
-    AWS_ENDPOINT_URL as the AWS SDKs do; the others from their usual environment variables.
+    S3 is reached by `access`; the others take what they need from their usual environment variables.
     """
 
-    def __init__(self, location: str, region: str | None = None, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, location: str, access: S3Access = BY_ENVIRONMENT, clock: Clock = SYSTEM_CLOCK) -> None:
         self.location = location
-        self._region = region
+        self._access = access
         self._clock = clock
         self._store = self._open()  # replaced by whoever is refused; a call that is under way keeps its own
         self._opened_at = -math.inf
@@ -52,8 +74,8 @@ class ObjectStore:
     def _open(self) -> Any:
         arguments: dict[str, Any] = {"client_options": {"timeout": REQUEST_TIMEOUT}}
         with self._errors("open", ""):
-            if self.location.startswith(("s3:", "s3a:")):
-                _add_s3_arguments(arguments, self._region)
+            if self.location.startswith(S3_PREFIXES):
+                _add_s3_arguments(arguments, self._access)
             return obstore.store.from_url(
                 self.location,
                 retry_config={"max_retries": 1_000, "retry_timeout": RETRY_TIMEOUT},
@@ -117,7 +139,7 @@ class ObjectStore:
     def _call(self, action: str, name: str, call: Callable[[], T]) -> T:
         """Return `call()`, made once more after a request that had no answer: obstore itself never repeats a put.
 
-        Also after a refusal, with the credentials that the chain has then: obstore keeps for minutes what it was given.
+        Also after a refusal, with the credentials that are found then: obstore keeps for minutes what it was given.
         """
         self._require_same_process()
         refused = self._store
@@ -130,7 +152,7 @@ class ObjectStore:
                 return call()
 
     def _open_anew(self, refused: Any) -> None:
-        """Take the credentials that the chain has now, unless that was done: a permission may be what is missing."""
+        """Take the credentials that are found now, unless that was done: a permission may be what is missing."""
         now = self._clock.monotonic()
         if self._store is refused and now >= self._opened_at + OPEN_EVERY_S:
             self._store, self._opened_at = self._open(), now
@@ -153,8 +175,15 @@ class ObjectStore:
             raise JournalUnavailableError(
                 f"cannot {action} '{name}' in the journal at '{self.location}' ({type(error).__name__}: {reason}). "
                 "Check that the bucket exists (on S3, in the region of AWS_REGION, else the AWS chain's, else the "
-                "queue's), and that driver and executors may read, list, write and delete there."
+                f"queue's), and that {self._who} may read, list, write and delete there."
             ) from None
+
+    @property
+    def _who(self) -> str:
+        role = self._access.identity.role_arn
+        if role is None or not self.location.startswith(S3_PREFIXES):
+            return "driver and executors"
+        return f"the role {role} (or set journalCredentials to chain, and driver and executors themselves)"
 
 
 def _or_none(read: Callable[[], Any]) -> bytes | None:
@@ -164,20 +193,19 @@ def _or_none(read: Callable[[], Any]) -> bytes | None:
         return None
 
 
-def _add_s3_arguments(arguments: dict[str, Any], queue_region: str | None) -> None:
-    credentials = S3Credentials()
+def _add_s3_arguments(arguments: dict[str, Any], access: S3Access) -> None:
+    credentials = S3Credentials(access.identity, access.queue_region)
+    is_unsigned = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true", "yes", "on")
     if credentials:
         arguments["credential_provider"] = credentials
-    elif os.environ.get("AWS_SKIP_SIGNATURE", "").lower() not in ("1", "true", "yes", "on"):
+    elif access.identity != AWS_CHAIN or not is_unsigned:
         # Not kept: the chain may have had no answer in time, and obstore would go on without it.
-        raise JournalUnavailableError(
-            "the AWS chain gives no credentials for the journal on S3. They come from environment, profile or instance "
-            "role."
-        )
-    region = os.environ.get("AWS_REGION") or credentials.region or queue_region
+        raise no_credentials(access.identity)
+    region = os.environ.get("AWS_REGION") or credentials.region or access.queue_region
     if region:
         arguments["region"] = region
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    environment = os.environ
+    endpoint = access.endpoint_url or environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
     if endpoint:
         arguments["endpoint"] = endpoint
         arguments["client_options"]["allow_http"] = endpoint.startswith("http://")

@@ -23,6 +23,7 @@ from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import OptionError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import tell_of
 from sqs_fifo_spark.options import SinkOptions
@@ -211,7 +212,8 @@ def _place() -> Place:
 
 
 def _store(options: SinkOptions) -> Store | None:
-    return None if options.journal_location is None else open_store(options.journal_location, options.region)
+    location = options.journal_location
+    return None if location is None else open_store(location, journal_access(options))
 
 
 def _sent_of(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import S3Access, journal_access
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.attempt import Attempt, deferred_groups
 from sqs_fifo_spark.source.journal import Journal
@@ -39,7 +40,7 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     Runs in an executor's Python worker; may run many times, at once and after the query. Raises EpochSettledError
     for an epoch that is settled, JournalCorruptError for a damaged segment, and the errors of queue and store.
     """
-    journal = _journal(options.journal_location, options.region, plan.journal)
+    journal = _journal(options.journal_location, journal_access(options), plan.journal)
     pools = Pools()
     queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=plan.partition, sharers=plan.partitions)
     begun = serve(plan, queue, journal, options, SYSTEM_CLOCK, pools.make("begin", 3))
@@ -142,9 +143,9 @@ def _decided(plan: PartitionPlan, journal: Journal, is_begun: threading.Event) -
 
 
 @functools.cache
-def _journal(location: str, region: str | None, journal_id: str) -> Journal:
+def _journal(location: str, access: S3Access, journal_id: str) -> Journal:
     """This process's view of the journal, found once; never shared with a forked child."""
-    return Journal.join(open_store(location, region), journal_id)
+    return Journal.join(open_store(location, access), journal_id)
 
 
 os.register_at_fork(after_in_child=_journal.cache_clear)

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.logs import tell_of
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.schema import arrow_schema
@@ -122,7 +123,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver_or_none = Driver(
                 self._options,
                 queue=Queue(self._options, SYSTEM_CLOCK, self._pools.make, deletes=DRIVER_DELETES),
-                store=lambda: open_store(self._options.journal_location, self._options.region),
+                store=lambda: open_store(self._options.journal_location, journal_access(self._options)),
                 clock=SYSTEM_CLOCK,
                 pool=self._pools.make,
             )

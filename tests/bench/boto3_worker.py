@@ -61,7 +61,7 @@ def drain(job: dict[str, Any]) -> Work:
     if journal:
         from sqs_fifo_spark.journal.location import open_store
 
-        store = open_store(journal, None)
+        store = open_store(journal)
 
     def work() -> dict[str, Any]:
         taken = Taken()

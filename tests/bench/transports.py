@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ from botocore.awsrequest import AWSRequest
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.lean import TRANSPORT_VARIABLE
+from sqs_fifo_spark.options import AWS_CHAIN
 from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES
 
 Call = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
@@ -38,7 +40,7 @@ _numbers = itertools.count(1)
 
 def _client(url: str, transport: str) -> Any:
     os.environ[TRANSPORT_VARIABLE] = transport
-    return aws.sqs_client(aws.ClientConfig("us-east-1", url, None, transport, None))
+    return aws.sqs_client(aws.ClientConfig("us-east-1", url, replace(AWS_CHAIN, role_session_name=transport)))
 
 
 def _boto3(url: str) -> Call:

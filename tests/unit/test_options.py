@@ -192,7 +192,7 @@ def test_standard_queue_is_told_by_its_name() -> None:
 
 @pytest.mark.parametrize(
     "option",
-    [option.name for option in SOURCE.options if option.name not in ("region", "roleSessionName", "externalId")],
+    [option.name for option in SOURCE.options if option.name not in ("region", "roleSessionName")],
 )
 def test_line_breaks_in_a_value_do_not_break_the_line(option: str) -> None:
     """A value pasted with a line break in it is refused or taken, but never printed over two lines."""
@@ -238,10 +238,11 @@ def test_the_remedy_works(option: str, value: str) -> None:
     assert parse(**{**options, "visibilityTimeoutSeconds": needed})
 
 
-@pytest.mark.parametrize("option", ["roleSessionName", "externalId"])
+@pytest.mark.parametrize("option", ["roleSessionName", "roleExternalId", "externalId", "stsEndpoint"])
 def test_options_of_a_role_without_a_role(option: str) -> None:
     """They would have no effect, so they are a mistake."""
-    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: SECRET})
+    value = "https://sts.eu-west-1.amazonaws.com" if option == "stsEndpoint" else SECRET
+    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: value})
     assert text == (
         f"option '{option}' is given without 'roleArn', so it would have no effect. "
         f"Give roleArn, or leave {option} out."
@@ -259,9 +260,18 @@ def test_defaults() -> None:
         "journal_location": JOURNAL,
         "region": "eu-west-1",
         "endpoint_url": None,
+        "service_credential": None,
+        "credentials_provider": None,
+        "profile": None,
+        "access_key_id": None,
+        "secret_access_key": None,
+        "session_token": None,
         "role_arn": None,
         "role_session_name": "sqs-fifo-spark",
-        "external_id": None,
+        "role_external_id": None,
+        "sts_endpoint": None,
+        "journal_credentials": "queue",
+        "journal_endpoint_url": None,
         "visibility_timeout_s": 120,
         "heartbeat_s": 40.0,
         "wait_time_s": 20,
@@ -457,8 +467,8 @@ def test_external_id_is_not_shown() -> None:
 
 
 def test_value_of_an_unknown_option_is_not_shown() -> None:
-    """It may be a credential: people try awsSecretAccessKey."""
-    assert SECRET not in refusal({"queueUrl": URL, "journalLocation": JOURNAL, "awsSecretAccessKey": SECRET})
+    """It may be a credential: people try awsSecretKey."""
+    assert SECRET not in refusal({"queueUrl": URL, "journalLocation": JOURNAL, "awsSecretKey": SECRET})
 
 
 # The table

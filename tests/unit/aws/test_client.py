@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -20,10 +21,12 @@ import pytest
 from botocore.credentials import RefreshableCredentials
 
 from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws.credentials import S3Credentials
+from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, MissingPackageError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
-from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.options import AWS_CHAIN, parse_source_options
 from sqs_fifo_spark.source.queue import Queue
 
 SECRET, TOKEN, WEB_TOKEN = "TEMPSECRET-77aa", "TEMPTOKEN-77aa", "WEBTOKEN-77aa"
@@ -81,7 +84,7 @@ def web_identity(sts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def by_us() -> str:
-    found = aws.S3Credentials()()
+    found = S3Credentials()()
     assert found["token"] == TOKEN
     return str(found["secret_access_key"])
 
@@ -106,13 +109,13 @@ def test_the_journal_s_credentials_are_in_no_log(
 def test_loggers_that_the_sdk_makes_later_are_quiet_too(caplog: pytest.LogCaptureFixture) -> None:
     """Also where another one has gone meanwhile."""
     names = logging.root.manager.loggerDict
-    with aws.without_sdk_logs():
+    with without_sdk_logs():
         logging.getLogger("elsewhere")
     with caplog.at_level(logging.DEBUG):
         for later in ("botocore.later", "urllib3.later"):
             names.pop("elsewhere", None)
             logging.getLogger(later).debug("before")
-            with aws.without_sdk_logs():
+            with without_sdk_logs():
                 logging.getLogger(later).debug("within")
             names.pop(later)
     assert [record.message for record in caplog.records] == ["before", "before"]
@@ -153,7 +156,7 @@ def test_keys_that_are_valid_are_used_though_they_cannot_be_renewed(
     aws.forget_clients()
     with LocalQueueServer(queues=["bids.fifo"]) as server:
         options = parse_source_options({"queueUrl": server.queue_url("bids.fifo"), "journalLocation": "/journal"})
-        queue, journal = Queue(options, SYSTEM_CLOCK), aws.S3Credentials()
+        queue, journal = Queue(options, SYSTEM_CLOCK), S3Credentials()
         if minutes_left > 0:
             assert queue.receive(10) == []
             assert journal()["secret_access_key"] == SECRET
@@ -185,7 +188,7 @@ def test_credentials_renewed_in_their_file_are_taken_by_a_process_that_has_used_
 
 def test_the_journal_s_credentials_are_read_anew_from_their_file(credentials_file: Callable[[str], None]) -> None:
     """Each time that the store asks for them, which is when the last ones count as old."""
-    credentials = aws.S3Credentials()
+    credentials = S3Credentials()
     assert credentials()["access_key_id"] == "old"
     credentials_file("new")
     assert credentials()["access_key_id"] == "new"
@@ -195,7 +198,7 @@ def test_the_journal_s_credentials_are_read_anew_from_their_file(credentials_fil
 @pytest.mark.parametrize(("left_s", "stated_s"), [(1_000, 600), (700, 600), (400, 400)])
 def test_the_journal_s_credentials_count_as_old_when_they_are(left_s: int, stated_s: int) -> None:
     """When they expire, or after ten minutes: what is asked again may have been renewed."""
-    credentials = aws.S3Credentials()
+    credentials = S3Credentials()
     credentials()
     now = datetime.now(timezone.utc)
     credentials._credentials._advisory_refresh_timeout = 0
@@ -243,7 +246,7 @@ def ask_queue() -> Iterator[Callable[[], object]]:
 
 
 def ask_store() -> None:
-    aws.S3Credentials()()
+    S3Credentials()()
 
 
 def no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -372,7 +375,7 @@ def test_a_role_is_assumed_for_the_queue_with_its_external_id_and_logged_nowhere
 
 def test_a_client_is_built_once_for_each_configuration() -> None:
     """Building one takes tens of milliseconds."""
-    config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "s", None)
+    config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1")
     first = aws.sqs_client(config)
     assert aws.sqs_client(config) is first
     assert aws.sqs_client(config, 20) is not first
@@ -396,7 +399,9 @@ def test_a_botocore_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, e
     monkeypatch.setattr("botocore.__version__", "9.9.9")
     for _ in range(2):
         with pytest.raises(MissingPackageError) as told:
-            aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "unfit", None))
+            aws.sqs_client(
+                aws.ClientConfig("us-east-1", "http://127.0.0.1:1", replace(AWS_CHAIN, role_session_name="unfit"))
+            )
         assert str(told.value).startswith("botocore 9.9.9 does not fit: its connections cannot be watched")
         assert "Install another version of it with pip" in str(told.value)
         assert len(str(told.value).splitlines()) == 1
@@ -407,7 +412,7 @@ def test_a_forked_child_builds_clients_of_its_own() -> None:
     script = """
 import os
 from sqs_fifo_spark.aws import client as aws
-aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "s", None))
+aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1"))
 assert aws._build_client.cache_info().currsize == 1
 child = os.fork()
 if child == 0:

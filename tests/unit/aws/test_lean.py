@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,10 +31,11 @@ from botocore.credentials import Credentials
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws import form, lean
+from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, TransientQueueError
 from sqs_fifo_spark.local import LocalQueueServer
-from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.options import AWS_CHAIN, parse_source_options
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from tests.helpers import wait_until
@@ -94,7 +96,7 @@ def server() -> Iterator[Answering]:
 def build(url: str, transport: str = "lean") -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(lean.TRANSPORT_VARIABLE, transport)
-        client = aws.sqs_client(aws.ClientConfig("us-east-1", url, None, transport, None))
+        client = aws.sqs_client(aws.ClientConfig("us-east-1", url, replace(AWS_CHAIN, role_session_name=transport)))
     assert isinstance(client, lean.LeanClient) is (transport == "lean")
     return client
 
@@ -320,7 +322,7 @@ def test_the_host_is_the_one_that_boto3_finds(
     """Whatever names it, and whatever the queue's URL says."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    client = aws.sqs_client(aws.ClientConfig(region, None, None, "s", None))
+    client = aws.sqs_client(aws.ClientConfig(region, None))
 
     def stop(*, request: Any, **_: Any) -> None:
         raise _Sent(request.url)
@@ -339,7 +341,7 @@ def test_the_host_is_the_one_that_boto3_finds(
 )
 def test_a_signature_is_the_one_that_botocore_gives(region: str, url: str | None, token: str | None) -> None:
     """For the same request at the same time, with nothing left out."""
-    client = aws.sqs_client(aws.ClientConfig(region, url, None, "s", None))
+    client = aws.sqs_client(aws.ClientConfig(region, url))
     credentials = Credentials("AKIDEXAMPLE", "secret", token).get_frozen_credentials()
     body = b'{"QueueUrl": "x"}'
     for each in client._forms.values():
@@ -666,7 +668,7 @@ def test_a_forked_child_opens_connections_of_its_own(server: Answering) -> None:
 import os, sys
 from sqs_fifo_spark.aws import client as aws
 def ask():
-    client = aws.sqs_client(aws.ClientConfig("us-east-1", sys.argv[1], None, "s", None))
+    client = aws.sqs_client(aws.ClientConfig("us-east-1", sys.argv[1]))
     assert type(client).__name__ == "LeanClient"
     client.receive_message(QueueUrl="q")
 ask()
@@ -737,14 +739,14 @@ def test_calls_through_a_proxy_are_boto3_s(server: Answering, monkeypatch: pytes
         monkeypatch.setenv(name, "127.0.0.1" if is_exempt else "")
     monkeypatch.setenv("HTTP_PROXY", server.url)
     url = server.url if is_exempt else "http://sqs.example.com"
-    client = aws.sqs_client(aws.ClientConfig("us-east-1", url, None, "s", None))
+    client = aws.sqs_client(aws.ClientConfig("us-east-1", url))
     assert isinstance(client, lean.LeanClient) is is_exempt
     client.receive_message(**RECEIVE)
     assert [asked.path for asked in server.asked] == ["/" if is_exempt else "http://sqs.example.com/"]
 
 
 def test_an_endpoint_with_a_path_is_boto3_s(server: Answering, caplog: pytest.LogCaptureFixture) -> None:
-    client = aws.sqs_client(aws.ClientConfig("us-east-1", f"{server.url}/sqs", None, "s", None))
+    client = aws.sqs_client(aws.ClientConfig("us-east-1", f"{server.url}/sqs"))
     assert not isinstance(client, lean.LeanClient)
     client.receive_message(**RECEIVE)
     assert server.asked[0].path == "/sqs"
@@ -784,7 +786,9 @@ def test_a_botocore_whose_inside_is_another_is_told_once_and_works(
     lean._warn_once.cache_clear()
     monkeypatch.setattr(form, name, other)
     for number in range(2):
-        client = aws.sqs_client(aws.ClientConfig("us-east-1", server.url, None, str(number), None))
+        client = aws.sqs_client(
+            aws.ClientConfig("us-east-1", server.url, replace(AWS_CHAIN, role_session_name=str(number)))
+        )
         assert not isinstance(client, lean.LeanClient)
         client.receive_message(**RECEIVE)
     (record,) = caplog.records
@@ -828,7 +832,7 @@ def test_no_log_or_error_has_a_body_a_token_or_a_signature(
     said = ""
     with caplog.at_level(logging.DEBUG):
         try:
-            with aws.without_sdk_logs():
+            with without_sdk_logs():
                 answered = aws.sqs_client(queue._config).receive_message(**RECEIVE)
             assert answered["Messages"][0]["Body"] == BODY
         except Exception as error:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,7 +32,7 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
-from sqs_fifo_spark.options import parse_sink_options
+from sqs_fifo_spark.options import AWS_CHAIN, parse_sink_options
 from sqs_fifo_spark.sink import judge, sender, window
 from sqs_fifo_spark.sink import write as sink
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
@@ -347,7 +348,7 @@ def test_threads_that_begin_together_build_one_client(monkeypatch: pytest.Monkey
         return build(self, *arguments, **options)
 
     monkeypatch.setattr(boto3.session.Session, "client", count)
-    config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1", None, "together", None)
+    config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1", replace(AWS_CHAIN, role_session_name="together"))
 
     def ask(number: int) -> object:
         together.wait()

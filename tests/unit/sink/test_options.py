@@ -54,9 +54,18 @@ def test_what_a_sink_gets_that_names_only_its_queue() -> None:
         "journal_location": None,
         "region": "eu-west-1",
         "endpoint_url": None,
+        "service_credential": None,
+        "credentials_provider": None,
+        "profile": None,
+        "access_key_id": None,
+        "secret_access_key": None,
+        "session_token": None,
         "role_arn": None,
         "role_session_name": "sqs-fifo-spark",
-        "external_id": None,
+        "role_external_id": None,
+        "sts_endpoint": None,
+        "journal_credentials": "queue",
+        "journal_endpoint_url": None,
         "message_group_id": None,
         "deduplication": None,
         "order": "strict",
@@ -83,7 +92,13 @@ def test_every_option_of_a_sink_is_read() -> None:
         "endpointUrl": "http://127.0.0.1:1",
         "roleArn": ROLE,
         "roleSessionName": "me",
-        "externalId": SECRET,
+        "roleExternalId": SECRET,
+        "stsEndpoint": "http://127.0.0.1:2",
+        "awsAccessKeyId": "AKIA",
+        "awsSecretAccessKey": SECRET,
+        "awsSessionToken": SECRET,
+        "journalCredentials": "Chain",
+        "journalEndpointUrl": "http://127.0.0.1:3",
     }
     options = parse_sink_options(given)
     assert dataclasses.asdict(options) == {
@@ -93,7 +108,16 @@ def test_every_option_of_a_sink_is_read() -> None:
         "endpoint_url": "http://127.0.0.1:1",
         "role_arn": ROLE,
         "role_session_name": "me",
-        "external_id": SECRET,
+        "role_external_id": SECRET,
+        "sts_endpoint": "http://127.0.0.1:2",
+        "service_credential": None,
+        "credentials_provider": None,
+        "profile": None,
+        "access_key_id": "AKIA",
+        "secret_access_key": SECRET,
+        "session_token": SECRET,
+        "journal_credentials": "chain",
+        "journal_endpoint_url": "http://127.0.0.1:3",
         "message_group_id": "all",
         "deduplication": "content",
         "order": "batch",
@@ -102,11 +126,13 @@ def test_every_option_of_a_sink_is_read() -> None:
         "txn_app_id": "bids-1",
         "txn_version": 2**63 - 1,
     }
-    assert set(given) == {option.name for option in SINK.options}
+    excluded = {"serviceCredential", "credentialsProvider", "profile"}  # by awsAccessKeyId
+    assert set(given) | excluded == {option.name for option in SINK.options}
     lower = {name.lower(): value for name, value in given.items()}
     added = {"checkpointlocation": "/c", "queryname": "q"}
     assert parse_sink_options({**lower, **added}) == options
-    assert SECRET not in repr(options)
+    for hidden in (SECRET, "AKIA"):
+        assert hidden not in repr(options)
     with pytest.raises(dataclasses.FrozenInstanceError):
         options.region = "x"  # type: ignore[misc]
 
@@ -244,7 +270,13 @@ def test_a_queue_is_required_and_must_be_fifo() -> None:
         ("journalLocation", f"s3://AKIA:{SECRET}@bucket/journal"),
         ("journalLocation", f"az://container/x?sig={SECRET}"),
         ("roleSessionName", SECRET),
+        ("roleExternalId", SECRET),
         ("externalId", SECRET),
+        ("awsAccessKeyId", SECRET),
+        ("awsSecretAccessKey", SECRET),
+        ("awsSessionToken", SECRET),
+        ("awsSecretAccessKey", f"{SECRET} {SECRET}"),
+        ("awsSessionToken", f"{SECRET}é"),
     ],
 )
 def test_a_secret_is_not_shown(option: str, value: str) -> None:

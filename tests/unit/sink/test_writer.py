@@ -22,7 +22,7 @@ IDS = {"txnAppId": "bids", "txnVersion": "7"}
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> Store:
     made = Store()
-    monkeypatch.setattr(writer, "open_store", lambda location, region: made)
+    monkeypatch.setattr(writer, "open_store", lambda location, access: made)
     monkeypatch.setattr(writer, "SYSTEM_CLOCK", patched(monkeypatch).clock)
     monkeypatch.setattr("sqs_fifo_spark.sink.write._warned", set())
     return made
