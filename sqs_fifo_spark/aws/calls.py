@@ -268,8 +268,9 @@ class QueueCalls:
             except botocore.exceptions.ClientError as error:
                 error_body = error.response.get("Error", {})
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                asked = str(error.operation_name)  # a role may have to be assumed first
                 raise error_from_aws(
-                    operation,
+                    asked if asked.startswith("AssumeRole") else operation,
                     self._url,
                     str(error_body.get("Code", "")),
                     str(error_body.get("Message", "")),
