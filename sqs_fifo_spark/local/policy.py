@@ -103,7 +103,7 @@ def _refuse_others(where: str, given: Mapping[str, Any], known: tuple[str, ...])
 
 def _texts(where: str, given: Mapping[str, Any], name: str) -> list[str]:
     value = given.get(name)
-    texts = value if isinstance(value, list) else [value]
+    texts: list[Any] = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{where} has the {name} {value!r}; it must be a text or a list of texts")
     return texts
