@@ -83,11 +83,12 @@ proof: test-all test-min-all  ## everything, and each long proof whole
 	$(MAKE) mutations FROM=$(FROM)
 	$(MAKE) kill
 
-lint: $(READY)  ## style, types, layers
+lint: $(READY)  ## style, types, layers, the CloudFormation template
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/cfn-lint conf/cloudformation.yaml
 
 # BENCH_ARGS takes what `python -m tests.bench --help` lists, such as --only drain,latency or --scale 0.1.
 bench: java $(READY_BENCH)  ## speed, cost and latency beside bare loops and a naive source; over an hour

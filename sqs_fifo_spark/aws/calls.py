@@ -264,14 +264,15 @@ class QueueCalls:
             except botocore.exceptions.ClientError as error:
                 error_body = error.response.get("Error", {})
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+                asked = str(error.operation_name)  # a role may have to be assumed first
                 ours = error_from_aws(
-                    error.operation_name if error.operation_name == ASSUME_ROLE else operation,
+                    asked if asked.startswith(ASSUME_ROLE) else operation,
                     self._url,
                     str(error_body.get("Code", "")),
                     str(error_body.get("Message", "")),
                     status=status,
                 )
-                if error.operation_name == ASSUME_ROLE and not isinstance(ours, TransientQueueError):
+                if asked == ASSUME_ROLE and not isinstance(ours, TransientQueueError):
                     ours = self._no_role(str(error_body.get("Code", "")))
                 raise ours from None
             except botocore.exceptions.NoRegionError:

@@ -13,13 +13,21 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 
-_DENIED = frozenset(
+_DENIED = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_UNTRUSTED = frozenset(
     {
-        "AccessDenied",
-        "AccessDeniedException",
         "AuthFailure",
         "IncompleteSignature",
         "InvalidSecurity",
+        "MissingAuthenticationToken",
+        "OptInRequired",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+    }
+)
+"""The call is not taken for one of an identity's at all, whatever that may do."""
+_KEY_DENIED = frozenset(
+    {
         "KmsAccessDenied",
         "KMS.AccessDeniedException",
         "KmsDisabled",
@@ -31,13 +39,9 @@ _DENIED = frozenset(
         "KmsNotFound",
         "KMS.NotFoundException",
         "KmsOptInRequired",
-        "MissingAuthenticationToken",
-        "OptInRequired",
-        "RequestExpired",
-        "SignatureDoesNotMatch",
-        "UnauthorizedOperation",
     }
 )
+"""It is the key of an encrypted queue that cannot be used."""
 STALE = frozenset(
     {
         "ExpiredToken",
@@ -114,12 +118,8 @@ def error_from_aws(
             f"AWS does not take the credentials ({said}). Renew them where driver and executors find them, and start "
             "the query again; those of a role or an instance profile are renewed by themselves."
         )
-    if code in _DENIED or status == 403:
-        return AccessDeniedError(
-            f"AWS denied {said}. Grant the permission, or correct the credentials; 'sqs:GetQueueAttributes' and, for a "
-            "source, 'sqs:ReceiveMessage', 'sqs:DeleteMessage' and 'sqs:ChangeMessageVisibility', for a sink "
-            "'sqs:SendMessage' are needed."
-        )
+    if code in _DENIED | _UNTRUSTED | _KEY_DENIED or status == 403:
+        return AccessDeniedError(f"AWS denied {said}. {_remedy(operation, code)}")
     if code in _MISSING:
         return QueueNotFoundError(f"the queue '{queue_url}' does not exist ({operation}: {code}). Correct 'queueUrl'.")
     text = message.lower()
@@ -136,3 +136,18 @@ def error_from_aws(
     if code.rpartition(".")[2] in _ABOUT_MESSAGES:
         return MessageRefusedError(refused, code)
     return QueueRequestError(refused)
+
+
+def _remedy(operation: str, code: str) -> str:
+    """Return what to do about a call that was denied. The permission of a batch call is that of the single one."""
+    if code in _UNTRUSTED:
+        return "Correct the credentials that driver and executors find, or the clock of their machine."
+    if code in _KEY_DENIED:
+        return (
+            "Grant the permissions 'kms:Decrypt' and, for a sink, 'kms:GenerateDataKey' on the key that encrypts the "
+            "queue, and see that it is enabled."
+        )
+    if operation.startswith("AssumeRole"):
+        return f"Let the role's trust policy and, for 'roleArn', a policy of the caller allow 'sts:{operation}'."
+    action = operation.removesuffix("_batch").title().replace("_", "")
+    return f"Grant the permission 'sqs:{action}' on the queue, or correct the credentials."

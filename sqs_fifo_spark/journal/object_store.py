@@ -34,6 +34,14 @@ _REFUSALS = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.Unauth
 _REFUSAL = re.compile(r"status code: 40[013]\b")
 """What a GenericError says of a refused list, and of a token that has expired, which S3 calls a bad request."""
 
+_DENIED = re.compile(r"status code: 403\b|AccessDenied")
+_S3_PERMISSIONS = {
+    "read": "'s3:GetObject' on the prefix and 's3:ListBucket' on the bucket",  # which tells what is not there
+    "list": "'s3:ListBucket' on the bucket",
+    "write": "'s3:PutObject' on the prefix",
+    "delete": "'s3:DeleteObject' on the prefix",
+}
+
 _process: int | None = None
 """The process whose threads make obstore's calls, from the first one on. A fork would wait for them for ever."""
 
@@ -172,10 +180,15 @@ class ObjectStore:
             yield
         except (obstore.exceptions.BaseError, OSError, ValueError) as error:
             reason = str(error).partition("\n")[0].partition("<Token")[0][:200]  # S3 quotes an expired one
+            permission = _S3_PERMISSIONS.get(action) if self.location.startswith("s3") else None
             raise JournalUnavailableError(
                 f"cannot {action} '{name}' in the journal at '{self.location}' ({type(error).__name__}: {reason}). "
-                "Check that the bucket exists (on S3, in the region of AWS_REGION, else the AWS chain's, else the "
-                f"queue's), and that {self._who} may read, list, write and delete there."
+                + (
+                    f"Grant the permission {permission} to {self._who}, or correct the credentials."
+                    if permission and _DENIED.search(str(error))
+                    else "Check that the bucket exists (on S3, in the region of AWS_REGION, else the AWS chain's, else "
+                    f"the queue's), and that {self._who} may read, list, write and delete there."
+                )
             ) from None
 
     @property

@@ -14,6 +14,7 @@ from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import PROBABILITIES, Faults
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP
 from sqs_fifo_spark.local.planned import PlannedFault
+from sqs_fifo_spark.local.policy import read_policies
 
 DEFAULT_PORT = 9324
 _FAULTS = {
@@ -37,6 +38,13 @@ def add_arguments(subparsers: Any) -> None:
     )
     parser.add_argument(
         "--queue", action="append", default=[], metavar="NAME.fifo", help="create this queue; repeatable"
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        default=[],
+        metavar="KEY=FILE",
+        help="let this access key do only what the IAM policy in this file allows; repeatable",
     )
     parser.add_argument("--region", default="us-east-1", help="region in queue ARNs (default: %(default)s)")
     parser.add_argument(
@@ -86,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
         region=args.region,
         in_flight_cap=args.in_flight_cap,
         faults=faults,
+        policies=args.policy,
     )
 
 
@@ -111,8 +120,17 @@ def faults_of(
     )
 
 
-def serve(*, host: str, port: int, queues: Iterable[str], region: str, in_flight_cap: int, faults: Faults) -> int:
-    """Serve until SIGINT or SIGTERM; return the exit status.
+def serve(
+    *,
+    host: str,
+    port: int,
+    queues: Iterable[str],
+    region: str,
+    in_flight_cap: int,
+    faults: Faults,
+    policies: Iterable[str] = (),
+) -> int:
+    """Serve until SIGINT or SIGTERM; return the exit status. `policies` are texts `KEY=FILE`.
 
     Prints the endpoint as one line on stdout as soon as requests are served, then one line for each queue's URL, then
     what to paste to use them.
@@ -134,7 +152,13 @@ def serve(*, host: str, port: int, queues: Iterable[str], region: str, in_flight
     names = list(dict.fromkeys(queues))
     try:
         server = LocalQueueServer(
-            host=host, port=port, faults=faults, queues=names, region=region, in_flight_cap=in_flight_cap
+            host=host,
+            port=port,
+            faults=faults,
+            queues=names,
+            policies=read_policies(policies),
+            region=region,
+            in_flight_cap=in_flight_cap,
         )
         with server:
             print(f"local SQS FIFO queue at {server.endpoint_url}", flush=True)

@@ -224,13 +224,18 @@ def throttled() -> SqsError:
     return SqsError("ThrottlingException", "Rate exceeded")
 
 
-def access_denied(action: str, resource: str) -> SqsError:
-    """The error for an action that the caller's policies do not allow."""
-    permission = f"sqs:{action.lower()}"
+def access_denied(action: str, resource: str, *, user: str = "local", is_explicit: bool = False) -> SqsError:
+    """The error for an action that the caller's policies do not allow, or, `is_explicit`, that one denies."""
+    permission = f"sqs:{action.removesuffix('Batch').lower()}"
+    reason = (
+        "with an explicit deny in an identity-based policy"
+        if is_explicit
+        else f"because no identity-based policy allows the {permission} action"
+    )
     return SqsError(
         "AccessDeniedException",
-        f"User: arn:aws:iam::000000000000:user/local is not authorized to perform: {permission} on resource: "
-        f"{resource} because no identity-based policy allows the {permission} action",
+        f"User: arn:aws:iam::000000000000:user/{user} is not authorized to perform: {permission} on resource: "
+        f"{resource} {reason}",
         "AccessDenied",
         status=403,
     )

@@ -1,7 +1,7 @@
 """An HTTP server over `FifoModel` that an unmodified AWS SDK takes for SQS.
 
-Speaks AWS JSON 1.0. Signatures are not checked; only `Faults.expired_keys` looks at the access key. Every request is
-handled on one event loop, on a thread of the server's own, so the model is never entered twice at a time.
+Speaks AWS JSON 1.0. Signatures are not checked; only `Faults.expired_keys` and policies look at the access key. Every
+request is handled on one event loop, on a thread of the server's own, so the model is never entered twice at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +27,7 @@ from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import Faults, Injector, Verdict
 from sqs_fifo_spark.local.inspection import Inspector
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP, SCAN_LIMIT, FifoModel
+from sqs_fifo_spark.local.policy import Policies
 from sqs_fifo_spark.local.requests import RequestLog, RequestRecord
 from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
 
@@ -53,7 +54,8 @@ class LocalQueueServer:
     `port` 0 lets the system choose. `queues` are FIFO queues to create at the start. `seed` decides message
     ids and sequence numbers. Queue URLs in answers name the host that the client called, so that one who came
     by another name can use them. With a clock that is turned by hand, timeouts lapse and long polls end when it
-    is turned. `faults` may be set at any time, from any thread.
+    is turned. `policies` are IAM policy documents by access key; a key without one may do everything. `faults` and
+    `policies` may be set at any time, from any thread.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class LocalQueueServer:
         seed: int = 0,
         faults: Faults | None = None,
         queues: Sequence[str] = (),
+        policies: Mapping[str, Any] | None = None,
         region: str = "us-east-1",
         in_flight_cap: int = IN_FLIGHT_CAP,
         scan_limit: int = SCAN_LIMIT,
@@ -75,6 +78,7 @@ class LocalQueueServer:
         self._clock = AheadClock(clock)
         # Replaced as a whole, never changed in place, so that any thread may set new faults.
         self._injector = Injector(faults or Faults())
+        self._policies = Policies(policies or {})
         self._model = FifoModel(
             self._clock,
             random.Random(seed),
@@ -115,6 +119,10 @@ class LocalQueueServer:
     @faults.setter
     def faults(self, faults: Faults) -> None:
         self._set_faults(faults)
+
+    def set_policies(self, documents: Mapping[str, Any]) -> None:
+        """Put these policies in place of all others, for requests that come from now on."""
+        self._policies = Policies(documents)
 
     @property
     def waiting(self) -> int:
@@ -256,7 +264,8 @@ class LocalQueueServer:
 
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
         resource = _queue_named(request)
-        verdict = self._injector.decide(action, resource, _access_key(http.headers.get("Authorization", "")))
+        access_key = _access_key(http.headers.get("Authorization", ""))
+        verdict = self._injector.decide(action, resource, access_key)
         batch = request.get("Entries")
         entries = len(batch) if isinstance(batch, list) else 1
         try:
@@ -267,6 +276,8 @@ class LocalQueueServer:
                 return self._hang_up(http, reset=True)
             if verdict.error is not None:
                 raise verdict.error
+            arn = resource if resource == "*" else self._model.queue_arn(resource)
+            self._policies.require(access_key, action, arn)
             if action == "ReceiveMessage":
                 response = await self._receive(http, request, verdict)
                 entries = len(response.get("Messages", ()))

@@ -555,7 +555,8 @@ CALLS: dict[str, Callable[[Queue], object]] = {
 def test_a_denied_action_is_access_denied_at_once(rig: Rig, call: str, action: str) -> None:
     """The permission that is missing is named, and nothing is tried again."""
     rig.server.faults = Faults(deny=frozenset({action}))
-    with pytest.raises(AccessDeniedError, match="Grant the permission") as told:
+    permission = f"sqs:{action.removesuffix('Batch')}"
+    with pytest.raises(AccessDeniedError, match=f"Grant the permission '{permission}' on the queue, ") as told:
         CALLS[call](rig.queue)
     one_line(told.value)
     assert len(rig.server.requests.recent(action)) == 1

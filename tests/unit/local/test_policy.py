@@ -1,0 +1,184 @@
+"""IAM policies of access keys: what they allow, deny and refuse, as AWS does it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from sqs_fifo_spark.local import LocalQueueServer, SqsError
+from sqs_fifo_spark.local.policy import Policies, read_policies
+
+ARN = "arn:aws:sqs:us-east-1:000000000000:orders.fifo"
+
+
+def statement(actions: Any, resources: Any = "*", effect: str = "Allow", **others: Any) -> dict[str, Any]:
+    return {"Effect": effect, "Action": actions, "Resource": resources, **others}
+
+
+def document(*statements: Any) -> dict[str, Any]:
+    return {"Version": "2012-10-17", "Statement": list(statements)}
+
+
+def may(action: str, *statements: dict[str, Any]) -> bool:
+    try:
+        Policies({"KEY": document(*statements)}).require("KEY", action, ARN)
+    except SqsError as error:
+        return error.query_code != "AccessDenied"
+    return True
+
+
+@pytest.mark.parametrize(
+    ("actions", "action", "is_allowed"),
+    [
+        ("sqs:SendMessage", "SendMessage", True),
+        (["sqs:ReceiveMessage", "sqs:SendMessage"], "SendMessage", True),
+        ("SQS:sendmessage", "SendMessage", True),
+        ("sqs:Send*", "SendMessage", True),
+        ("sqs:?endMessage", "SendMessage", True),
+        ("sqs:*", "ListQueues", True),
+        ("*", "ListQueues", True),
+        ("sqs:ReceiveMessage", "SendMessage", False),
+        ("sqs:Send", "SendMessage", False),
+        ("s3:*", "SendMessage", False),
+        # A batch action is no permission of its own on AWS.
+        ("sqs:SendMessage", "SendMessageBatch", True),
+        ("sqs:DeleteMessage", "DeleteMessageBatch", True),
+        ("sqs:ChangeMessageVisibility", "ChangeMessageVisibilityBatch", True),
+        ("sqs:SendMessageBatch", "SendMessageBatch", False),
+    ],
+)
+def test_an_action_is_allowed_by_its_name_or_by_wildcards(actions: Any, action: str, is_allowed: bool) -> None:
+    """In any case; and a batch action by the name of its single one, only."""
+    assert may(action, statement(actions)) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("resources", "is_allowed"),
+    [
+        (ARN, True),
+        ([f"{ARN}x", ARN], True),
+        ("arn:aws:sqs:*:*:orders.fifo", True),
+        ("arn:aws:sqs:us-east-1:000000000000:order?.fifo", True),
+        ("arn:aws:sqs:us-east-1:000000000000:ORDERS.fifo", False),
+        ("arn:aws:sqs:us-east-1:000000000000:order", False),
+        ("arn:aws:sqs:eu-west-1:000000000000:orders.fifo", False),
+    ],
+)
+def test_a_queue_is_named_by_its_arn(resources: Any, is_allowed: bool) -> None:
+    """With wildcards, and in the same case."""
+    assert may("SendMessage", statement("sqs:*", resources)) is is_allowed
+
+
+def test_a_deny_beats_every_allow() -> None:
+    """Wherever it stands; and it concerns nothing else."""
+    allow, deny = statement("sqs:*"), statement("sqs:SendMessage", ARN, "Deny")
+    for statements in ((allow, deny), (deny, allow)):
+        assert not may("SendMessageBatch", *statements)
+        assert may("ReceiveMessage", *statements)
+
+
+def test_what_no_statement_allows_is_denied() -> None:
+    """A policy without statements allows nothing, and a key without a policy may do everything."""
+    assert not may("SendMessage")
+    Policies({"KEY": document()}).require("OTHER", "SendMessage", ARN)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([], "is no IAM policy document"),
+        ({"Version": "2012-10-17"}, "is no IAM policy document"),
+        (document("x"), "must be a JSON map"),
+        (
+            document(statement("sqs:*", Condition={"Bool": {}})),
+            "has the element 'Condition', which this",
+        ),
+        (
+            document(statement("sqs:*"), statement("sqs:*", NotAction="sqs:*")),
+            "has the element 'NotAction'",
+        ),
+        (document(statement("sqs:*", Principal="*")), "has the element 'Principal'"),
+        (document(statement("sqs:*", effect="allow")), "has the Effect 'allow'"),
+        (document(statement("SendMessage")), "has the Action 'SendMessage'"),
+        (document(statement([])), r"has the Action \[\]"),
+        (document(statement("sqs:*", 1)), "has the Resource 1"),
+        (document(statement("sqs:*", "orders.fifo")), "has the Resource 'orders.fifo'"),
+        (document(statement("sqs:*", "arn:aws:sqs:*:*:${aws:username}")), "has a variable in its Resource"),
+    ],
+)
+def test_a_policy_that_is_not_evaluated_as_on_aws_is_refused(given: Any, says: str) -> None:
+    """In one line, which names the access key: else a test would count on what nobody looks at."""
+    with pytest.raises(ValueError, match=rf"^(statement \d of )?the policy of 'KEY' {says}") as told:
+        LocalQueueServer(policies={"KEY": given})
+    assert "\n" not in str(told.value)
+
+
+def test_the_command_reads_a_key_and_a_file(tmp_path: Path) -> None:
+    """What is no such argument, no JSON, or a second policy for a key is told in one line."""
+    (tmp_path / "policy.json").write_text(json.dumps(document(statement("sqs:*"))))
+    (tmp_path / "text").write_text("sqs:*")
+    good = f"KEY={tmp_path}/policy.json"
+    assert read_policies([good]) == {"KEY": document(statement("sqs:*"))}
+    for given, says in (("KEY", "give KEY=FILE"), (f"K={tmp_path}/text", "not JSON"), (good, "has a policy already")):
+        with pytest.raises(ValueError, match=says) as told:
+            read_policies([good, given])
+        assert "\n" not in str(told.value)
+
+
+@pytest.fixture
+def server() -> Iterator[LocalQueueServer]:
+    policies = {"READER": document(statement("sqs:*"), statement(["sqs:SendMessage", "sqs:ListQueues"], effect="Deny"))}
+    policies["NOBODY"] = document()
+    with LocalQueueServer(queues=["orders.fifo"], policies=policies) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("READER", "with an explicit deny in an identity-based policy"),
+        ("NOBODY", "because no identity-based policy allows the sqs:sendmessage action"),
+    ],
+)
+def test_a_refusal_names_user_action_and_queue_as_sqs_does(server: LocalQueueServer, key: str, reason: str) -> None:
+    """Nothing is sent, and a key without a policy goes on."""
+    url = server.queue_url("orders.fifo")
+    entries = [{"Id": "1", "MessageBody": "x", "MessageGroupId": "a", "MessageDeduplicationId": "1"}]
+
+    def send(key: str) -> Any:
+        client = boto3.client(
+            "sqs", endpoint_url=server.endpoint_url, aws_access_key_id=key, aws_secret_access_key="any"
+        )
+        try:
+            return client.send_message_batch(QueueUrl=url, Entries=entries)
+        finally:
+            client.close()
+
+    with pytest.raises(ClientError) as told:
+        send(key)
+    assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
+    assert told.value.response["Error"]["Code"] == "AccessDenied"
+    assert told.value.response["Error"]["Message"] == (
+        f"User: arn:aws:iam::000000000000:user/{key} is not authorized to perform: sqs:sendmessage on resource: {ARN} "
+        f"{reason}"
+    )
+    received = server.run(lambda model: model.call("ReceiveMessage", {"QueueUrl": url}))
+    assert received == {}
+    assert len(send("OTHER")["Successful"]) == 1
+
+
+def test_policies_change_while_the_server_runs(server: LocalQueueServer) -> None:
+    """All of them, for the next request on."""
+    keys = {"aws_access_key_id": "NOBODY", "aws_secret_access_key": "any"}
+    client = boto3.client("sqs", endpoint_url=server.endpoint_url, **keys)
+    with pytest.raises(ClientError, match=r"sqs:listqueues on resource: \* because"):
+        client.list_queues()
+    server.set_policies({"READER": document()})
+    assert client.list_queues()["QueueUrls"] == [server.queue_url("orders.fifo")]
+    client.close()

@@ -1,0 +1,368 @@
+"""The policies in `conf`: enough for source and sink, with nothing to spare, and what is missing is told by name."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pickle
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.local import LocalQueueServer
+from sqs_fifo_spark.options import parse_sink_options, parse_source_options
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.write import Place, Sent, draft, plan_for_tasks, send_partition
+from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import read_partition
+from sqs_fifo_spark.source.queue import Queue
+from tests.unit.sending import batch
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+KEY = "CONNECTOR"
+JOURNAL = "s3://orders-bucket/journals/orders"
+PLACES = {
+    "arn:aws:sqs:REGION:ACCOUNT_ID:QUEUE.fifo": "arn:aws:sqs:us-east-1:000000000000:orders.fifo",
+    "arn:aws:s3:::BUCKET/PREFIX/*": "arn:aws:s3:::orders-bucket/journals/orders/*",
+    "arn:aws:s3:::BUCKET": "arn:aws:s3:::orders-bucket",
+}
+
+
+def shipped(who: str, *, without: str | None = None) -> dict[str, Any]:
+    """Return a policy of `conf` with its places filled in, and one of its actions taken out."""
+    policy: dict[str, Any] = json.loads((CONF / f"iam-{who}.json").read_text(encoding="utf-8"))
+    for statement in policy["Statement"]:
+        statement["Resource"] = PLACES[statement["Resource"]]
+        statement["Action"] = [action for action in statement["Action"] if action != without]
+    policy["Statement"] = [statement for statement in policy["Statement"] if statement["Action"]]
+    return policy
+
+
+def actions(who: str, service: str) -> list[str]:
+    found = [action for statement in shipped(who)["Statement"] for action in statement["Action"]]
+    return [action for action in found if action.startswith(f"{service}:")]
+
+
+class Rig:
+    """A queue whose caller has a policy, and what Spark keeps of a query on it: its logs and a sink by batch ids."""
+
+    def __init__(self, server: LocalQueueServer, journal: str) -> None:
+        self.server = server
+        self.journal = journal
+        self.url = server.queue_url("orders.fifo")
+        self.log: list[Offset] = []
+        """Where the first batch starts, then where each one ends."""
+        self.sink: list[list[str]] = []
+        self.on_batch: Callable[[], object] = lambda: None
+
+    def grant(self, who: str, *, without: str | None = None) -> None:
+        self.server.set_policies({KEY: shipped(who, without=without)})
+
+    # These calls go round HTTP, and so round the policy.
+
+    def call(self, action: str, **request: Any) -> dict[str, Any]:
+        return self.server.run(lambda model: model.call(action, {"QueueUrl": self.url, **request}))
+
+    def send(self, *bodies: str) -> None:
+        for body in bodies:
+            self.call("SendMessage", MessageBody=body, MessageGroupId=body[0], MessageDeduplicationId=body)
+
+    def depth(self) -> tuple[int, int]:
+        found = self.call("GetQueueAttributes", AttributeNames=["All"])["Attributes"]
+        visible, in_flight = (int(found[f"ApproximateNumberOfMessages{which}"]) for which in ("", "NotVisible"))
+        return visible, in_flight
+
+    def bodies(self) -> list[str]:
+        """What stands in the queue, group by group."""
+        found: list[str] = []
+        while messages := self.call("ReceiveMessage", MaxNumberOfMessages=10).get("Messages"):
+            for message in messages:
+                found.append(message["Body"])
+                self.call("DeleteMessage", ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+    def drain(self, delete_after: str = "commit") -> None:
+        """Run the query, as it was left, until nothing waits."""
+        options = parse_source_options(
+            {
+                "queueUrl": self.url,
+                "journalLocation": self.journal,
+                "waitTimeSeconds": "1",
+                "deleteAfter": delete_after,
+            }
+        )
+        driver = Driver(
+            options,
+            queue=Queue(options, SYSTEM_CLOCK),
+            store=lambda: open_store(options.journal_location),
+            clock=SYSTEM_CLOCK,
+        )
+        try:
+            if not self.log:
+                self.log.append(driver.initial_offset())
+            while self._plan_next(driver):
+                rows: list[str] = []
+                for plan in driver.plan(*self.log[-2:]):
+                    for part in read_partition(options, plan):
+                        rows += part.column("body").to_pylist()
+                self.sink.append(rows)
+                self.on_batch()
+        finally:
+            driver.stop()
+
+    def _plan_next(self, driver: Driver) -> bool:
+        if len(self.log) > len(self.sink) + 1:
+            return True  # the last one was not done
+        start = self.log[-1]
+        end = driver.latest_offset(start)
+        if end == start:
+            return False
+        self.log.append(end)
+        if self.sink:
+            driver.commit(start)
+        return True
+
+    def write(self, *bodies: str, each: Callable[[], object] = lambda: None) -> Sent:
+        """Send rows as one task of a micro-batch, in two Arrow batches; `each` is called before the second one."""
+        options = parse_sink_options({"queueUrl": self.url, "journalLocation": self.journal})
+
+        def batches() -> Iterator[Any]:
+            middle = len(bodies) // 2
+            yield batch(*bodies[:middle])
+            each()
+            yield batch(*bodies[middle:])
+
+        def queue() -> SinkQueue:
+            return SinkQueue(options, SYSTEM_CLOCK)
+
+        def journal() -> Any:
+            return open_store(self.journal)
+
+        given = draft(options, by_column=True, clock=SYSTEM_CLOCK)
+        plan = pickle.loads(pickle.dumps(plan_for_tasks(given, queue=queue(), open_journal=journal)))
+        place = Place(0, "query", 0)
+        return send_partition(plan, batches(), place, queue=queue(), open_journal=journal, clock=SYSTEM_CLOCK)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    aws.forget_clients()
+    with LocalQueueServer(queues=["orders.fifo"]) as server:
+        yield Rig(server, str(tmp_path / "journal"))
+    aws.forget_clients()
+
+
+MESSAGES = [f"{group}{number}" for number in range(4) for group in "abc"]
+OPERATIONS = {
+    "sqs:GetQueueAttributes": "get_queue_attributes",
+    "sqs:ReceiveMessage": "receive_message",
+    "sqs:DeleteMessage": "delete_message_batch",
+    "sqs:ChangeMessageVisibility": "change_message_visibility_batch",
+    "sqs:SendMessage": "send_message_batch",
+}
+
+
+def line(rig: Rig, action: str) -> str:
+    return (
+        f"AWS denied {OPERATIONS[action]} on '{rig.url}': AccessDenied. Grant the permission '{action}' on the queue, "
+        "or correct the credentials."
+    )
+
+
+def assert_each_once(rig: Rig) -> None:
+    """And each group in order, and nothing is left in the queue."""
+    came = [body for rows in rig.sink for body in rows]
+    assert sorted(came) == sorted(MESSAGES)
+    for group in "abc":
+        assert [body for body in came if body[0] == group] == [body for body in MESSAGES if body[0] == group]
+    assert rig.depth() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("action", "delete_after"),
+    [(None, "commit"), (None, "journal"), *((action, "commit") for action in actions("source", "sqs"))],
+)
+def test_a_source_needs_each_permission_of_its_policy_and_no_other(
+    rig: Rig, action: str | None, delete_after: str
+) -> None:
+    """What is missing is told in one line before any message is hidden from others; once granted, all comes once."""
+    rig.send(*MESSAGES)
+    rig.grant("source", without=action)
+    if action is not None:
+        with pytest.raises(AccessDeniedError) as told:
+            rig.drain(delete_after)
+        assert str(told.value) == line(rig, action)
+        assert rig.depth() == (len(MESSAGES), 0)
+        assert rig.sink == []
+        rig.grant("source")
+    rig.drain(delete_after)
+    assert_each_once(rig)
+
+
+@pytest.mark.parametrize("delete_after", ["commit", "journal"])
+@pytest.mark.parametrize("action", ["sqs:ReceiveMessage", "sqs:DeleteMessage"])
+def test_a_permission_that_a_source_loses_costs_no_message(rig: Rig, action: str, delete_after: str) -> None:
+    """It stops with one line; granted again, the rest comes, and nothing twice."""
+    rig.send(*MESSAGES[:6])
+    rig.grant("source")
+
+    def revoke() -> None:
+        if len(rig.sink) == 1:
+            rig.grant("source", without=action)
+            rig.send(*MESSAGES[6:])
+
+    rig.on_batch = revoke
+    with pytest.raises(AccessDeniedError) as told:
+        rig.drain(delete_after)
+    assert str(told.value) == line(rig, action)
+    assert len(rig.sink) == 1
+    rig.grant("source")
+    rig.drain(delete_after)
+    assert_each_once(rig)
+
+
+@pytest.mark.parametrize("action", [None, *actions("sink", "sqs")])
+def test_a_sink_needs_each_permission_of_its_policy_and_no_other(rig: Rig, action: str | None) -> None:
+    """What is missing is told in one line, and no row is sent; once granted, each row is sent once, in order."""
+    rig.grant("sink", without=action)
+    if action is not None:
+        with pytest.raises(AccessDeniedError) as told:
+            rig.write(*MESSAGES)
+        told_line, _, sent = str(told.value).partition(" 0 rows of partition 0 were sent")
+        assert told_line == line(rig, action)
+        assert "\n" not in sent
+        assert rig.depth() == (0, 0)
+        rig.grant("sink")
+    assert rig.write(*MESSAGES).rows == len(MESSAGES)
+    assert sorted(rig.bodies()) == sorted(MESSAGES)
+
+
+def test_a_permission_that_a_sink_loses_doubles_no_row(rig: Rig) -> None:
+    """However many rows had been sent: the micro-batch that runs again sends the rest."""
+    rig.grant("sink")
+    with pytest.raises(AccessDeniedError, match="Grant the permission 'sqs:SendMessage' on the queue"):
+        rig.write(*MESSAGES, each=lambda: rig.grant("sink", without="sqs:SendMessage"))
+    rig.grant("sink")
+    assert rig.write(*MESSAGES).rows == len(MESSAGES)
+    found = rig.bodies()
+    for group in "abc":
+        assert [body for body in found if body[0] == group] == [body for body in MESSAGES if body[0] == group]
+    assert len(found) == len(MESSAGES)
+
+
+def test_the_policy_of_the_doctor_is_that_of_source_and_sink_together() -> None:
+    """It tries what they do: on the queue and on the journal."""
+    for service in ("sqs", "s3"):
+        assert set(actions("doctor", service)) == {*actions("source", service), *actions("sink", service)}
+
+
+class Bucket:
+    """moto's S3, which asks moto's IAM what a user may do.
+
+    It judges a DeleteObjects by the ARN of the bucket, and not as S3 does by that of each object. So each statement on
+    objects counts for the bucket, too.
+    """
+
+    def __init__(self) -> None:
+        from moto.server import ThreadedMotoServer
+
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        host, port = self._server.get_host_and_port()
+        self.url = f"http://{host}:{port}"
+        self._set_free_calls(1_000_000)
+        self._iam, s3 = (boto3.client(name, endpoint_url=self.url) for name in ("iam", "s3"))
+        s3.create_bucket(Bucket="orders-bucket")
+        s3.close()
+        self._iam.create_user(UserName="connector")
+        self.key: dict[str, str] = self._iam.create_access_key(UserName="connector")["AccessKey"]
+
+    def grant(self, who: str, *, without: str | None = None) -> None:
+        policy = shipped(who, without=without)
+        policy["Statement"] = [each for each in policy["Statement"] if each["Sid"].startswith("Journal")]
+        for statement in policy["Statement"]:
+            statement["Resource"] = [statement["Resource"], PLACES["arn:aws:s3:::BUCKET"]]
+        self._set_free_calls(1_000_000)
+        self._iam.put_user_policy(UserName="connector", PolicyName="policy", PolicyDocument=json.dumps(policy))
+        self._set_free_calls(0)
+
+    def _set_free_calls(self, count: int) -> None:
+        """Let moto look at nobody's permissions for so many calls from now on."""
+        headers = {"Content-Type": "text/plain"}
+        asked = urllib.request.Request(f"{self.url}/moto-api/reset-auth", str(count).encode(), headers)
+        urllib.request.urlopen(asked).close()
+
+    def close(self) -> None:
+        self._set_free_calls(1_000_000)
+        self._iam.close()
+        self._server.stop()
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    made = Bucket()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def s3_rig(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Rig]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.key["AccessKeyId"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.key["SecretAccessKey"])
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", bucket.url)
+    aws.forget_clients()
+    with LocalQueueServer(queues=["orders.fifo"]) as server:
+        yield Rig(server, f"{JOURNAL}/{tmp_path.name}")
+    aws.forget_clients()
+
+
+def s3_line(action: str) -> str:
+    place = "bucket" if action == "s3:ListBucket" else "prefix"
+    return f"Grant the permission '{action}' on the {place}"
+
+
+@pytest.mark.parametrize("action", [None, *actions("source", "s3")])
+def test_a_source_needs_each_permission_on_its_journal_and_no_other(
+    s3_rig: Rig, bucket: Bucket, action: str | None
+) -> None:
+    """What is missing is told in one line before any message is hidden from others; once granted, all comes once."""
+    s3_rig.send(*MESSAGES)
+    bucket.grant("source", without=action)
+    if action is not None:
+        with pytest.raises(JournalUnavailableError) as told:
+            s3_rig.drain()
+        assert s3_line(action) in str(told.value)
+        assert "\n" not in str(told.value)
+        assert s3_rig.depth() == (len(MESSAGES), 0)
+        bucket.grant("source")
+    s3_rig.drain()
+    assert_each_once(s3_rig)
+
+
+@pytest.mark.parametrize("action", [None, *actions("sink", "s3")])
+def test_a_sink_needs_each_permission_on_its_journal_and_no_other(
+    s3_rig: Rig, bucket: Bucket, action: str | None
+) -> None:
+    """What is missing is told in one line; once granted, each row is in the queue once."""
+    bucket.grant("sink", without=action)
+    if action is not None:
+        with pytest.raises(JournalUnavailableError) as told:
+            s3_rig.write(*MESSAGES)
+        assert s3_line(action) in str(told.value)
+        assert "\n" not in str(told.value)
+        bucket.grant("sink")
+    s3_rig.write(*MESSAGES)
+    assert sorted(s3_rig.bodies()) == sorted(MESSAGES)
