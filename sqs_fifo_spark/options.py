@@ -1,8 +1,8 @@
 """The options of source and sink: each is declared once, as a field of a frozen dataclass.
 
-The parser, its errors and the tables of `docs/options.md` follow from these fields. Nothing here touches the network or the disk,
-so all of it is checked where the user names the format: a source's at `.load()`, a sink's before its first task.
-Durations end in `_s` and are seconds.
+The parser, its errors and the tables of `docs/options.md` follow from these fields. Nothing here touches the network or
+the disk, so all of it is checked where the user names the format: a source's at `.load()`, a sink's before its first
+task. Durations end in `_s` and are seconds.
 """
 
 from __future__ import annotations
@@ -235,8 +235,8 @@ class SourceOptions(ConnectionOptions):
     max_messages_per_trigger: int = option(
         "maxMessagesPerTrigger",
         rules.whole,
-        "Most messages in one micro-batch. The default is lower with a short `heartbeatSeconds`, so that all of them can "
-        "be renewed in time.",
+        "Most messages in one micro-batch. The default is lower with a short `heartbeatSeconds`, so that all of them "
+        "can be renewed in time.",
         default_from=lambda chosen: min(20_000, int(1_600 * chosen["heartbeat_s"])),
         default_text="20000, at most 1600 for each second of heartbeatSeconds",
         low=1,

@@ -272,7 +272,8 @@ class QueueCalls:
                     str(error_body.get("Message", "")),
                     status=status,
                 )
-                if asked == ASSUME_ROLE and not isinstance(ours, TransientQueueError):
+                has_role = self._config.identity.role_arn is not None  # else it is one of the profile's
+                if asked == ASSUME_ROLE and has_role and not isinstance(ours, TransientQueueError):
                     ours = self._no_role(str(error_body.get("Code", "")))
                 raise ours from None
             except botocore.exceptions.NoRegionError:

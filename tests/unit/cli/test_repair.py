@@ -71,7 +71,7 @@ def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
 
 def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]]) -> None:
     """Whole, and with its id as deduplication id: so a command that died before its mark sends it only once."""
-    other, message_id = rig.create("aside.fifo"), rows[0]["messageId"]
+    other, message_id = rig.create("aside"), rows[0]["messageId"]
     arguments = ("skip", "--epoch", "1", "--message-id", message_id, "--to-queue", other, "--region", "us-east-1")
     (told,) = lines(rig.on_journal(*arguments, "--json"))
     assert (told["epoch"], told["messageId"], told["to"]) == (1, message_id, other)
@@ -108,7 +108,7 @@ def test_what_cannot_be_moved_is_told_in_one_line_and_stays(
     rig: Rig, rows: list[dict[str, Any]], tmp_path: Path, given: list[str], status: Status, text: str
 ) -> None:
     places = {"aside": tmp_path / "aside", "own": rig.url, "missing": rig.url.replace("bids", "missing")}
-    places["other"] = rig.create("aside.fifo")
+    places["other"] = rig.create("aside")
     default = ["--region", "us-east-1", "--epoch", "1", "--message-id", rows[0]["messageId"]]
     result = rig.on_journal("skip", *default, *(each.format(**places) for each in given))
     assert result.exit_code == status
@@ -142,7 +142,7 @@ def test_released_messages_can_be_received_at_once(rig: Rig, rows: list[dict[str
 
 
 def test_release_refuses_the_journal_of_another_queue(rig: Rig, rows: list[dict[str, Any]]) -> None:
-    result = rig.on_journal("release", "--queue-url", rig.create("other.fifo"))
+    result = rig.on_journal("release", "--queue-url", rig.create("other"))
     assert result.exit_code == Status.PROBLEM
     assert "belongs to the queue" in one_error(result)
 
