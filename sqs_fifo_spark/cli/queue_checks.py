@@ -29,7 +29,10 @@ from sqs_fifo_spark.source.startup import FEWEST_RECEIVES, SHORT_RETENTION_S
 GOOD_RECEIVES = 10
 """From this maxReceiveCount on, crashes alone do not bring a message to the dead-letter queue."""
 _AWS_KEY = "alias/aws/sqs"
-_POLICY = "conf/iam-policy.json is a policy that grants what is needed; a queue in another account needs one of its own"
+_POLICY = (
+    "conf/iam-source.json and conf/iam-sink.json are policies that grant what is needed; a queue in another account "
+    "needs one of its own"
+)
 
 
 @dataclass(frozen=True)

@@ -183,10 +183,6 @@ class FifoModel:
         """The URL of the queue `name`, which need not exist."""
         return _queue_url(self.base_url, name)
 
-    def queue_arn(self, name: str) -> str:
-        """The ARN of the queue `name`, which need not exist."""
-        return self._arn(name)
-
     def _let_move(self) -> None:
         if self._moves.running:
             self._moves.advance()

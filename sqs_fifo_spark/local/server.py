@@ -26,7 +26,7 @@ from sqs_fifo_spark.local.control import PREFIX, Control
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import Faults, Injector, Verdict
 from sqs_fifo_spark.local.inspection import Inspector
-from sqs_fifo_spark.local.model import IN_FLIGHT_CAP, SCAN_LIMIT, FifoModel
+from sqs_fifo_spark.local.model import ACCOUNT, IN_FLIGHT_CAP, SCAN_LIMIT, FifoModel
 from sqs_fifo_spark.local.policy import Policies
 from sqs_fifo_spark.local.requests import RequestLog, RequestRecord
 from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
@@ -276,7 +276,7 @@ class LocalQueueServer:
                 return self._hang_up(http, reset=True)
             if verdict.error is not None:
                 raise verdict.error
-            arn = resource if resource == "*" else self._model.queue_arn(resource)
+            arn = resource if resource == "*" else f"arn:aws:sqs:{self._model.region}:{ACCOUNT}:{resource}"
             self._policies.require(access_key, action, arn)
             if action == "ReceiveMessage":
                 response = await self._receive(http, request, verdict)

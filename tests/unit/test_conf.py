@@ -20,7 +20,7 @@ TEMPLATE = (CONF / "cloudformation.yaml").read_text(encoding="utf-8")
 pytestmark = pytest.mark.filterwarnings("ignore:Tried to parse AWS..CloudWatch..Alarm")
 
 
-class TemplateLoader(yaml.SafeLoader):
+class TemplateLoader(yaml.SafeLoader):  # type: ignore[misc]
     """Reads CloudFormation's short functions in their long form."""
 
 

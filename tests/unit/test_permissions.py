@@ -12,8 +12,10 @@ from typing import Any
 
 import boto3
 import pytest
+from click.testing import CliRunner
 
 from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
 from sqs_fifo_spark.journal.location import open_store
@@ -260,12 +262,6 @@ def test_a_permission_that_a_sink_loses_doubles_no_row(rig: Rig) -> None:
     assert len(found) == len(MESSAGES)
 
 
-def test_the_policy_of_the_doctor_is_that_of_source_and_sink_together() -> None:
-    """It tries what they do: on the queue and on the journal."""
-    for service in ("sqs", "s3"):
-        assert set(actions("doctor", service)) == {*actions("source", service), *actions("sink", service)}
-
-
 class Bucket:
     """moto's S3, which asks moto's IAM what a user may do.
 
@@ -317,13 +313,12 @@ def bucket() -> Iterator[Bucket]:
 
 
 @pytest.fixture
-def s3_rig(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[Rig]:
+def s3_rig(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Rig]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket.key["AccessKeyId"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket.key["SecretAccessKey"])
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", bucket.url)
     aws.forget_clients()
+    bucket.grant("source")
     with LocalQueueServer(queues=["orders.fifo"]) as server:
         yield Rig(server, f"{JOURNAL}/{tmp_path.name}")
     aws.forget_clients()
@@ -366,3 +361,28 @@ def test_a_sink_needs_each_permission_on_its_journal_and_no_other(
         bucket.grant("sink")
     s3_rig.write(*MESSAGES)
     assert sorted(s3_rig.bodies()) == sorted(MESSAGES)
+
+
+def failures(rig: Rig) -> dict[str, str]:
+    """Return what the doctor finds wrong, by check, and what it says to it."""
+    arguments = ("doctor", "--queue-url", rig.url, "--journal-location", rig.journal, "--role", "both", "--json")
+    found = [json.loads(line) for line in CliRunner().invoke(commands, arguments).stdout.splitlines()]
+    assert {"sqs:GetQueueAttributes", "journal: delete"} <= {each["check"] for each in found}
+    return {each["check"]: f"{each['says']} {each['remedy']}" for each in found if each["level"] == "failure"}
+
+
+@pytest.mark.parametrize("action", [None, *actions("doctor", "sqs"), *actions("doctor", "s3")])
+def test_the_doctor_s_policy_lets_it_look_at_everything(s3_rig: Rig, bucket: Bucket, action: str | None) -> None:
+    """Without one of the actions, it names that one; and no message is received, deleted or sent."""
+    s3_rig.send("a1")
+    s3_rig.server.set_policies({bucket.key["AccessKeyId"]: shipped("doctor", without=action)})
+    bucket.grant("doctor", without=action)
+    found = failures(s3_rig)
+    if action is None:
+        assert found == {}
+    else:
+        assert action in " ".join(found.values())
+        assert {check for check in found if check.startswith("sqs:")} == {action} & set(OPERATIONS)
+    assert s3_rig.depth() == (1, 0)
+    (message,) = s3_rig.call("ReceiveMessage", AttributeNames=["All"])["Messages"]
+    assert message["Attributes"]["ApproximateReceiveCount"] == "1"

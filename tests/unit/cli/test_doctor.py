@@ -81,7 +81,7 @@ def test_a_denied_action_is_named_with_its_remedy(rig: Rig, denied: str, check: 
     rig.server.faults = Faults(deny=frozenset({denied}))
     findings = found(rig, "--role", role, status=Status.PROBLEM)
     assert levels(findings, "failure") == {check}
-    assert "conf/iam-policy.json" in findings[check][1]
+    assert "conf/iam-source.json and conf/iam-sink.json are policies" in findings[check][1]
     assert check in findings[check][1]
 
 
