@@ -75,9 +75,8 @@ setup(
             "import-linter>=2.16,<3",
             "prometheus-client>=0.20",
             "opentelemetry-sdk>=1.24",
-            # Ways to install: Spark Connect, an archive, a wheel. PySpark 4.0's Connect does not run with protobuf 7.
+            # Ways to install: Spark Connect, an archive, a wheel.
             "pyspark[connect]>=4.0",
-            "protobuf<7",
             "venv-pack>=0.2",
             "setuptools>=70.1",
         ],

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.demo.auction import Audit, Bid, SinkLog, audit, bids, count_rows, read_rows, sendings
@@ -282,7 +282,7 @@ def _watch(
                 return
             if clock.monotonic() > deadline:
                 raise DemoError(f"nothing arrived for {_PATIENCE_S:g} s, and the queue is not empty")
-            if query.awaitTermination(_REFRESH_S):
+            if query.awaitTermination(cast(int, _REFRESH_S)):  # it takes parts of a second, and does not say so
                 raise DemoError("the query stopped before the queue was empty")
     except (PySparkException, Py4JError) as error:
         raise DemoError(f"the query failed: {_one_line(error)}") from None

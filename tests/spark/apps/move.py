@@ -40,7 +40,7 @@ def main() -> None:
     for remote in sys.argv[5:]:
         builder = builder.remote(remote)
     spark = builder.getOrCreate()
-    options = {"queueUrl": url, "journalLocation": str(home / "received"), "waitTimeSeconds": "1"}
+    options = {"queueUrl": url, "journalLocation": str(home / "received"), "waitTimeSeconds": "1", "numPartitions": "2"}
 
     def load() -> DataFrame:
         return spark.readStream.format("sqsfifo").options(**options).load()
