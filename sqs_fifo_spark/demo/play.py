@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 """How long the demo goes on without a single row arriving."""
 _ENTRIES = 10
 _PAUSE_S = 0.02
