@@ -65,6 +65,8 @@ setup(
             "pytest>=8",
             "pytest-xdist>=3.7",
             "moto[server,s3]>=5",
+            "cfn-lint>=1",
+            "pyyaml>=6",
             "aiohttp>=3.9",
             "click>=8.1",
             "rich>=13.7",
