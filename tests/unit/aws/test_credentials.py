@@ -1,0 +1,426 @@
+"""Whose credentials reach queue and journal: each way that an option names, a role over it, and what expires."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import boto3
+import botocore.session
+import pytest
+from botocore.credentials import Credentials, RefreshableCredentials
+
+from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws.credentials import S3Credentials, find_credentials, open_session
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, OptionError, SqsFifoError
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.object_store import journal_access
+from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.options import AWS_CHAIN, Identity, SourceOptions, parse_sink_options, parse_source_options
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.source.queue import Queue
+from tests.helpers import wait_until
+from tests.simulation.spark import Query
+from tests.unit.aws.answering import Answering, answering
+from tests.unit.aws.standins import SECRET, TOKEN, Bucket, TokenService, bucket_of, now, token_service
+from tests.unit.by_hand import World
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+KEYS = {"awsAccessKeyId": "AKIDMINE", "awsSecretAccessKey": SECRET, "awsSessionToken": TOKEN}
+DATABRICKS = "databricks.service_credentials"
+
+
+@pytest.fixture(autouse=True)
+def own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clients and stores built under this test's options are forgotten after it."""
+    aws.forget_clients()
+    yield
+    aws.forget_clients()
+    open_store.cache_clear()
+
+
+@pytest.fixture
+def server() -> Iterator[Answering]:
+    with answering() as running:
+        yield running
+
+
+@pytest.fixture
+def sts() -> Iterator[TokenService]:
+    with token_service() as running:
+        yield running
+
+
+@pytest.fixture
+def bucket(sts: TokenService) -> Iterator[Bucket]:
+    with bucket_of(sts) as running:
+        yield running
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let a module be there with these functions."""
+
+    def plant(name: str, **functions: object) -> None:
+        module = ModuleType(name)
+        vars(module).update(functions)
+        for part in (name.partition(".")[0], name):
+            monkeypatch.setitem(sys.modules, part, module)
+
+    return plant
+
+
+def options_of(queue_url: str, **given: str) -> SourceOptions:
+    return parse_source_options({"queueUrl": queue_url, "journalLocation": "s3://journals/bids", **given})
+
+
+def identity_of(**given: str) -> Identity:
+    return options_of("http://127.0.0.1:1/1/q.fifo", **given).identity
+
+
+def botocore_session() -> Any:
+    session = botocore.session.Session()
+    session.set_credentials("AKIDMINE", SECRET, TOKEN)
+    return session
+
+
+def keys(**more: object) -> dict[str, object]:
+    return {"access_key": "AKIDMINE", "secret_key": SECRET, "token": TOKEN, **more}
+
+
+def by_keys(plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    return KEYS
+
+
+def by_profile(plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    lines = ("[mine]", "aws_access_key_id=AKIDMINE", f"aws_secret_access_key={SECRET}", f"aws_session_token={TOKEN}")
+    (tmp_path / "credentials").write_text("\n".join(lines))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return {"profile": "mine"}
+
+
+def by_service_credential(
+    plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    def provider(name: str) -> Any:
+        assert name == "sqs reader"
+        return botocore_session()
+
+    plant(DATABRICKS, getServiceCredentialsProvider=provider)
+    return {"serviceCredential": "sqs reader"}
+
+
+def by_function(given: Callable[[], object]) -> Callable[..., dict[str, str]]:
+    def by(plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+        plant("mine.aws", give=given)
+        return {"credentialsProvider": "mine.aws:give"}
+
+    return by
+
+
+WAYS = {
+    "keys": by_keys,
+    "profile": by_profile,
+    "service credential": by_service_credential,
+    "botocore session": by_function(botocore_session),
+    "boto3 session": by_function(lambda: boto3.Session("AKIDMINE", SECRET, TOKEN)),
+    "credentials": by_function(lambda: Credentials("AKIDMINE", SECRET, TOKEN)),
+    "dict": by_function(keys),
+    "dict that expires": by_function(lambda: keys(expiry_time=(now() + timedelta(hours=1)).isoformat())),
+    "dict with a time": by_function(lambda: keys(expiry_time=now() + timedelta(hours=1))),
+}
+
+
+@pytest.mark.usefixtures("transport")
+@pytest.mark.parametrize("way", WAYS)
+def test_each_way_signs_the_calls_to_queue_and_journal(
+    server: Answering, plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """With its key and token, though the environment has another key; also after the options were pickled."""
+    given = WAYS[way](plant, tmp_path, monkeypatch)
+    options = pickle.loads(pickle.dumps(options_of(f"{server.url}/1/q.fifo", **given)))
+    Queue(options, SYSTEM_CLOCK)._call("receive_message")
+    sink = parse_sink_options({"queueUrl": options.queue_url, **given})
+    SinkQueue(sink, SYSTEM_CLOCK)._call("send_message_batch", Entries=[{"Id": "1", "MessageBody": "b"}])
+    assert [(each.access_key, each.headers["x-amz-security-token"]) for each in server.asked] == [
+        ("AKIDMINE", TOKEN)
+    ] * 2
+    found = S3Credentials(options.journal_identity)()
+    assert [found[name] for name in ("access_key_id", "secret_access_key", "token")] == ["AKIDMINE", SECRET, TOKEN]
+
+
+@pytest.mark.usefixtures("transport")
+@pytest.mark.parametrize("way", ["keys", "profile", "service credential", "dict that expires"])
+def test_a_role_is_assumed_with_what_the_other_option_gives(
+    sts: TokenService,
+    server: Answering,
+    plant: Callable[..., None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    """The caller of the token service is that one; queue and journal see the role's key."""
+    given = {"roleArn": ROLE, "roleExternalId": "x-1", "stsEndpoint": sts.url}
+    options = options_of(f"{server.url}/1/q.fifo", **given, **WAYS[way](plant, tmp_path, monkeypatch))
+    Queue(options, SYSTEM_CLOCK)._call("receive_message")
+    assert [each.access_key for each in server.asked] == ["AKID1"]
+    assert S3Credentials(options.journal_identity)()["access_key_id"] == "AKID2"
+    assert sts.callers == ["AKIDMINE"] * 2
+    assert [(each["RoleArn"], each["ExternalId"]) for each in sts.asked] == [([ROLE], ["x-1"])] * 2
+
+
+@pytest.mark.parametrize(("given", "key"), [({}, "AKID1"), ({"journalCredentials": "chain"}, "test")])
+def test_the_journal_is_reached_as_the_queue_is_unless_told_otherwise(
+    sts: TokenService, bucket: Bucket, given: dict[str, str], key: str
+) -> None:
+    """With the role; or with what the AWS chain gives. At the endpoint that the option names."""
+    role = {"roleArn": ROLE, "stsEndpoint": sts.url, "journalEndpointUrl": bucket.url}
+    options = options_of("http://127.0.0.1:1/1/q.fifo", **role, **given)
+    store = open_store(options.journal_location, journal_access(options))
+    assert store.put_if_absent("a/x", b"1")
+    assert not store.put_if_absent("a/x", b"2")
+    assert store.get("a/x") == b"1"
+    assert set(bucket.keys) == {key}
+    assert list(bucket.objects) == ["/journals/bids/a/x"]
+
+
+class Working:
+    """A source, a sink and a journal that work with one role."""
+
+    def __init__(self, sts: TokenService, bucket: Bucket, server: LocalQueueServer) -> None:
+        given = {"roleArn": ROLE, "stsEndpoint": sts.url, "region": "us-east-1"}
+        options = options_of(server.queue_url("q.fifo"), journalEndpointUrl=bucket.url, **given)
+        self._sts, self._server = sts, server
+        self._source = Queue(options, SYSTEM_CLOCK)
+        self._sink = SinkQueue(parse_sink_options({"queueUrl": options.queue_url, **given}), SYSTEM_CLOCK)
+        self._store = open_store(options.journal_location, journal_access(options))
+        self.rounds = 0
+
+    def once(self) -> None:
+        """Send a message, receive it, put it into the journal, read it there, and delete it."""
+        self._server.faults = Faults(expired_keys=self._sts.expired)
+        body, self.rounds = f"body {self.rounds}", self.rounds + 1
+        sent = {"Id": "1", "MessageBody": body, "MessageGroupId": "a", "MessageDeduplicationId": body}
+        assert self._sink._call("send_message_batch", Entries=[sent])["Successful"]
+        (message,) = self._source._call("receive_message", MaxNumberOfMessages=10)["Messages"]
+        assert message["Body"] == body
+        assert self._store.put_if_absent(f"a/{self.rounds}", body.encode())
+        assert self._store.get(f"a/{self.rounds}") == body.encode()
+        entry = {"Id": "1", "ReceiptHandle": message["ReceiptHandle"]}
+        assert self._source._call("delete_message_batch", Entries=[entry])["Successful"]
+
+
+@pytest.fixture
+def working(sts: TokenService, bucket: Bucket, transport: str) -> Iterator[Working]:
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        yield Working(sts, bucket, server)
+
+
+def test_a_role_that_expires_while_source_and_sink_work_interrupts_nothing(
+    sts: TokenService, bucket: Bucket, working: Working, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is assumed anew before that: no call to the journal is ever refused. The SDK's minutes are fractions here."""
+    monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 0.6)
+    monkeypatch.setattr(RefreshableCredentials, "_mandatory_refresh_timeout", 0.4)
+    monkeypatch.setattr("botocore.credentials.CachedCredentialFetcher.DEFAULT_EXPIRY_WINDOW_SECONDS", 0.6)
+    sts.lasts_s = 1.5
+
+    def has_expired_thrice() -> bool:
+        working.once()
+        return len(sts.expired) >= 6
+
+    wait_until(has_expired_thrice, 30, "keys expire")
+    assert working.rounds > 10
+    assert bucket.refused == 0
+    assert len(set(bucket.keys)) >= 3
+    assert len(sts.asked) <= 3 * len(set(bucket.keys)) + 3  # not for each call
+
+
+def test_keys_of_a_role_that_are_refused_before_they_expire_are_replaced_within_the_call(
+    sts: TokenService, bucket: Bucket, working: Working
+) -> None:
+    """The role's sessions were revoked, or the clock of this machine is late."""
+    working.once()
+    sts.revoke()
+    working.once()
+    assert bucket.refused >= 1
+    assert set(bucket.keys) - sts.expired
+
+
+def test_what_a_function_gave_is_asked_for_again_before_it_expires(plant: Callable[..., None]) -> None:
+    """And not before: credentials that last a few minutes are not asked for at each call."""
+    asked: list[datetime] = []
+
+    def give() -> dict[str, object]:
+        asked.append(now())
+        return keys(access_key=f"AKID{len(asked)}", expiry_time=now() + timedelta(minutes=4))
+
+    plant("mine.aws", give=give)
+    identity = identity_of(credentialsProvider="mine.aws:give")
+    credentials = find_credentials(identity, open_session(identity), None)
+    assert [credentials.get_frozen_credentials().access_key for _ in range(3)] == ["AKID1"] * 3
+    credentials._expiry_time = now() + timedelta(seconds=50)
+    assert [credentials.get_frozen_credentials().access_key for _ in range(3)] == ["AKID2"] * 3
+
+
+def give_nothing() -> None:
+    return None
+
+
+def fail() -> None:
+    raise ValueError(SECRET)
+
+
+@pytest.mark.parametrize(
+    ("give", "what"),
+    [
+        (lambda: SECRET, "what it returns is a str"),
+        (lambda: {"secret_key": SECRET}, "what it returns has no 'access_key' or no 'secret_key'"),
+        (lambda: keys(expiry_time=datetime(2099, 1, 1)), "that it returns has no time zone"),  # noqa: DTZ001
+        (lambda: keys(expiry_time="2099-01-01T00:00:00"), "that it returns has no time zone"),
+        (lambda: keys(expiry_time=SECRET), "that it returns is no time"),
+    ],
+)
+def test_a_function_that_gives_no_credentials_is_told_what_it_must_give(
+    plant: Callable[..., None], give: Callable[[], object], what: str
+) -> None:
+    """By queue and journal, in one line, without what it gave."""
+    plant("mine.aws", give=give)
+    for told in both_refusals(OptionError, credentialsProvider="mine.aws:give"):
+        assert "option 'credentialsProvider' is 'mine.aws:give'; " in told
+        assert what in told
+        assert "It must return a session of boto3 or botocore" in told
+
+
+def both_refusals(kind: type[SqsFifoError], **given: str) -> list[str]:
+    """What the queue says, then what the journal does."""
+    options = options_of("http://127.0.0.1:1/1/q.fifo", **given)
+    lines = []
+    for call in (
+        Queue(options, SYSTEM_CLOCK).describe,
+        lambda: open_store(options.journal_location, journal_access(options)),
+    ):
+        with pytest.raises((kind, JournalUnavailableError)) as told:
+            call()
+        assert len(str(told.value).splitlines()) == 1
+        assert SECRET not in "".join(traceback.format_exception(told.value))
+        lines.append(str(told.value))
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "what"),
+    [
+        ("credentialsProvider", "no.such:give", "cannot import no.such:give (ModuleNotFoundError)"),
+        ("credentialsProvider", "mine.aws:none", "cannot import mine.aws:none (AttributeError)"),
+        ("credentialsProvider", "mine.aws:number", "mine.aws:number is no function. Install its module"),
+        (
+            "serviceCredential",
+            "x",
+            "getServiceCredentialsProvider (ModuleNotFoundError). It is Databricks",
+        ),
+    ],
+)
+def test_a_function_that_is_not_there_is_told(plant: Callable[..., None], option: str, value: str, what: str) -> None:
+    """With what to do, by queue and journal."""
+    plant("mine.aws", number=7)
+    for told in both_refusals(OptionError, **{option: value}):
+        assert told.startswith(f"option '{option}' is '{value}'; ")
+        assert what in told
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"credentialsProvider": "mine.aws:fail"}, "ValueError"),
+        ({"credentialsProvider": "mine.aws:give_nothing"}, "NoCredentialsError"),
+        ({"serviceCredential": "x"}, "ValueError"),
+        ({"profile": "none"}, "ProfileNotFound"),
+    ],
+)
+def test_a_way_that_gives_no_credentials_is_named(plant: Callable[..., None], given: dict[str, str], kind: str) -> None:
+    """With the kind of the error alone: its text may hold anything. A sink's tasks may still find some."""
+    plant("mine.aws", fail=fail, give_nothing=give_nothing)
+    plant(DATABRICKS, getServiceCredentialsProvider=lambda name: fail())
+    (name,) = given
+    by_queue, by_store = both_refusals(AccessDeniedError, **given)
+    assert f"no usable AWS credentials for 'http://127.0.0.1:1/1/q.fifo' from option '{name}' ({kind})" in by_queue
+    assert f"option '{name}' gives no credentials for the journal on S3" in by_store
+    with pytest.raises(AccessDeniedError) as told:
+        Queue(options_of("http://127.0.0.1:1/1/q.fifo", **given), SYSTEM_CLOCK).describe()
+    assert told.value.has_no_credentials
+
+
+def test_a_role_that_may_not_be_assumed_is_named_with_the_remedy(sts: TokenService, bucket: Bucket) -> None:
+    """It is not the queue that refuses; and who has a journal of the chain's is told how to keep it."""
+    sts.refusal = "AccessDenied"
+    given = {"roleArn": ROLE, "stsEndpoint": sts.url, "journalEndpointUrl": bucket.url}
+    options = options_of("http://127.0.0.1:1/1/q.fifo", **given)
+    with pytest.raises(AccessDeniedError) as told:
+        Queue(options, SYSTEM_CLOCK).describe()
+    assert str(told.value).startswith(
+        f"AWS did not give the role '{ROLE}' for 'http://127.0.0.1:1/1/q.fifo' (AssumeRole: AccessDenied). The caller's"
+    )
+    with pytest.raises(JournalUnavailableError) as told_by_store:
+        open_store(options.journal_location, journal_access(options)).get("a/x")
+    assert "AssumeRole: AccessDenied" in str(told_by_store.value)
+    assert f"the role {ROLE} (or set journalCredentials to chain" in str(told_by_store.value)
+    assert SECRET not in f"{told.value}{told_by_store.value}"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "region"),
+    [
+        ("https://sts.amazonaws.com", "us-east-1"),
+        ("https://sts.eu-west-1.amazonaws.com", "eu-west-1"),
+        ("https://vpce-1a-2b.sts.eu-west-2.vpce.amazonaws.com", "eu-west-2"),
+        ("http://127.0.0.1:1", "ap-south-1"),
+        (None, "ap-south-1"),
+    ],
+)
+def test_the_call_that_assumes_a_role_is_signed_for_the_region_of_its_endpoint(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str | None, region: str
+) -> None:
+    """STS refuses another one. Without an endpoint of AWS's it is the queue's, as the SDK is told of none here."""
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    given = {"roleArn": ROLE, **({"stsEndpoint": endpoint} if endpoint else {})}
+    identity = identity_of(**given)
+    role = find_credentials(identity, open_session(identity), "ap-south-1")
+    client = role._refresh_using.__self__._create_client()
+    assert client.meta.region_name == region
+    assert client._request_signer._region_name == region or endpoint is None
+
+
+def test_no_secret_is_in_a_repr_a_log_or_the_journal(
+    make_world: Callable[..., World], server: Answering, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever holds the options: themselves, the configuration of clients and stores, the journal's objects."""
+    given = {**KEYS, "roleArn": ROLE, "roleExternalId": "EXTERNAL-55cc"}
+    with caplog.at_level(logging.DEBUG):
+        Queue(options_of(f"{server.url}/1/q.fifo", **KEYS), SYSTEM_CLOCK)._call("receive_message")
+        world = make_world(**given)
+        world.send("a1", "b1")
+        query = Query(world)
+        query.drain()
+    options = options_of("http://127.0.0.1:1/1/q.fifo", **given)
+    config = aws.ClientConfig(options.region, options.endpoint_url, options.identity)
+    said = [repr(each) for each in (options, options.identity, config, journal_access(options), query.driver)]
+    stored = [*world.store.objects, *map(repr, world.store.objects.values())]
+    assert stored
+    for secret in (SECRET, TOKEN, "AKIDMINE", "EXTERNAL-55cc"):
+        assert not [text for text in (*said, *stored, caplog.text) if secret in text]
+
+
+def test_the_identity_of_a_query_that_names_none_is_the_chain() -> None:
+    """So that its clients and stores are those of every other such query in the process."""
+    assert identity_of() == AWS_CHAIN
+    assert all(getattr(AWS_CHAIN, each.name) is None for each in fields(Identity) if each.name != "role_session_name")
