@@ -248,11 +248,12 @@ class S3Credentials:
             except Exception as error:  # obstore tells its text: that of a credential process holds anything
                 raise RuntimeError(told(error)) from None
         asked_again_at = datetime.now(timezone.utc) + _CREDENTIAL_TTL
+        expires_at = getattr(self._credentials, "_expiry_time", None) or asked_again_at
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": min(asked_again_at, getattr(self._credentials, "_expiry_time", None) or asked_again_at),
+            "expires_at": min(asked_again_at, expires_at).astimezone(timezone.utc),  # obstore takes no other zone
         }
 
 

@@ -208,7 +208,7 @@ class Working:
     def once(self) -> None:
         """Send a message, receive it, put it into the journal, read it there, and delete it."""
         self._server.faults = Faults(expired_keys=self._sts.expired)
-        body, self.rounds = f"body {self.rounds}", self.rounds + 1
+        body, self.rounds = f"body-{self.rounds}", self.rounds + 1
         sent = {"Id": "1", "MessageBody": body, "MessageGroupId": "a", "MessageDeduplicationId": body}
         assert self._sink._call("send_message_batch", Entries=[sent])["Successful"]
         (message,) = self._source._call("receive_message", MaxNumberOfMessages=10)["Messages"]
