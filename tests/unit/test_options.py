@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import pytest
@@ -469,6 +470,74 @@ def test_external_id_is_not_shown() -> None:
 def test_value_of_an_unknown_option_is_not_shown() -> None:
     """It may be a credential: people try awsSecretKey."""
     assert SECRET not in refusal({"queueUrl": URL, "journalLocation": JOURNAL, "awsSecretKey": SECRET})
+
+
+# Credentials
+
+KEYS = {"awsAccessKeyId": "AKIAHIDDEN", "awsSecretAccessKey": SECRET}
+BASES: list[dict[str, str]] = [{"serviceCredential": "c"}, {"credentialsProvider": "m:f"}, {"profile": "p"}, KEYS]
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.combinations(BASES, 2)])
+def test_two_that_say_whose_credentials_are_used_exclude_each_other(one: dict[str, str], other: dict[str, str]) -> None:
+    """Both are named, and neither value."""
+    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, **other, **one}) == (
+        f"options '{next(iter(one))}' and '{next(iter(other))}' are both given, and each says whose credentials are "
+        "used. Give one of them."
+    )
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_each_of_them_goes_with_a_role(base: dict[str, str]) -> None:
+    """It is assumed with those credentials."""
+    assert parse(roleArn=ROLE, **base).identity.role_arn == ROLE
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("awsAccessKeyId", "awsSecretAccessKey"),
+        ("awsSecretAccessKey", "awsAccessKeyId"),
+        ("awsSessionToken", "awsAccessKeyId"),
+    ],
+)
+def test_a_part_of_a_key_is_no_key(given: str, missing: str) -> None:
+    """What is missing is named, and what is there is not shown."""
+    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, given: SECRET}) == (
+        f"option '{given}' is given without '{missing}', so it would have no effect. Give {missing}, or leave {given} "
+        "out."
+    )
+
+
+def test_the_external_id_has_two_names_in_any_case() -> None:
+    """Of which one is enough."""
+    names = ("roleExternalId", "externalId", "externalid", "ROLEEXTERNALID")
+    assert {parse(roleArn=ROLE, **{name: "x"}).role_external_id for name in names} == {"x"}
+    both = {"roleArn": ROLE, "externalid": SECRET, "roleexternalid": SECRET}
+    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, **both}) == (
+        "options 'roleExternalId' and 'externalId' are both given, and are two names of one. Leave externalId out."
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("journalCredentials", "chain"), ("journalEndpointUrl", "http://127.0.0.1:1")]
+)
+@pytest.mark.parametrize("location", [JOURNAL, "gs://bucket/x"])
+def test_what_is_said_of_s3_needs_a_journal_on_s3(option: str, value: str, location: str) -> None:
+    """Elsewhere it would have no effect."""
+    assert refusal({"queueUrl": URL, "journalLocation": location, option: value}) == (
+        f"option '{option}' is given, and 'journalLocation' is '{location}', which is not on S3, so it would have no "
+        f"effect. Leave {option} out."
+    )
+    assert parse(journalLocation="s3a://bucket/x", **{option: value})
+
+
+@pytest.mark.parametrize("value", ["give", "mine.aws:", ":give", "mine-aws:give", "mine.aws:give()", "a:b:c"])
+def test_a_function_is_named_by_its_module(value: str) -> None:
+    """So that each process can import it."""
+    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, "credentialsProvider": value}) == (
+        f"option 'credentialsProvider' is '{value}'; it must be module:function, such as mycompany.aws:credentials."
+    )
 
 
 # The table
