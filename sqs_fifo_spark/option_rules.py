@@ -273,9 +273,14 @@ def function_path(option: Option, value: str) -> str:
     return value
 
 
+def is_secret(text: str) -> bool:
+    """Return whether `text` may be a part of credentials."""
+    return _SECRET.fullmatch(text) is not None
+
+
 def secret(option: Option, value: str) -> str:
     """Return a part of credentials; one that cannot be is refused, and not shown."""
-    if not _SECRET.fullmatch(value):
+    if not is_secret(value):
         raise OptionError(
             f"option '{option.name}' holds a space or a character that is not ASCII, which no key or token of AWS "
             "does; look at how it was copied."

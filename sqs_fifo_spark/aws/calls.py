@@ -228,7 +228,7 @@ class QueueCalls:
         ) as error:
             # A client is built with what the chain has; it may have had no answer in time.
             what = type(error).__name__
-        aws.forget_clients()
+        aws.forget_clients(self._config)
         if begun:
             # The answers to others, begun beside it, wait to be read: a second call is made like any other try.
             raise TransientQueueError(f"{operation} on '{self._url}' was refused for its credentials ({what}).")

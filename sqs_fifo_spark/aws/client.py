@@ -6,7 +6,6 @@ are never pickled and never survive a fork: Spark's worker daemon forks its work
 
 from __future__ import annotations
 
-import functools
 import os
 import socket
 import struct
@@ -23,7 +22,7 @@ import botocore.session
 from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
 from botocore.config import Config
 
-from sqs_fifo_spark.aws.credentials import ChainError, find_credentials, kept_while_valid, open_session
+from sqs_fifo_spark.aws.credentials import ChainError, Keys, find_credentials, open_session, sts_region, told
 from sqs_fifo_spark.aws.lean import with_lean_calls
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.errors import AccessDeniedError, MissingPackageError, TransientQueueError
@@ -43,7 +42,9 @@ class ClientConfig:
     identity: Identity = AWS_CHAIN
 
 
-_building = threading.Lock()
+_clients: dict[tuple[ClientConfig, int], Any] = {}
+_building: dict[tuple[ClientConfig, int], threading.Lock] = {}
+"""For each client, what is held while it is built: that may call a function of the user's, which may take long."""
 
 
 def sqs_client(config: ClientConfig, wait_time_s: int = 0) -> Any:
@@ -52,19 +53,23 @@ def sqs_client(config: ClientConfig, wait_time_s: int = 0) -> Any:
     Thread-safe to use. Retries are off: `retry` has the only policy. Raises MissingPackageError for a botocore that
     does not fit.
     """
-    with _building:  # threads that begin together build one
-        return _build_client(config, wait_time_s)
+    key = config, wait_time_s
+    client = _clients.get(key)
+    if client is None:
+        with _building.setdefault(key, threading.Lock()):  # threads that begin together build one
+            client = _clients.get(key)
+            if client is None:
+                client = _clients[key] = _build_client(config, wait_time_s)
+    return client
 
 
-@functools.cache
 def _build_client(config: ClientConfig, wait_time_s: int) -> Any:
     session = open_session(config.identity)
     credentials = find_credentials(config.identity, session, config.region)
     if credentials is None:
         raise botocore.exceptions.NoCredentialsError
-    if "get_frozen_credentials" not in vars(credentials):
-        renew = credentials.get_frozen_credentials
-        credentials.get_frozen_credentials = functools.partial(kept_while_valid, credentials, renew)
+    if not isinstance(credentials.get_frozen_credentials, Keys):
+        credentials.get_frozen_credentials = Keys(credentials)
     session._credentials = credentials
     client = boto3.session.Session(botocore_session=session).client(
         "sqs",
@@ -113,11 +118,11 @@ def caller_arn(config: ClientConfig) -> str:
                 retries={"total_max_attempts": 1}, connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S
             )
             endpoint = config.identity.sts_endpoint
-            sts = session.create_client("sts", region_name=client.meta.region_name, endpoint_url=endpoint, config=once)
+            region = sts_region(endpoint) or client.meta.region_name
+            sts = session.create_client("sts", region_name=region, endpoint_url=endpoint, config=once)
             arn: str = sts.get_caller_identity()["Arn"]
         except botocore.exceptions.ClientError as error:
-            code = error.response.get("Error", {}).get("Code")
-            raise AccessDeniedError(f"STS refuses to say who the caller is ({code}).") from None
+            raise AccessDeniedError(f"STS refuses to say who the caller is ({told(error)}).") from None
         except (ChainError, botocore.exceptions.NoCredentialsError) as error:
             raise AccessDeniedError(f"there are no usable AWS credentials ({type(error).__name__}).") from None
         except (botocore.exceptions.BotoCoreError, botocore.parsers.ResponseParserError) as error:
@@ -194,19 +199,20 @@ def _default_region(session: botocore.session.Session, config: ClientConfig) -> 
     return region or ("us-east-1" if config.endpoint_url else None)
 
 
-def forget_clients() -> None:
-    """Let the next call build its client anew, with the credentials that are found then.
+def forget_clients(config: ClientConfig | None = None) -> None:
+    """Let the next call build its client anew, with the credentials that are found then; all clients, or `config`'s.
 
     A provider that expires renews them by itself; a file of credentials is read once for each client, and Spark's
     workers live longer than what stands in it.
     """
-    _build_client.cache_clear()
+    for key in list(_clients):
+        if config is None or key[0] == config:
+            _clients.pop(key, None)
 
 
 def _begin_process() -> None:
-    global _building
-    _building = threading.Lock()  # some thread of the parent may hold the old one
-    _build_client.cache_clear()
+    _building.clear()  # some thread of the parent may hold one
+    _clients.clear()
 
 
 os.register_at_fork(after_in_child=_begin_process)

@@ -1,13 +1,16 @@
 """Where an `Identity` gets its credentials: keys, a profile, somebody's function, the AWS chain; and a role over them.
 
-An identity travels between processes, credentials never do: each process of driver and executors finds its own, and
-renews them before they expire. What is said of a failure is the kind of its error, for its text may hold secrets.
+An identity travels between processes, and of credentials only the keys that an option gives: each process of driver
+and executors finds its own, and renews them before they expire. What is said of a failure is the kind of its error, for
+its text may hold secrets.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import math
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -26,8 +29,9 @@ from botocore.credentials import (
 )
 
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
 from sqs_fifo_spark.errors import JournalUnavailableError, OptionError
-from sqs_fifo_spark.option_rules import region_of
+from sqs_fifo_spark.option_rules import is_secret, region_of
 from sqs_fifo_spark.options import AWS_CHAIN, Identity, base_of
 
 ASSUME_ROLE = "AssumeRole"
@@ -36,6 +40,8 @@ _STS_TIMEOUT_S = 5
 _CREDENTIAL_TTL = timedelta(minutes=10)
 _RENEWED_S, _WAITED_FOR_S = 15 * 60, 10 * 60
 """How long before they expire credentials are renewed, and how long before that all calls wait: botocore's own."""
+RENEW_EVERY_S = 30.0
+"""How long after a renewal that failed, or brought keys that are to be renewed at once, another one is tried."""
 _DATABRICKS = "databricks.service_credentials:getServiceCredentialsProvider"
 
 
@@ -78,23 +84,47 @@ def from_chain(find: Callable[[], Any]) -> Any:
         OptionError,
     ):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's function may call `sys.exit`, with any text
         raise ChainError(type(error).__name__) from None
 
 
-def kept_while_valid(credentials: Any, renew: Callable[[], Any]) -> Any:
-    """Return what to sign with: `renew()`, or if that fails, the keys of `credentials` for as long as they are valid.
+class Keys:
+    """What to sign with: the keys of `credentials`, renewed in time by one thread, while others use those there are.
 
-    botocore keeps them itself where a provider raises, until ten minutes before they expire. But a metadata service
-    that does not answer within a second gives it an empty answer, which it takes for a refusal.
+    botocore lets each call renew them by itself, one after the other, from ten minutes before they expire. Where
+    renewing takes long, fails, or brings nothing newer, a renewal of a hold would wait behind all others.
     """
-    try:
-        return from_chain(renew)
-    except Exception:
-        keys = getattr(credentials, "_frozen_credentials", None)
-        if keys is None or credentials._is_expired():
-            raise
+
+    def __init__(self, credentials: Any, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._credentials = credentials
+        self._renew = credentials.get_frozen_credentials
+        self._clock = clock
+        # Held by the thread that renews; guards `_next_at`.
+        self._renewing = threading.Lock()
+        self._next_at = -math.inf
+        """The monotonic time from which on keys that are to be renewed are tried to be renewed again."""
+
+    def __call__(self) -> Any:
+        """Return the keys. Raises as `from_chain`, but not while those that there are have not expired."""
+        keys = getattr(self._credentials, "_frozen_credentials", None)
+        if keys is None or self._credentials._is_expired():
+            return from_chain(self._renew)
+        if self._credentials.refresh_needed() and self._renewing.acquire(blocking=False):
+            try:
+                return self._renewed(keys)
+            finally:
+                self._renewing.release()
         return keys
+
+    def _renewed(self, keys: Any) -> Any:
+        if self._clock.monotonic() < self._next_at:
+            return keys
+        try:
+            return from_chain(self._renew)
+        except Exception:  # botocore has logged that; the old ones serve until they expire
+            return keys
+        finally:
+            self._next_at = self._clock.monotonic() + RENEW_EVERY_S
 
 
 def _own(identity: Identity, session: botocore.session.Session) -> Any:
@@ -138,12 +168,14 @@ def _given(ask: Callable[[], Any], option: tuple[str, str]) -> Any:
             first,
             refresh_using=lambda: _as_metadata(ask(), option),
             method=option[0],
-            advisory_timeout=min(_RENEWED_S, left_s / 2),  # else those of a quarter of an hour were asked for each call
-            mandatory_timeout=min(_WAITED_FOR_S, left_s / 4),
+            advisory_timeout=min(
+                _RENEWED_S, max(0.0, left_s / 2)
+            ),  # else those of a quarter of an hour were asked for each call
+            mandatory_timeout=min(_WAITED_FOR_S, max(0.0, left_s / 4)),
         )
     if hasattr(given, "get_credentials"):
         given = given.get_credentials()
-    if given is not None and not hasattr(given, "get_frozen_credentials"):
+    if given is not None and not (hasattr(given, "get_frozen_credentials") and hasattr(given, "__dict__")):
         raise _unusable(option, f"what it returns is a {type(given).__name__}")
     return given
 
@@ -152,6 +184,10 @@ def _as_metadata(given: Any, option: tuple[str, str]) -> dict[str, Any]:
     """Return a mapping in the form in which botocore takes renewed credentials."""
     if not isinstance(given, Mapping) or not given.get("access_key") or not given.get("secret_key"):
         raise _unusable(option, "what it returns has no 'access_key' or no 'secret_key'")
+    keys = {name: given.get(name) for name in ("access_key", "secret_key", "token")}
+    for name, value in keys.items():
+        if value is not None and not (isinstance(value, str) and is_secret(value)):
+            raise _unusable(option, f"the '{name}' that it returns is no text, or has a space or a line break in it")
     expires_at = given.get("expiry_time")
     if expires_at is not None:
         try:
@@ -162,7 +198,6 @@ def _as_metadata(given: Any, option: tuple[str, str]) -> dict[str, Any]:
         if expires_at.tzinfo is None:
             raise _unusable(option, "the 'expiry_time' that it returns has no time zone")
         expires_at = expires_at.isoformat()
-    keys = {name: given.get(name) for name in ("access_key", "secret_key", "token")}
     return {**keys, "expiry_time": expires_at}
 
 
@@ -179,7 +214,7 @@ def _assumed_role(
     extra = {"RoleSessionName": identity.role_session_name}
     if identity.role_external_id:
         extra["ExternalId"] = identity.role_external_id
-    region = _sts_region(identity.sts_endpoint) or session.get_config_variable("region") or queue_region or "us-east-1"
+    region = sts_region(identity.sts_endpoint) or session.get_config_variable("region") or queue_region or "us-east-1"
     create_client = functools.partial(
         session.create_client,
         region_name=region,
@@ -195,7 +230,7 @@ def _assumed_role(
     return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
-def _sts_region(endpoint: str | None) -> str | None:
+def sts_region(endpoint: str | None) -> str | None:
     """Return the region for which an endpoint of AWS wants its calls signed; the global one has a fixed one."""
     if endpoint is None:
         return None
@@ -226,6 +261,7 @@ class S3Credentials:
                 session = open_session(identity)
                 self.region: str | None = session.get_config_variable("region")
                 self._credentials = find_credentials(identity, session, queue_region)
+                self._keys = Keys(self._credentials) if self._credentials is not None else _no_keys
             except OptionError:
                 raise
             except Exception as error:  # not its text, as below
@@ -242,7 +278,8 @@ class S3Credentials:
                     session = open_session(self._identity)
                     found = find_credentials(self._identity, session, self._queue_region)
                     self._credentials = found or self._credentials
-                frozen = kept_while_valid(self._credentials, self._credentials.get_frozen_credentials)
+                    self._keys = Keys(self._credentials)
+                frozen = self._keys()
             except OptionError as error:
                 raise RuntimeError(str(error)) from None
             except Exception as error:  # obstore tells its text: that of a credential process holds anything
@@ -255,6 +292,10 @@ class S3Credentials:
             "token": frozen.token,
             "expires_at": min(asked_again_at, expires_at).astimezone(timezone.utc),  # obstore takes no other zone
         }
+
+
+def _no_keys() -> Any:
+    raise botocore.exceptions.NoCredentialsError
 
 
 def no_credentials(identity: Identity, why: str = "") -> JournalUnavailableError:

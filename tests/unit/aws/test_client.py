@@ -413,10 +413,10 @@ def test_a_forked_child_builds_clients_of_its_own() -> None:
 import os
 from sqs_fifo_spark.aws import client as aws
 aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1"))
-assert aws._build_client.cache_info().currsize == 1
+assert len(aws._clients) == 1
 child = os.fork()
 if child == 0:
-    os._exit(aws._build_client.cache_info().currsize)
+    os._exit(len(aws._clients))
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

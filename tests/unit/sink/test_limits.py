@@ -197,14 +197,17 @@ def test_a_call_whose_credentials_take_long_sends_nothing_too_late(monkeypatch: 
         send(10)
         forget, build = aws.forget_clients, aws.sqs_client
 
-        def slow(*_: Any) -> Any:
-            clock.advance(30)
-            return build(*_) if _ else forget()
+        def slow(call: Callable[..., Any]) -> Callable[..., Any]:
+            def slowly(*given: Any) -> Any:
+                clock.advance(30)
+                return call(*given)
+
+            return slowly
 
         if where == "a call":
-            monkeypatch.setattr(aws, "sqs_client", slow)
+            monkeypatch.setattr(aws, "sqs_client", slow(build))
         else:
-            monkeypatch.setattr(aws, "forget_clients", slow)
+            monkeypatch.setattr(aws, "forget_clients", slow(forget))
             server.faults = Faults(expired_keys=frozenset({"test"}))
         with pytest.raises(TransientQueueError, match="was not made in time"):
             send(10)

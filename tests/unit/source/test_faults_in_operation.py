@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.aws.client import ClientConfig
 from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.source.settling import LONGEST_RETENTION_S
 from tests.simulation.spark import Query
@@ -349,7 +350,7 @@ def test_renewed_credentials_are_taken_without_a_stop(world: World, monkeypatch:
             raise refusal("ExpiredToken")
         return ""
 
-    def forget() -> None:
+    def forget(config: ClientConfig) -> None:
         nonlocal is_expired
         is_expired = False
 
