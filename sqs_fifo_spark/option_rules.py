@@ -273,6 +273,19 @@ def function_path(option: Option, value: str) -> str:
     return value
 
 
+def session_name(option: Option, value: str) -> str:
+    if not re.fullmatch(r"[\w+=,.@-]{2,64}", value, re.ASCII):
+        raise refuse(option, value, "it must be 2 to 64 of A-Z, a-z, 0-9 and '_+=,.@-'.")
+    return value
+
+
+def external_id(option: Option, value: str) -> str:
+    """Return an external id; one that STS does not take is refused, and not shown."""
+    if not re.fullmatch(r"[\w+=,.@:/-]{2,1224}", value, re.ASCII):
+        raise OptionError(f"option '{option.name}' must be 2 to 1224 of A-Z, a-z, 0-9 and '_+=,.@:/-'.")
+    return value
+
+
 def is_secret(text: str) -> bool:
     """Return whether `text` may be a part of credentials."""
     return _SECRET.fullmatch(text) is not None

@@ -124,14 +124,14 @@ class Identity:
     )
     role_session_name: str = option(
         "roleSessionName",
-        rules.text,
+        rules.session_name,
         "Session name of the assumed role.",
         default="sqs-fifo-spark",
         needs="roleArn",
     )
     role_external_id: str | None = option(
         "roleExternalId",
-        rules.text,
+        rules.external_id,
         "External id that the role's trust policy asks for. `externalId` means the same.",
         default=None,
         needs="roleArn",

@@ -300,9 +300,11 @@ class QueueCalls:
                 cause = getattr(error, "kwargs", {}).get("error")
                 if isinstance(cause, TransientQueueError):  # the check's, as botocore hands it on
                     raise cause from None
+                has_role = self._config.identity.role_arn is not None  # perhaps it was STS that gave none
+                names = "'region', 'endpointUrl' and 'stsEndpoint'" if has_role else "'region' and 'endpointUrl'"
                 raise TransientQueueError(
                     f"{operation} on '{self._url}' had no usable answer ({type(error).__name__}). Check the network, "
-                    "'region' and 'endpointUrl'."
+                    f"{names}."
                 ) from None
             except botocore.exceptions.BotoCoreError as error:
                 raise QueueRequestError(

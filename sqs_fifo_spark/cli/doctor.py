@@ -9,7 +9,7 @@ import click
 
 from sqs_fifo_spark.aws.calls import QueueCalls
 from sqs_fifo_spark.cli.finding import FAILURE, STYLES, Finding
-from sqs_fifo_spark.cli.flags import checked_location, connection_flags, journal_flag, parse_connection
+from sqs_fifo_spark.cli.flags import checked_location, journal_flags, parse_connection
 from sqs_fifo_spark.cli.journal_checks import check_journal
 from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
 from sqs_fifo_spark.cli.python_checks import check_python
@@ -23,8 +23,7 @@ _ROLES = {"source": ("source",), "sink": ("sink",), "both": ("source", "sink")}
 
 
 @click.command(short_help="Check what a query needs, and say what is missing.")
-@connection_flags
-@journal_flag(required=False)
+@journal_flags(required=False)
 @click.option(
     "--role",
     type=click.Choice(list(_ROLES)),
@@ -46,8 +45,8 @@ def doctor(
     No message is received, hidden, deleted or sent. Into the journal's place one object is written below check/, and
     deleted again. A warning is what may be wrong, or cannot be told; it does not change the exit status.
     """
-    options = parse_connection(connection)
     location = None if journal_location is None else checked_location(journal_location)
+    options = parse_connection(connection, location)
     is_well = True
     for finding in _findings(options, location, _ROLES[role], start_spark=start_spark):
         is_well = is_well and finding.level != FAILURE

@@ -27,23 +27,30 @@ def flag_of(option: Option) -> str:
 
 
 def connection_flags(command: F) -> F:
-    """Add a flag for each option of `ConnectionOptions`; they come as the argument of the field's name."""
-    return _queue_flag(connection_flags_but_queue(command))
+    """Add a flag for each option that says which queue, and how it is called; they come as the field's argument."""
+    return _flags(command, lambda name: not name.startswith("journal_"))
 
 
-def connection_flags_but_queue(command: F) -> F:
-    """Do as `connection_flags`, for a command that names its queue in another way."""
+def journal_flags(*, required: bool, has_queue: bool = True) -> Callable[[F], F]:
+    """Return what adds `--journal-location`, and flags for how that and the queue are reached.
+
+    Without `has_queue`, the command names its queue in another way.
+    """
+
+    def add(command: F) -> F:
+        with_flags = _flags(command, lambda name: has_queue or name != "queue_url")
+        return _flag("journal_location", SOURCE["journalLocation"], required=required)(with_flags)
+
+    return add
+
+
+def _flags(command: F, is_wanted: Callable[[str], bool]) -> F:
     for each in reversed(fields(ConnectionOptions)):
         option: Option = each.metadata["option"]
         # What stands on a command line shows in the list of processes: keys come from environment or profile.
-        if each.name != "queue_url" and option.rule is not rules.secret:
+        if is_wanted(each.name) and option.rule is not rules.secret:
             command = _flag(each.name, option)(command)
     return command
-
-
-def journal_flag(*, required: bool) -> Callable[[F], F]:
-    """Return what adds `--journal-location`."""
-    return _flag("journal_location", SOURCE["journalLocation"], required=required)
 
 
 def _flag(field: str, option: Option, *, required: bool = False) -> Callable[[F], F]:
@@ -52,25 +59,25 @@ def _flag(field: str, option: Option, *, required: bool = False) -> Callable[[F]
     return click.option(flag_of(option), field, metavar="TEXT", required=required, help=text)
 
 
-_queue_flag = _flag("queue_url", SOURCE["queueUrl"])
-
-
 def given(chosen: Mapping[str, str | None], table: OptionTable = SOURCE) -> dict[str, str]:
     """Return the options of the flags that were given, as a user of the format writes them."""
     return {table.by_field[field].name: value for field, value in chosen.items() if value is not None}
 
 
-def parse_connection(chosen: Mapping[str, str | None], **more: str) -> SourceOptions:
+def parse_connection(
+    chosen: Mapping[str, str | None], journal_location: str | None = None, **more: str
+) -> SourceOptions:
     """Return the options of the flags in `chosen`, and `more`, as a source has them.
 
     Raises what `parse_source_options` raises.
     """
-    return parse_source_options({"journalLocation": _NOT_OPENED, **given(chosen), **more})
+    return parse_source_options({"journalLocation": journal_location or _NOT_OPENED, **given(chosen), **more})
 
 
-def access_of(chosen: Mapping[str, str | None]) -> S3Access:
+def access_of(chosen: Mapping[str, str | None], journal_location: str) -> S3Access:
     """Return how a journal on S3 is reached with the flags in `chosen`. Raises as `parse_connection`."""
-    return journal_access(parse_connection({**chosen, "queue_url": chosen.get("queue_url") or _NOT_CALLED}))
+    queue_url = chosen.get("queue_url") or _NOT_CALLED
+    return journal_access(parse_connection({**chosen, "queue_url": queue_url}, journal_location))
 
 
 def checked_location(value: str) -> str:

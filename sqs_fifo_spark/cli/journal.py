@@ -15,8 +15,7 @@ from sqs_fifo_spark.cli.export import FORMATS, format_of, row_as_json, write_fil
 from sqs_fifo_spark.cli.flags import (
     access_of,
     checked_location,
-    connection_flags,
-    journal_flag,
+    journal_flags,
     parse_connection,
 )
 from sqs_fifo_spark.cli.output import (
@@ -53,15 +52,17 @@ _SHOWN = ("partition", "sequenceNumber", "messageGroupId", "messageId", "sentTim
 
 def _place(command: F) -> F:
     """Add the flags that say which journal, and which queue it has to belong to."""
-    return journal_flag(required=True)(connection_flags(command))
+    return journal_flags(required=True)(command)
 
 
 def _open(journal_location: str, connection: dict[str, str | None]) -> Journal:
     """Return the journal. With `--queue-url` the queue is asked for its ARN, which must be the journal's."""
-    location, access = checked_location(journal_location), access_of(connection)
+    location = checked_location(journal_location)
+    access = access_of(connection, location)
     if connection["queue_url"] is None:
         return open_to_look(location, access)
-    return open_to_look(location, access, QueueCalls(parse_connection(connection), SYSTEM_CLOCK).describe().arn)
+    queue = QueueCalls(parse_connection(connection, location), SYSTEM_CLOCK)
+    return open_to_look(location, access, queue.describe().arn)
 
 
 @click.command(short_help="Show owner, committed epochs, and what the open ones hold.")

@@ -17,10 +17,8 @@ from sqs_fifo_spark.cli.export import row_as_json
 from sqs_fifo_spark.cli.flags import (
     access_of,
     checked_location,
-    connection_flags,
-    connection_flags_but_queue,
     given,
-    journal_flag,
+    journal_flags,
     parse_connection,
 )
 from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
@@ -46,14 +44,13 @@ _force = click.option(
 
 
 @click.command()
-@journal_flag(required=True)
+@journal_flags(required=True, has_queue=False)
 @click.option("--epoch", type=click.IntRange(min=1), required=True, help="Epoch that holds the message.")
 @click.option("--message-id", required=True, help="Id of the message, as 'journal cat' shows it.")
 @click.option("--to-file", type=click.Path(dir_okay=False, path_type=Path), help="File to add the row to, as JSON.")
 @click.option("--to-queue", help="URL of the FIFO queue to send the message to, such as a dead-letter queue.")
 @_force
 @json_flag
-@connection_flags_but_queue
 def skip(
     journal_location: str,
     epoch: int,
@@ -73,7 +70,8 @@ def skip(
     """
     if (to_file is None) == (to_queue is None):
         raise click.UsageError("give either --to-file or --to-queue.")
-    journal = open_to_look(checked_location(journal_location), access_of(connection))
+    location = checked_location(journal_location)
+    journal = open_to_look(location, access_of(connection, location))
     told = journal.skip_of(message_id)
     if told is not None:
         line = f"message {message_id} was moved to '{told.get('to')}' before, at {told.get('at')}; nothing was changed."
@@ -89,10 +87,9 @@ def skip(
 
 
 @click.command()
-@journal_flag(required=True)
+@journal_flags(required=True)
 @_force
 @json_flag
-@connection_flags
 def release(journal_location: str, force: bool, as_json: bool, **connection: str | None) -> Status:
     """Release the messages that a stopped query still holds: SQS can deliver them to anybody at once.
 
@@ -100,10 +97,9 @@ def release(journal_location: str, force: bool, as_json: bool, **connection: str
     starts again, it serves them from there, and does not know of other consumers that have received them meanwhile. It
     recognises those that come to itself again. Safe to repeat.
     """
-    options = parse_connection(connection)
-    queue = Queue(options, SYSTEM_CLOCK)
     location = checked_location(journal_location)
-    journal = open_to_look(location, access_of(connection), queue.describe().arn)
+    queue = Queue(parse_connection(connection, location), SYSTEM_CLOCK)
+    journal = open_to_look(location, access_of(connection, location), queue.describe().arn)
     if not journal.claims():
         released, held = 0, 0
     else:
@@ -178,7 +174,8 @@ def _id_in(line: bytes) -> str | None:
 
 def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None]) -> Callable[[pa.RecordBatch], None]:
     """Return what sends a row to the queue; the queue is asked for its settings now, before anything is changed."""
-    options = parse_sink_options(given({**connection, "queue_url": url}, SINK))
+    chosen = {name: value for name, value in connection.items() if not name.startswith("journal_")}
+    options = parse_sink_options(given({**chosen, "queue_url": url}, SINK))
     queue = SinkQueue(options, SYSTEM_CLOCK)
     facts = queue.describe()
     if facts.arn == journal.queue_arn:

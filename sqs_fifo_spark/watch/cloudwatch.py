@@ -12,6 +12,8 @@ from datetime import datetime, timezone
 from typing import Any, TextIO
 
 from sqs_fifo_spark.aws.client import cloudwatch_client
+from sqs_fifo_spark.aws.credentials import ChainError, told
+from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.watch.sample import METRICS, Sample
 
 NAMESPACE = "SqsFifoSpark"
@@ -120,11 +122,14 @@ class CloudWatch:
         del self._data[:-_MOST_KEPT]
         while self._data:
             try:
-                self._client.put_metric_data(Namespace=self._namespace, MetricData=self._data[:_MOST_DATA])
+                with without_sdk_logs():
+                    self._client.put_metric_data(Namespace=self._namespace, MetricData=self._data[:_MOST_DATA])
             except Exception as error:
                 code = str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
                 if code.startswith(_REFUSALS):  # the same each time, and all that follows would wait for it
                     del self._data[:_MOST_DATA]
+                if not code:  # its text may quote what a credential process has said
+                    raise ChainError(told(error)) from None
                 raise
             del self._data[:_MOST_DATA]
 

@@ -512,7 +512,7 @@ def test_a_part_of_a_key_is_no_key(given: str, missing: str) -> None:
 def test_the_external_id_has_two_names_in_any_case() -> None:
     """Of which one is enough."""
     names = ("roleExternalId", "externalId", "externalid", "ROLEEXTERNALID")
-    assert {parse(roleArn=ROLE, **{name: "x"}).role_external_id for name in names} == {"x"}
+    assert {parse(roleArn=ROLE, **{name: "xy"}).role_external_id for name in names} == {"xy"}
     both = {"roleArn": ROLE, "externalid": SECRET, "roleexternalid": SECRET}
     assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, **both}) == (
         "options 'roleExternalId' and 'externalId' are both given, and are two names of one. Leave externalId out."

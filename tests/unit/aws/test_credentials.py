@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,8 +21,15 @@ import pytest
 from botocore.credentials import Credentials, RefreshableCredentials
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.aws.credentials import S3Credentials, find_credentials, open_session
-from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.aws.credentials import (
+    RENEW_EVERY_S,
+    ChainError,
+    Keys,
+    S3Credentials,
+    find_credentials,
+    open_session,
+)
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, OptionError, SqsFifoError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
@@ -424,3 +433,64 @@ def test_the_identity_of_a_query_that_names_none_is_the_chain() -> None:
     """So that its clients and stores are those of every other such query in the process."""
     assert identity_of() == AWS_CHAIN
     assert all(getattr(AWS_CHAIN, each.name) is None for each in fields(Identity) if each.name != "role_session_name")
+
+
+def test_one_thread_renews_and_the_others_use_the_keys_that_are_valid() -> None:
+    """However long STS takes, or whatever it says: no renewal of a hold waits for it behind others."""
+    ends = datetime.now(timezone.utc) + timedelta(minutes=8)
+    asked, may_answer = threading.Semaphore(0), threading.Event()
+    count = 0
+
+    def renew() -> dict[str, str]:
+        nonlocal count
+        count += 1
+        asked.release()
+        assert may_answer.wait(60)
+        raise ValueError("STS has no answer")
+
+    first = {"access_key": "old", "secret_key": "s", "token": "t", "expiry_time": ends.isoformat()}
+    credentials = RefreshableCredentials.create_from_metadata(first, refresh_using=renew, method="test")
+    clock = ManualClock()
+    keys = Keys(credentials, clock)
+    with ThreadPoolExecutor(1) as pool:
+        renewing = pool.submit(keys)
+        assert asked.acquire(timeout=60)
+        assert [keys().access_key for _ in range(3)] == ["old"] * 3  # at once, while that one waits
+        may_answer.set()
+        assert renewing.result(60).access_key == "old"
+    assert (keys().access_key, count) == ("old", 1)  # nor is it tried again at once
+    clock.advance(RENEW_EVERY_S)
+    assert (keys().access_key, count) == ("old", 2)
+
+
+def test_a_renewal_that_brings_the_same_expiry_is_not_made_for_each_call() -> None:
+    """As from a function that keeps its token until shortly before it expires."""
+    ends = datetime.now(timezone.utc) + timedelta(minutes=8)
+    count = 0
+
+    def renew() -> dict[str, str]:
+        nonlocal count
+        count += 1
+        return {"access_key": f"{count}", "secret_key": "s", "token": "t", "expiry_time": ends.isoformat()}
+
+    credentials = RefreshableCredentials.create_from_metadata(renew(), refresh_using=renew, method="test")
+    clock = ManualClock()
+    keys = Keys(credentials, clock)
+    assert [keys().access_key for _ in range(5)] == ["2"] * 5
+    clock.advance(RENEW_EVERY_S)
+    assert keys().access_key == "3"
+
+
+def test_expired_keys_are_never_used() -> None:
+    """There the error is raised, by each call."""
+    ends = datetime.now(timezone.utc) - timedelta(minutes=1)
+
+    def renew() -> dict[str, str]:
+        raise ValueError("a secret")
+
+    first = {"access_key": "old", "secret_key": "s", "token": "t", "expiry_time": ends.isoformat()}
+    credentials = RefreshableCredentials.create_from_metadata(first, refresh_using=renew, method="test")
+    keys = Keys(credentials, ManualClock())
+    for _ in range(2):
+        with pytest.raises(ChainError, match=r"^ValueError$"):
+            keys()
