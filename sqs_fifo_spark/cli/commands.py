@@ -49,6 +49,9 @@ class Commands(click.Group):
         extra["standalone_mode"] = False
         try:
             status = super().main(args, prog_name or "sqs-fifo-spark", **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+            status = Status.USAGE
         except click.UsageError as error:
             hint = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
             status = _fail(f"{error.format_message()}{hint}", Status.USAGE)
@@ -58,6 +61,10 @@ class Commands(click.Group):
             status = _fail(str(error), status_of(error))
         except click.Abort:
             status = _fail("interrupted", Status.INTERRUPTED)
+        except OSError as error:  # of the output, for all else is told by who meets it
+            if isinstance(error, BrokenPipeError):
+                raise
+            status = _fail(f"the output cannot be written: {error.strerror or error}.", Status.REFUSED)
         sys.exit(int(status or 0))
 
 
@@ -93,8 +100,8 @@ def _argparse_command(name: str, help: str) -> click.Command:
 
 journal = Commands(
     "journal",
-    help="Look into a journal, also while a query uses it; or change what it holds while none does.",
-    short_help="Look into a journal, or repair it.",
+    help="Inspect a journal, also while a query uses it; or repair it while none does.",
+    short_help="Inspect a journal, or repair it.",
     places={
         "show": "journal:show",
         "cat": "journal:cat",

@@ -157,9 +157,9 @@ def _owner_text(owner: Owner | None) -> str:
         return "nobody yet"
     if owner.is_command:
         return f"claim {owner.claim}, of a command on {owner.host}; no query has started since"
-    states = {True: "which runs", False: "which does not run any more", None: "which cannot be seen from here"}
-    since = "" if owner.claimed_at is None else f", since {time_text(owner.claimed_at)}"
-    return f"{owner}, {states[owner.is_running_here()]}{since}"
+    states = {True: "running", False: "not running", None: "cannot be seen from here"}
+    since = "" if owner.claimed_at is None else f", claimed at {time_text(owner.claimed_at)}"
+    return f"{owner}{since}; {states[owner.is_running_here()]}"
 
 
 def _plan_row(each: PlanView) -> tuple[Any, ...]:
@@ -190,6 +190,7 @@ class _Part:
 
 def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]]) -> Iterator[_Part]:
     """Yield what each segment serves, in order. Raises ClickException for one that was dropped since."""
+    skipped = journal.skipped()
     for plan, names in plans.items():
         for name in names:
             segment = journal.read(name)
@@ -198,7 +199,7 @@ def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]]) -> Iterato
                     f"epoch {epoch} was committed, and '{name}' dropped, while it was read. Its messages are deleted."
                 )
             origin = segment.head.origin
-            yield _Part(plan, origin.partition, origin.link, segment.served())
+            yield _Part(plan, origin.partition, origin.link, segment.served(skipped))
 
 
 def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str]]:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from sqs_fifo_spark.cli.finding import Finding, failure, ok, warning
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
+from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access
 from sqs_fifo_spark.journal.store import Store
@@ -25,8 +28,20 @@ def check_journal(location: str, access: S3Access, queue_arn: str | None) -> Ite
     except JournalUnavailableError as error:
         yield failure("journal", str(error))
         return
+    made = _missing_folders(store)
     yield from _check_store(store)
+    for folder in made:
+        with suppress(OSError):  # somebody has put something there since
+            folder.rmdir()
     yield _owner(store, queue_arn)
+
+
+def _missing_folders(store: Store) -> list[Path]:
+    """Return the folders that a check makes on a path, innermost first: another user's query could not write there."""
+    if not isinstance(store, FileStore):
+        return []
+    root = Path(store.location)
+    return [folder for folder in (root / "check", root, *root.parents) if not folder.exists()]
 
 
 def _check_store(store: Store) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.startup import FEWEST_RECEIVES
 
 HIDDEN_S = 60
 """How long a message stays hidden if this process is killed before it has released it."""
@@ -37,16 +38,28 @@ _CONTENT = ("body", "messageAttributes")
     show_default=True,
     help="How many messages to look at, at most. SQS gives at most ten of a group.",
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also if the queue's maxReceiveCount is so low that messages may move to its dead-letter queue.",
+)
 @click.option("--bodies", is_flag=True, help="Show bodies and attributes too. They are somebody's data.")
 @json_flag
-def peek(wanted: int, bodies: bool, as_json: bool, **connection: str | None) -> Status:
+def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: str | None) -> Status:
     """Receive some messages, release them at once in their order, and show them.
 
-    Each message that is shown counts one receive more, which brings it nearer to a dead-letter queue. While they are
-    held, for a second as a rule, nobody else gets messages of their groups. With --json, one line for each message.
+    Each message that is shown counts one receive more. If it had been received maxReceiveCount times before, it moves
+    to the dead-letter queue instead. While they are held, for a second as a rule, nobody else gets messages of their
+    groups. With --json, one line for each message.
     """
     options = parse_connection(connection, visibilityTimeoutSeconds=str(HIDDEN_S))
     queue = Queue(options, SYSTEM_CLOCK)
+    most_receives = queue.describe().max_receive_count
+    if most_receives is not None and most_receives < FEWEST_RECEIVES and not force:
+        raise click.UsageError(
+            f"the queue's maxReceiveCount is {most_receives}, so a message may move to the dead-letter queue if it is "
+            "received only to be looked at. Give --force to do it all the same."
+        )
     held: list[Message] = []
     failure: SqsFifoError | None = None
     with _interruptions() as interrupted:
@@ -59,7 +72,8 @@ def peek(wanted: int, bodies: bool, as_json: bool, **connection: str | None) -> 
         except SqsFifoError as error:
             failure = error
         kept = _release(queue, [message.receipt for message in held])
-    _show(held, bodies=bodies, as_json=as_json)
+    if held or failure is None:
+        _show(held, bodies=bodies, as_json=as_json, has_dead_letters=most_receives is not None)
     if kept:
         print_error(f"{kept} messages could not be released; they stay hidden for up to {HIDDEN_S} s")
     if failure is not None:
@@ -85,7 +99,7 @@ def _release(queue: Queue, receipts: list[Receipt]) -> int:
     return kept
 
 
-def _show(messages: list[Message], *, bodies: bool, as_json: bool) -> None:
+def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_letters: bool) -> None:
     rows = [row_as_json(row) for row in to_arrow(messages).to_pylist()]
     columns = (*_COLUMNS, *(_CONTENT if bodies else ()))
     if as_json:
@@ -94,9 +108,10 @@ def _show(messages: list[Message], *, bodies: bool, as_json: bool) -> None:
         return
     print_table(columns, ([row[column] for column in columns] for row in rows))
     if messages:
-        print_line(f"{len(messages)} messages were received and released; the receive count of each has risen by one.")
+        print_line(f"{len(messages)} messages were received; the receive count of each has risen by one.")
     else:
-        print_line("SQS gave no message: the queue is empty, or others hold the heads of its groups.")
+        moved = ", or they have just moved to the dead-letter queue" if has_dead_letters else ""
+        print_line(f"SQS gave no message: the queue is empty, or others hold the heads of its groups{moved}.")
 
 
 @contextmanager

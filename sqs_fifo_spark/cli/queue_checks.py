@@ -53,8 +53,8 @@ _PROBES = {
         _Probe(
             "sqs:ReceiveMessage",
             "receive_message",
-            # Should something that stands in for SQS take it, it gives nothing, and hides nothing.
-            {"MaxNumberOfMessages": 0, "WaitTimeSeconds": 0, "VisibilityTimeout": 0},
+            # More than SQS gives at once. What stands in for it may take 0 for 1.
+            {"MaxNumberOfMessages": 11, "WaitTimeSeconds": 0, "VisibilityTimeout": 0},
             "receiving a message",
             _PEEK,
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ from sqs_fifo_spark.cli.flags import (
     journal_flags,
     parse_connection,
 )
-from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
+from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line
 from sqs_fifo_spark.cli.view import open_to_look
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import OptionError
@@ -34,16 +35,19 @@ from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner, longest_wait_s
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import Outcome, Queue
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _force = click.option(
-    "--force", is_flag=True, help="Take the journal from a query that runs, too: it stops with FencedError."
+    "--force",
+    is_flag=True,
+    help="Take the journal from a query that runs, too: it stops with FencedError, perhaps after its sink has got the "
+    "micro-batch under way.",
 )
 
 
-@click.command()
+@click.command(short_help="Move a message aside on which the query fails.")
 @journal_flags(required=True, has_queue=False)
 @click.option("--epoch", type=click.IntRange(min=1), required=True, help="Epoch that holds the message.")
 @click.option("--message-id", required=True, help="Id of the message, as 'journal cat' shows it.")
@@ -63,10 +67,10 @@ def skip(
 ) -> Status:
     """Move one message of an open epoch aside, so that the query goes on without it.
 
-    The message is written to a file or another queue first, and then marked in the journal: a query that starts after
-    that does not serve it, and deletes it with its epoch. Stop the query before. The mark says who moved what where,
-    and when. Run again, the command changes nothing. The other flags are for the queue of --to-queue; its messages get
-    their old id as deduplication id, so within 5 minutes none is sent twice.
+    Stop the query first. The message is written to a file or another queue, and then marked in the journal: a query
+    that starts after that does not serve it, and deletes it with its epoch. The sink may have it already, if the
+    micro-batch had got that far. The mark says who moved it, where to, and when. Run again, the command changes
+    nothing. A message that is sent to a queue gets its message id as deduplication id: SQS takes it once in 5 minutes.
     """
     if (to_file is None) == (to_queue is None):
         raise click.UsageError("give either --to-file or --to-queue.")
@@ -86,29 +90,31 @@ def skip(
     return Status.OK
 
 
-@click.command()
+@click.command(short_help="Release what a stopped query still holds.")
 @journal_flags(required=True)
 @_force
 @json_flag
 def release(journal_location: str, force: bool, as_json: bool, **connection: str | None) -> Status:
     """Release the messages that a stopped query still holds: SQS can deliver them to anybody at once.
 
-    Without this they are free after their visibility timeout. None is deleted, and the journal keeps all: if the query
-    starts again, it serves them from there, and does not know of other consumers that have received them meanwhile. It
-    recognises those that come to itself again. Safe to repeat.
+    Without this they are free after their visibility timeout. None is deleted, and the journal keeps all of them: if
+    the query starts again, it serves them from there, even if other consumers have received them meanwhile. Copies that
+    SQS delivers to the query again are recognised. Safe to repeat.
     """
     location = checked_location(journal_location)
     queue = Queue(parse_connection(connection, location), SYSTEM_CLOCK)
     journal = open_to_look(location, access_of(connection, location), queue.describe().arn)
-    if not journal.claims():
-        released, held = 0, 0
-    else:
-        released, held = repair.release(_take_over(journal, force=force), queue)
+    found = Counter[Outcome]()
+    if journal.claims():
+        found = repair.release(_take_over(journal, force=force), queue)
+    released, lost, failed = (found[outcome] for outcome in (Outcome.DONE, Outcome.LOST, Outcome.FAILED))
     if as_json:
-        print_json({"messages": held, "released": released})
+        print_json({"messages": found.total(), "released": released, "notHeld": lost, "notAnswered": failed})
     else:
-        print_line(f"{released} of {held} messages were released; the others are deleted, or not held any more.")
-    return Status.OK
+        print_line(f"{released} of {found.total()} messages were released; {lost} were deleted, or not held any more.")
+    if failed:
+        print_error(f"SQS has not released {failed} messages: they are free once their visibility timeout is over.")
+    return Status.PROBLEM if failed else Status.OK
 
 
 def _take_over(journal: Journal, *, force: bool) -> repair.Taken:
@@ -139,6 +145,9 @@ def _require_own_user(store: Store) -> None:
 def _to_file(file: Path | None, message_id: str) -> Callable[[pa.RecordBatch], None]:
     """Return what adds a row to the file, unless it is there already."""
     assert file is not None
+
+    if file.exists() and not file.is_file():
+        raise click.UsageError(f"'{file}' is not a regular file.")
 
     def add(row: pa.RecordBatch) -> None:
         (values,) = row.to_pylist()

@@ -69,9 +69,15 @@ def send(
             what = f"{'the message' if file is None else f'line {error.row}'} cannot be sent: {error.reason}."
         print_error(f"{what} {len(done)} of {len(lines)} messages were confirmed before.")
         return Status.PROBLEM if isinstance(error, RefusedRowError) else status_of(error)
+    added = len({each.message_id for each in done})
     if not as_json:
-        print_line(f"{len(done)} of {len(lines)} messages sent")
-    return Status.OK
+        print_line(f"{added} of {len(lines)} messages sent")
+    if added < len(done):
+        print_error(
+            f"SQS took {len(done) - added} of the messages for copies of others in the file, as they have the same "
+            "deduplication id, or body: the same message id is printed for both. Give each an id of its own."
+        )
+    return Status.OK if added == len(done) else Status.PROBLEM
 
 
 def _read(file: IO[bytes]) -> list[dict[str, Any]]:

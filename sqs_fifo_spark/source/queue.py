@@ -11,6 +11,7 @@ import enum
 import logging
 import math
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
@@ -301,10 +302,10 @@ class Queue(QueueCalls):
         handles = [{"ReceiptHandle": receipt.receipt_handle} for receipt in receipts]
         return self._begin_batch("delete_message_batch", handles, left_s)
 
-    def release(self, receipts: Iterable[Receipt]) -> int:
+    def release(self, receipts: Iterable[Receipt]) -> Counter[Outcome]:
         """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse.
 
-        Return how many SQS has released.
+        Return how many came out how.
         """
         # Since the last answer: when the first call that failed began, and ended, and whether one that began after that
         # failed, too. Else the process may only have stood still.
@@ -326,7 +327,7 @@ class Queue(QueueCalls):
             return outcomes
 
         answers = _call_in_batches(call, receipts, self._call_pool)
-        return sum(outcome is Outcome.DONE for _, outcome in answers)
+        return Counter(outcome for _, outcome in answers)
 
     def renew(
         self, receipts: Iterable[Receipt], call: Callable[[list[Receipt]], list[Outcome]]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import getpass
 import socket
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -23,7 +24,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import Owner, is_alive, this_command
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import Outcome, Queue
 from sqs_fifo_spark.source.startup import settle_claim
 
 
@@ -129,11 +130,11 @@ def skip(
         ) from None
 
 
-def release(taken: Taken, queue: Queue) -> tuple[int, int]:
-    """Release what is not settled, for SQS to deliver it at once. Return how many SQS has released, of how many.
+def release(taken: Taken, queue: Queue) -> Counter[Outcome]:
+    """Release what is not settled, for SQS to deliver it at once. Return how many messages came out how.
 
     None is deleted, and the journal keeps all: a query that goes on from its checkpoint serves them from there, and
-    recognises those that come again. What SQS does not release is deleted already, or lapses by itself. Raises
+    recognises those that come again. Nobody held what was LOST, or it is deleted; what FAILED lapses by itself. Raises
     FencedError if a query has opened the journal meanwhile: it holds them anew.
     """
     newest: dict[str, Receipt] = {}
@@ -154,7 +155,7 @@ def release(taken: Taken, queue: Queue) -> tuple[int, int]:
     taken.require_claim()
     released = queue.release(newest.values())
     taken.require_claim()
-    return released, len(newest)
+    return released
 
 
 def _place(row: pa.RecordBatch) -> dict[str, Any]:

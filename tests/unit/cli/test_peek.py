@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import Any
@@ -122,3 +123,15 @@ def test_what_cannot_be_released_is_told(rig: Rig) -> None:
     assert len(lines(result)) == 1
     assert f"1 messages could not be released; they stay hidden for up to {HIDDEN_S} s" in result.stderr
     assert rig.receive() == []
+
+
+def test_a_low_maximum_of_receives_is_not_used_up_unasked(rig: Rig) -> None:
+    """A look would move a message to the dead-letter queue: only with --force."""
+    policy = {"deadLetterTargetArn": rig.arn(rig.create("dead")), "maxReceiveCount": "2"}
+    rig.set(RedrivePolicy=json.dumps(policy))
+    rig.send("1")
+    result = rig.on_queue("peek")
+    assert result.exit_code == Status.USAGE
+    assert "maxReceiveCount is 2" in one_error(result)
+    assert "1 messages were received" in rig.on_queue("peek", "--force").stdout
+    assert rig.receive() == [("1", "g", 2)]

@@ -14,6 +14,7 @@ import pytest
 
 from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.offset import Offset
@@ -134,7 +135,10 @@ def test_a_torn_line_in_the_file_is_left_and_what_is_there_is_not_added_again(
 
 def test_released_messages_can_be_received_at_once(rig: Rig, rows: list[dict[str, Any]]) -> None:
     result = rig.on_journal("release", "--queue-url", rig.url, "--json")
-    assert (result.exit_code, lines(result)) == (Status.OK, [{"messages": 3, "released": 3}])
+    assert (result.exit_code, lines(result)) == (
+        Status.OK,
+        [{"messages": 3, "released": 3, "notHeld": 0, "notAnswered": 0}],
+    )
     again = rig.on_journal("release", "--queue-url", rig.url)
     assert again.exit_code == Status.OK
     assert "of 3 messages were released" in again.stdout
@@ -186,3 +190,32 @@ def test_another_users_journal_is_left_alone(
     assert result.exit_code == Status.REFUSED
     assert "Run the command as that user" in one_error(result)
     assert rig.stored() == before
+
+
+def test_what_sqs_does_not_answer_is_told_apart_from_what_is_not_held(rig: Rig, rows: list[dict[str, Any]]) -> None:
+    """Such messages are still hidden: the status says that, too."""
+    rig.server.faults = Faults(throttle=1.0, actions=frozenset({"ChangeMessageVisibilityBatch"}))
+    result = rig.on_journal("release", "--queue-url", rig.url, "--json")
+    rig.server.faults = Faults()
+    assert result.exit_code == Status.PROBLEM
+    assert lines(result) == [{"messages": 3, "released": 0, "notHeld": 0, "notAnswered": 3}]
+    assert "SQS has not released 3 messages" in one_error(result)
+
+
+def test_a_moved_message_is_not_exported_with_the_others(rig: Rig, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+    """Whoever sends what is exported would bring it back."""
+    skip = ("skip", "--epoch", "1", "--message-id", rows[1]["messageId"], "--to-file", str(tmp_path / "aside"))
+    assert rig.on_journal(*skip).exit_code == Status.OK
+    assert rig.on_journal("export", "--epoch", "1", "--to-file", str(tmp_path / "all.jsonl")).exit_code == Status.OK
+    exported = map(json.loads, (tmp_path / "all.jsonl").read_text().splitlines())
+    assert [row["body"] for row in exported] == ["a1", "a3"]
+
+
+def test_only_a_regular_file_is_written(rig: Rig, rows: list[dict[str, Any]]) -> None:
+    for command in (
+        ("skip", "--epoch", "1", "--message-id", rows[1]["messageId"], "--to-file", "/dev/null"),
+        ("export", "--epoch", "1", "--to-file", "/dev/null", "--format", "jsonl", "--force"),
+    ):
+        result = rig.on_journal(*command)
+        assert result.exit_code == Status.USAGE
+        assert "'/dev/null' is not a regular file" in one_error(result)

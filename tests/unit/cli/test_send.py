@@ -148,3 +148,13 @@ def test_what_was_confirmed_before_a_failure_is_printed(rig: Rig, monkeypatch: p
     assert "1 of 3 messages were confirmed before." in one_error(result)
     assert shown == [1]
     assert rig.receive() == [("0", "g", 1)]
+
+
+def test_a_message_that_sqs_takes_for_a_copy_of_another_is_told_of(rig: Rig) -> None:
+    """Two lines of one deduplication id are one message: it is not said that both were sent."""
+    lines = [{"body": body, "messageGroupId": "a", "messageDeduplicationId": "1"} for body in ("x", "y")]
+    result = rig.on_queue("send", "--file", "-", input="\n".join(map(json.dumps, lines)))
+    assert result.exit_code == Status.PROBLEM
+    assert "1 of 2 messages sent" in result.stdout
+    assert "SQS took 1 of the messages for copies of others" in result.stderr
+    assert [body for body, *_ in rig.receive()] == ["x"]

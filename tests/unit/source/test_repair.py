@@ -8,7 +8,7 @@ import pytest
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, OptionError
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.queue import Outcome, Queue
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
@@ -243,10 +243,11 @@ def test_released_messages_are_to_be_had_at_once_and_are_served_once(world: Worl
     poisoned(world, "a1")
     queue = Queue(world.options, world.clock)
     is_held = world.options.delete_after == "commit"
-    assert repair.release(repair.take_over(opened(world), world.clock), queue) == (5 * is_held, 5)
+    found = repair.release(repair.take_over(opened(world), world.clock), queue)
+    assert (found[Outcome.DONE], found.total()) == (5 * is_held, 5)
     assert world.depth() == (5 * is_held, 0)
     # Again: SQS refuses the handles, for nothing is held by them.
-    assert repair.release(repair.take_over(opened(world), world.clock), queue) == (0, 5)
+    assert repair.release(repair.take_over(opened(world), world.clock), queue) == {Outcome.LOST: 5}
     Query(world).resume().drain()
     world.audit()
 
