@@ -235,8 +235,8 @@ class SourceOptions(ConnectionOptions):
     max_messages_per_trigger: int = option(
         "maxMessagesPerTrigger",
         rules.whole,
-        "Most messages in one micro-batch. The default is lower with a short `heartbeatSeconds`, so that all of them "
-        "can be renewed in time.",
+        "Maximum number of messages in one micro-batch. The default is lower with a short `heartbeatSeconds`, so that "
+        "all of them can be renewed in time.",
         default_from=lambda chosen: min(20_000, int(1_600 * chosen["heartbeat_s"])),
         default_text="20000, at most 1600 for each second of heartbeatSeconds",
         low=1,
@@ -262,8 +262,8 @@ class SourceOptions(ConnectionOptions):
     num_partitions: int = option(
         "numPartitions",
         rules.whole,
-        "Most partitions of one micro-batch; a short queue gets fewer. With `deleteAfter=journal`, there are also at "
-        "most as many as message groups in the micro-batch before, if that had any.",
+        "Maximum number of partitions of one micro-batch; a short queue gets fewer. With `deleteAfter=journal`, there "
+        "are never more than the previous micro-batch had message groups, if it had any.",
         default=8,
         low=1,
         high=1000,
@@ -271,8 +271,9 @@ class SourceOptions(ConnectionOptions):
     max_calls_per_s: int | None = option(
         "maxCallsPerSecond",
         rules.whole,
-        "Most receives and deletes a second, of driver and tasks together, over some seconds, where others need the "
-        "queue, too. Each task gets an equal share, used or not. Retries, renewals and releases come on top.",
+        "Maximum number of receives and deletes per second, of driver and tasks together, averaged over some seconds: "
+        "for a queue that others need, too. Each task gets an equal share, used or not. Retries, renewals and releases "
+        "come on top.",
         default=None,
         default_text="no limit",
         low=1,

@@ -1,7 +1,7 @@
 """Whether the queue has anything for a next epoch: the driver's own receives.
 
-A driver that holds nothing asks with one long poll, which is all that an idle query costs. What it brings is held, and
-becomes the first content of the epoch that is announced for it.
+A driver that holds nothing asks with one long poll. What that brings is held, and becomes the first content of the
+epoch that is announced for it.
 """
 
 from __future__ import annotations

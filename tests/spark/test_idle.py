@@ -1,4 +1,4 @@
-"""An empty queue costs one long poll for each `waitTimeSeconds`, and nothing else."""
+"""An empty queue costs one long poll for each `waitTimeSeconds`, and one look at its counts a minute."""
 
 from __future__ import annotations
 
