@@ -55,8 +55,14 @@ def moves(
 def test_the_environment_names_the_interpreter_and_nothing_is_registered(
     machine: Machine, tmp_path: Path, name: str
 ) -> None:
-    """Spark looks the format up with the interpreter that either variable names."""
-    moves(machine, tmp_path, "plain", SUBMIT, names={name: machine.python})
+    """Spark looks the format up, and runs source and sink, with the interpreter that either variable names.
+
+    With the driver's alone, functions of the application's own run with `python3` all the same.
+    """
+    names: dict[str, object] = {name: machine.python}
+    if name == "PYSPARK_DRIVER_PYTHON":
+        names["WITHOUT_UDF"] = "1"
+    moves(machine, tmp_path, "plain", SUBMIT, names=names)
 
 
 def test_the_settings_of_the_example_need_register(machine: Machine, tmp_path: Path) -> None:
