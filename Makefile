@@ -40,11 +40,11 @@ test-all: java need-postgres $(READY)  ## all tests, on the newest Spark
 	@echo "This takes about 30 minutes on 2 cores. As root, it mounts small file systems; else those tests are skipped."
 	$(BIN)/$(PYTEST) $(PYTEST_ARGS)
 
-test-min: java $(READY_MIN)  ## the Spark tests that show every law once, on the oldest Spark and dependencies
-	$(BIN_MIN)/$(PYTEST) tests/spark -m "not long" $(PYTEST_ARGS)
+test-min: java $(READY_MIN)  ## the Spark tests that show every law once, and those of what calls libraries, on the oldest of all
+	$(BIN_MIN)/$(PYTEST) $(addprefix tests/unit/,aws cli journal local watch) tests/spark -m "not long" $(PYTEST_ARGS)
 
-test-min-all: java $(READY_MIN)  ## all Spark tests, on the oldest Spark and dependencies
-	$(BIN_MIN)/$(PYTEST) tests/spark $(PYTEST_ARGS)
+test-min-all: java $(READY_MIN)  ## all tests that do not need PostgreSQL, on the oldest Spark and dependencies
+	$(BIN_MIN)/$(PYTEST) tests/unit tests/contract tests/spark $(PYTEST_ARGS)
 
 # Each version in an environment of its own, with its newest patch; else the newest of everything.
 VERSIONS ?= 4.0 4.1 4.2 4.3

@@ -55,8 +55,8 @@ setup(
     extras_require={
         "spark": ["pyspark>=4.0"],
         # The local queue, and the demo that is played on it.
-        "local": ["aiohttp>=3.9", "rich>=13.7"],
-        "cli": ["click>=8.1", "rich>=13.7"],
+        "local": ["aiohttp>=3.9", "rich>=14.2"],
+        "cli": ["click>=8.2", "rich>=14.2"],
         "prometheus": ["prometheus-client>=0.20"],
         "opentelemetry": ["opentelemetry-api>=1.24"],
         # What PySpark asks for before it lets Python sort a streaming frame (`in_group_order`).
@@ -68,8 +68,8 @@ setup(
             "cfn-lint>=1",
             "pyyaml>=6",
             "aiohttp>=3.9",
-            "click>=8.1",
-            "rich>=13.7",
+            "click>=8.2",
+            "rich>=14.2",
             "pandas>=2.2,<3",
             "greenlet>=3",
             "psutil>=6",

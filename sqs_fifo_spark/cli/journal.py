@@ -249,8 +249,8 @@ def cat(
     rows = []
     is_found = message_id is None
     for part in _parts(journal, epoch, _plans(journal, epoch, plan)):
-        shown = part.rows if bodies else part.rows.drop_columns(list(_CONTENT))
-        for row in shown.to_pylist():
+        names = [name for name in part.rows.schema.names if bodies or name not in _CONTENT]
+        for row in pa.Table.from_batches([part.rows]).select(names).to_pylist():
             if message_id not in (None, row["messageId"]):
                 continue
             is_found = True

@@ -196,8 +196,8 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None]) 
 
     def send(row: pa.RecordBatch) -> None:
         # Its own deduplication id may be another message's too, in a queue that several are moved to.
-        place = row.schema.get_field_index("messageDeduplicationId")
-        row = row.set_column(place, row.schema.field(place), row.column("messageId"))
+        sources = ("messageId" if name == "messageDeduplicationId" else name for name in row.schema.names)
+        row = pa.RecordBatch.from_arrays([row.column(name) for name in sources], schema=row.schema)
         deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
         try:
             (message,) = outgoing(columns_of(row, first_row=1), form, first_row=1)

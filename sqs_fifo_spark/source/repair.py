@@ -159,8 +159,9 @@ def release(taken: Taken, queue: Queue) -> Counter[Outcome]:
 
 
 def _place(row: pa.RecordBatch) -> dict[str, Any]:
-    (told,) = row.select(["messageGroupId", "messageDeduplicationId", "sequenceNumber"]).to_pylist()
-    return dict(told)
+    return {
+        name: row.column(name)[0].as_py() for name in ("messageGroupId", "messageDeduplicationId", "sequenceNumber")
+    }
 
 
 def _operator() -> str:

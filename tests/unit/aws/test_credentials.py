@@ -238,10 +238,11 @@ def test_a_role_that_expires_while_source_and_sink_work_interrupts_nothing(
     sts: TokenService, bucket: Bucket, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is assumed anew before that: no call to the journal is ever refused. The SDK's minutes are fractions here."""
-    monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 0.6)
-    monkeypatch.setattr(RefreshableCredentials, "_mandatory_refresh_timeout", 0.4)
-    monkeypatch.setattr("botocore.credentials.CachedCredentialFetcher.DEFAULT_EXPIRY_WINDOW_SECONDS", 0.6)
-    sts.lasts_s = 1.5
+    monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 1.5)
+    monkeypatch.setattr(RefreshableCredentials, "_mandatory_refresh_timeout", 1.0)
+    monkeypatch.setattr("botocore.credentials.CachedCredentialFetcher.DEFAULT_EXPIRY_WINDOW_SECONDS", 1.5)
+    monkeypatch.setattr("sqs_fifo_spark.aws.credentials.RENEW_EVERY_S", 0.1)
+    sts.lasts_s = 2.5
 
     def has_expired_thrice() -> bool:
         working.once()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from datetime import datetime, timezone
 from types import SimpleNamespace
@@ -51,7 +52,7 @@ class Broken(Kept):
 
 
 def progress(*told: Any, rows: int = 0, name: str | None = "orders", run: str = RUN) -> QueryProgressEvent:
-    """A report of a micro-batch with one source for each of `told`, which is what the source has told, as JSON."""
+    """A report of a micro-batch with one source for each of `told`, which is what the source has told."""
     source: dict[str, Any] = {
         "description": "PythonMicroBatchStream",
         "startOffset": None,
@@ -71,7 +72,7 @@ def progress(*told: Any, rows: int = 0, name: str | None = "orders", run: str = 
         "durationMs": {"triggerExecution": 100},
         "eventTime": {},
         "stateOperators": [],
-        "sources": [{**source, "latestOffset": each} for each in told],
+        "sources": [{**source, "latestOffset": each if isinstance(each, str) else json.dumps(each)} for each in told],
         "sink": {"description": "sink", "numOutputRows": rows, "metrics": {}},
         "numInputRows": rows,
         "inputRowsPerSecond": 0.0,
