@@ -21,6 +21,7 @@ _TASK = re.compile(r"task \d+/\d+ #\d+")
 _QUERY = re.compile(r"query \d+")
 _NUMBER = re.compile(r"\d+")
 _CAUGHT = re.compile(r"epochs/(\d+)/caught-(\d+)")
+CLAIM = re.compile(r"drivers/(\d+)\.json")
 
 
 class Offered(NamedTuple):
@@ -44,6 +45,24 @@ class _Served(NamedTuple):
     row: Row
     epoch: EpochPlan
     partition: int
+
+
+class _Read(NamedTuple):
+    """What a read of a partition gave, whole or in part."""
+
+    rows: list[Row]
+    skipped: frozenset[str]
+    """What its plan told it to leave out."""
+
+    def but(self, other: _Read) -> list[Row]:
+        """Return the rows that the other one was to give, too."""
+        return [row for row in self.rows if row.message_id not in other.skipped]
+
+
+def _begin_alike(one: _Read, other: _Read) -> bool:
+    rows, others = one.but(other), other.but(one)
+    count = min(len(rows), len(others))
+    return rows[:count] == others[:count]
 
 
 def _place(plan: PartitionPlan) -> tuple[int, int, int]:
@@ -163,8 +182,14 @@ class Laws:
         self._lost: dict[int, tuple[EpochPlan, EpochPlan, int]] = {}
         """What each checkpoint has lost, after what was settled, and of which batch; by the checkpoint's identity."""
         self._heads: dict[str, tuple[bytes, Head]] = {}
-        self._shown: dict[tuple[int, int, int], list[Row]] = {}
-        self._shown_partly: defaultdict[tuple[int, int, int], list[list[Row]]] = defaultdict(list)
+        self._shown: dict[tuple[int, int, int], _Read] = {}
+        self._shown_partly: defaultdict[tuple[int, int, int], list[_Read]] = defaultdict(list)
+        self._aside: dict[str, Row] = {}
+        """What an operator has put aside, be it marked or not."""
+        self._marked: dict[str, int] = {}
+        """What is marked as moved aside, and after how many steps of the history it was."""
+        self._claimed: dict[int, int] = {}
+        """After how many steps of the history each claim was made."""
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
         world.on_release = self._releases
@@ -202,31 +227,59 @@ class Laws:
         for message_id in caught:
             self._read_in[message_id].add(EpochPlan(plan.epoch, plan.plan))
 
+    def put_aside(self, row: Row) -> None:
+        """An operator has put a message aside: it is the whole message."""
+        self._aside[row.message_id] = row
+        if (self._name.get(row.message_id), self._sequence.get(row.message_id)) != (row.body, row.sequence):
+            self.violate(f"moved aside: {row} was never sent")
+
+    def has_marked(self, message_id: str) -> None:
+        """Moved aside: what is marked stands elsewhere."""
+        self._marked.setdefault(message_id, len(self._world.trace))
+        if message_id not in self._aside:
+            self.violate(f"moved aside: {self._name[message_id]} is marked, and was not put aside")
+
+    def marked(self) -> set[str]:
+        """Return the ids of what no query is to serve that begins now."""
+        return set(self._marked)
+
     def served(self, plan: PartitionPlan, rows: list[Row]) -> None:
-        """One content: all reads of a partition of a plan give the same rows in the same order."""
-        key = plan.epoch, plan.plan, plan.partition
-        first = self._shown.setdefault(key, rows)
+        """One content: all reads of a partition of a plan give the same rows in the same order.
+
+        But for what an operator has moved aside: all plans of drivers that have begun since leave that out.
+        """
+        key, read = _place(plan), self._read_of(plan, rows)
+        first = self._shown.setdefault(key, read)
         parts = self._shown_partly.pop(key, [])
-        if any(part != rows[: len(part)] for part in parts):
-            names = [[row.body for row in each] for each in (*parts, rows)]
+        if not all(_begin_alike(part, read) and len(part.but(read)) <= len(read.but(part)) for part in parts):
+            names = [[row.body for row in each.rows] for each in (*parts, read)]
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was partly {names}")
-        if rows != first:
-            names = [[row.body for row in each] for each in (first, rows)]
+        if read.but(first) != first.but(read):
+            names = [[row.body for row in each.rows] for each in (first, read)]
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was {names[0]}, now {names[1]}")
 
     def served_partly(self, plan: PartitionPlan, rows: list[Row]) -> None:
         """One content: a read that stops early, or fails, gives the first of those rows."""
-        key = plan.epoch, plan.plan, plan.partition
+        key, read = _place(plan), self._read_of(plan, rows)
         whole = self._shown.get(key)
-        for others in self._shown_partly[key] if whole is None else [whole]:
-            count = min(len(rows), len(others))
-            if rows[:count] != others[:count]:
-                names = [[row.body for row in each] for each in (rows, others)]
+        for other in self._shown_partly[key] if whole is None else [whole]:
+            if not _begin_alike(read, other):
+                names = [[row.body for row in each.rows] for each in (read, other)]
                 self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} was partly {names}")
         if whole is None:
-            self._shown_partly[key].append(rows)
-        elif len(rows) > len(whole):
+            self._shown_partly[key].append(read)
+        elif len(read.but(whole)) > len(whole.but(read)):
             self.violate(f"one content: epoch {plan.epoch}, partition {plan.partition} has more than all its rows")
+
+    def _read_of(self, plan: PartitionPlan, rows: list[Row]) -> _Read:
+        """Moved aside: a plan leaves out all that was marked when its driver claimed the journal, and nothing else."""
+        before = {each for each, at in self._marked.items() if at <= self._claimed[plan.claim]}
+        served = [row.body for row in rows if row.message_id in before]
+        if served:
+            self.violate(f"moved aside: {served} are served after they were marked")
+        if not before <= plan.skipped <= self._marked.keys():
+            self.violate(f"moved aside: a plan of epoch {plan.epoch} leaves out what is not marked, or not all that is")
+        return _Read(rows, plan.skipped)
 
     def loses(self, checkpoint: Checkpoint, lost: Offset) -> None:
         """Spark's log has lost its last entry. If Spark has committed the one before, the ledger says what follows."""
@@ -272,13 +325,17 @@ class Laws:
 
     def _has_listed(self, prefix: str, names: list[str]) -> None:
         if prefix == "drivers":
-            self._newest_claim[self._world.actor()] = max((int(_NUMBER.findall(name)[-1]) for name in names), default=0)
+            claims = [int(match[1]) for match in map(CLAIM.fullmatch, names) if match]
+            self._newest_claim[self._world.actor()] = max(claims, default=0)
 
     def has_claimed(self, number: int) -> None:
         """One owner: who has seen a newer claim does not own the journal."""
+        self._claimed[number] = len(self._world.trace)
         seen = self._newest_claim[self._world.actor()]
         if seen > number:
-            self.violate(f"one owner: {self._query()} takes the journal by claim {number}, and has seen claim {seen}")
+            self.violate(
+                f"one owner: {self._world.actor()} takes the journal by claim {number}, and has seen claim {seen}"
+            )
 
     def came_late(self, task: str, plan: PartitionPlan) -> None:
         """Progress: only a task that is late says so; it asks to release what it has received and put nowhere."""
@@ -307,8 +364,8 @@ class Laws:
             self._released[task[0]] |= message_ids
 
     def waiting(self) -> set[str]:
-        """Return the ids of what is in the queue, and in no committed batch."""
-        return self._name.keys() - self._gone.keys() - self._delivered
+        """Return the ids of what is in the queue, and in no committed batch, nor moved aside."""
+        return self._name.keys() - self._gone.keys() - self._delivered - self._marked.keys()
 
     def known(self, messages: Iterable[str]) -> dict[str, int]:
         """Return how often each of the messages was received, of those that were."""
@@ -480,7 +537,7 @@ class Laws:
         return found[0] if found else ""
 
     def _late(self) -> set[str]:
-        shown = {row.message_id for rows in self._shown.values() for row in rows}
+        shown = {row.message_id for read in self._shown.values() for row in read.rows}
         sealed = {message_id for chain in self._chains.values() for message_id in chain}
         return {each for each, epoch in self._epoch.items() if epoch <= self._over} - shown - sealed
 
@@ -519,7 +576,8 @@ class Laws:
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
-            if event.message_id not in self._delivered and not self._is_durable(event.message_id):
+            is_elsewhere = event.message_id in self._delivered or event.message_id in self._marked
+            if not is_elsewhere and not self._is_durable(event.message_id):
                 self.violate(f"delete after commit: {name} is deleted, and in no committed batch")
         elif event.kind == "lapsed" and event.message_id in self._taken_over and event.at > self._taken_over_at:
             self.violate(f"leases: our hold on {name} lapsed, which a new driver had taken over")
@@ -565,7 +623,7 @@ class Laws:
         self._audit_journal()
 
     def audit_sinks(self) -> None:
-        """Judge what the sinks hold: everything that was sent and not taken away, once, and in order."""
+        """Judge what the sinks hold: everything that was sent, not taken away and not moved aside; once, in order."""
         everywhere: Counter[str] = Counter()
         for number, checkpoint in enumerate(self.checkpoints):
             counts = Counter(row.message_id for rows in checkpoint.rows() for row in rows)
@@ -576,7 +634,8 @@ class Laws:
             self._audit_order(number, checkpoint)
         for old, new in itertools.pairwise([] if self.has_turns else self.checkpoints):
             self._audit_new_query(old, new)
-        lost = sorted(self._name[each] for each in self._name.keys() - everywhere.keys() if each not in self._gone)
+        missing = self._name.keys() - everywhere.keys() - self._gone.keys() - self._marked.keys()
+        lost = sorted(self._name[each] for each in missing)
         if lost:
             self.violate(f"no loss: {lost}")
         foreign = sorted(everywhere.keys() - self._name.keys())

@@ -23,6 +23,7 @@ from sqs_fifo_spark.source.receiving import LINK_BYTES
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
+from tests.simulation.operator import operate
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row, SqsClient, World
@@ -100,6 +101,10 @@ class Schedule:
         self._outages = random.Random(f"{seed}/outages")
         self._has_outages = not self.is_calm and self._outages.random() < 0.15
         """Whether machines are cut off again and again, the log's too, while tasks on others go on."""
+        self._operators = random.Random(f"{seed}/operators")
+        self._has_operators = not self.is_calm and self._operators.random() < 0.25
+        """Whether somebody repairs the journal now and then."""
+        self._operations = 0
         self._steps_left = -1
         """After how many steps of its query the machine is cut off; negative: no time is set."""
         self._begun = 0
@@ -211,6 +216,12 @@ class Schedule:
                 self.hub.outside(self._kill_all)
             if self.laws.has_just_deferred() and self._happens(EXPIRED, 50):
                 self.hub.outside(self._let_expire)
+        if event.startswith("after put skipped/"):
+            self.laws.has_marked(event.split()[-1].removeprefix("skipped/").removesuffix(": taken"))
+        if "operator" in self.hub.current_name and self._operators.random() < 0.01:
+            process = self.hub.current_process
+            self.world.note(f"kill -9 of {process.name}")
+            self.hub.outside(lambda: self.hub.kill(process))
         if "task" in self.hub.current_name:
             if event.startswith("before put epochs/") and self._happens(OUTLIVED, 15 if self._may_return() else 3):
                 self.hub.outside(lambda: self._outlive("is planned"))
@@ -646,6 +657,23 @@ class Schedule:
         if calls != ["after ReceiveMessage "] or self.hub.now() - began_at != self.world.options.wait_time_s:
             self.laws.violate(f"idle is cheap: {calls} in {self.hub.now() - began_at} s")
 
+    def _let_operate(self) -> None:
+        """Let an operator repair the journal; perhaps before anything else of ours goes on."""
+        self.laws.is_calm = False
+        self._operations += 1
+        process = Process(f"operator {self._operations}")
+
+        def run() -> None:
+            try:
+                operate(self.world, self.laws, self._operators)
+            except Exception as error:
+                self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
+                self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
+
+        thread = self.hub.spawn(process, run)
+        if self._operators.random() < 0.6:
+            self.hub.run(lambda: thread.is_done or bool(self.laws.violations))
+
     def _reads(self, batch: int, count: int) -> range | None:
         mode = self._mode(batch)
         if mode == "none":
@@ -753,10 +781,14 @@ class Schedule:
                 takes_turns = (self._has_outages or len(self.laws.checkpoints) > 1) and self._turns.random() < 0.5
                 if takes_turns and not self._processes("query"):  # one that lives would be a turn of its own
                     self._take_turns()
+            if self._has_operators and self._operators.random() < 0.7:
+                self._let_operate()
             if rng.random() < 0.4:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
         self.world.note("-- the faults are over")
         self.climate = CLEAR
+        for process in self._processes("operator"):
+            self.hub.kill(process)  # it may stop whoever comes next
         if self.laws.has_turns:
             for process in self._processes("query"):
                 self.hub.kill(process)  # it may settle what leaves the other one behind
@@ -845,8 +877,9 @@ class Schedule:
         for _ in range(self.rng.randint(3, 12)):
             self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
             served = self._served()
-            waiting = self.world.present() - served
+            waiting = self.world.present() - served - self.laws.marked()
             known = self.laws.known(waiting)
+            has_met_marked = bool(self.world.present() & self.laws.marked())  # they may be all that an epoch has
             self.start_query(triggers=1)
             self._run_query()
             if self.laws.violations or not waiting:
@@ -855,7 +888,7 @@ class Schedule:
                 self.hub.kill(self._query.process)
             misses = 0 if self._served() - served else misses + 1
             has_met_known = any(times > known.get(each, times) for each, times in self.laws.known(waiting).items())
-            if misses > int(has_met_known) and waiting & self.world.present():
+            if misses > int(has_met_known) + has_met_marked and waiting & self.world.present():
                 self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")
                 return
 
@@ -883,8 +916,8 @@ class Schedule:
         def new_id() -> uuid.UUID:
             return uuid.UUID(int=dice.getrandbits(128), version=4)
 
-        def claim(journal: Journal, *about: Mapping[str, Any]) -> int:
-            number = really_claim(journal, *about)
+        def claim(journal: Journal, about: Mapping[str, Any] | None = None, *, after: int | None = None) -> int:
+            number = really_claim(journal, about, after=after)
             self.laws.has_claimed(number)
             return number
 
@@ -892,6 +925,7 @@ class Schedule:
         with (
             mock.patch("uuid.uuid4", new_id),
             mock.patch("sqs_fifo_spark.source.journal.Journal.claim", claim),
+            mock.patch("sqs_fifo_spark.source.owner._machine", return_value=""),  # so that operators have to ask
             mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.epoch.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),

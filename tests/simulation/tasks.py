@@ -11,7 +11,7 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.simulation.climate import PAUSES_S
 from tests.simulation.hub import Thread
-from tests.simulation.laws import AvailableNowRun, Offered
+from tests.simulation.laws import CLAIM, AvailableNowRun, Offered
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row
 
@@ -133,7 +133,7 @@ class SimulatedQuery(Query):
     def latest_offset(self, start: Offset) -> Offset:
         if self.offsets:
             self._schedule.laws.over(self.offsets[-1].epoch)
-        newest = max(self.world.store.under("drivers/"), default="")
+        newest = max(filter(CLAIM.fullmatch, self.world.store.under("drivers/")), default="")
         end = super().latest_offset(start)
         is_new = end != start and (self._tells_start or end not in (self._fetched, self._announced))
         self._announced = end
