@@ -483,6 +483,40 @@ def _(look_further, work, claimed, verdict, most):
         return look_further(work, claimed, verdict, most)
 
 
+# An operator's repair
+
+
+@planted("serve what is moved aside", "source.segment.Segment.served")
+def _(served, segment, skipped=frozenset()):
+    return served(segment)
+
+
+@planted("release by deleting", "source.queue.Queue.release")
+def _(release, queue, receipts):
+    receipts = list(receipts)
+    queue.delete(receipts)
+    return release(queue, receipts)
+
+
+MUTATIONS.rewritten(
+    "look for what is moved aside before claiming the journal",
+    "source.startup.open_journal",
+    "    claim = journal.claim(",
+    "    skipped = journal.skipped()\n    journal.skipped = lambda: skipped\n    claim = journal.claim(",
+)
+MUTATIONS.rewritten(
+    "mark before it is put aside",
+    "source.repair.skip",
+    "        put_aside(row)\n",
+    "        taken.journal.put_skip(message_id, {})\n        put_aside(row)\n",
+)
+MUTATIONS.rewritten(
+    "drop more than what is settled when the journal is taken over",
+    "source.startup.settle_claim",
+    "if epoch <= ledger.epoch\n",
+    "if epoch <= ledger.epoch + 1\n",
+)
+
 # In the text of one function: no name stands for what these change
 
 MUTATIONS.rewritten(

@@ -222,6 +222,12 @@ class Schedule:
             process = self.hub.current_process
             self.world.note(f"kill -9 of {process.name}")
             self.hub.outside(lambda: self.hub.kill(process))
+        is_claiming = event.startswith("before put drivers/0") and "query" in self.hub.current_name
+        if self._has_operators and self.climate is not CLEAR and is_claiming and self._operators.random() < 0.1:
+            process, pause_s = self.hub.current_process, self._operators.choice(PAUSES_S)
+            self.world.note(f"stands still for {pause_s} s before its claim")
+            process.stalled_until = self.hub.now() + pause_s
+            self._start_operator()
         if "task" in self.hub.current_name:
             if event.startswith("before put epochs/") and self._happens(OUTLIVED, 15 if self._may_return() else 3):
                 self.hub.outside(lambda: self._outlive("is planned"))
@@ -657,8 +663,8 @@ class Schedule:
         if calls != ["after ReceiveMessage "] or self.hub.now() - began_at != self.world.options.wait_time_s:
             self.laws.violate(f"idle is cheap: {calls} in {self.hub.now() - began_at} s")
 
-    def _let_operate(self) -> None:
-        """Let an operator repair the journal; perhaps before anything else of ours goes on."""
+    def _start_operator(self) -> Thread:
+        """Let an operator repair the journal, while all else goes on."""
         self.laws.is_calm = False
         self._operations += 1
         process = Process(f"operator {self._operations}")
@@ -670,9 +676,13 @@ class Schedule:
                 self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
                 self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
 
-        thread = self.hub.spawn(process, run)
+        return self.hub.spawn(process, run)
+
+    def _operate(self) -> None:
+        """Let an operator repair the journal, perhaps before anything else of ours begins."""
+        operator = self._start_operator()
         if self._operators.random() < 0.6:
-            self.hub.run(lambda: thread.is_done or bool(self.laws.violations))
+            self.hub.run(lambda: operator.is_done or bool(self.laws.violations))
 
     def _reads(self, batch: int, count: int) -> range | None:
         mode = self._mode(batch)
@@ -782,7 +792,7 @@ class Schedule:
                 if takes_turns and not self._processes("query"):  # one that lives would be a turn of its own
                     self._take_turns()
             if self._has_operators and self._operators.random() < 0.7:
-                self._let_operate()
+                self._operate()
             if rng.random() < 0.4:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
         self.world.note("-- the faults are over")
