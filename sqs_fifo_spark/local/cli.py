@@ -60,7 +60,13 @@ def add_arguments(subparsers: Any) -> None:
     faults.add_argument("--delay-s", type=float, default=0.0, help="seconds that every request waits first")
     faults.add_argument("--fault-action", action="append", metavar="ACTION", help="fail only this action; repeatable")
     faults.add_argument("--fault-queue", action="append", metavar="QUEUE", help="fail only for this queue; repeatable")
-    faults.add_argument("--deny", action="append", default=[], metavar="ACTION", help="answer AccessDenied; repeatable")
+    faults.add_argument(
+        "--deny",
+        action="append",
+        default=[],
+        metavar="ACTION",
+        help="answer AccessDenied, also to the action's batch: DeleteMessage denies DeleteMessageBatch; repeatable",
+    )
     faults.add_argument(
         "--plan",
         action="append",

@@ -254,6 +254,22 @@ def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> No
     assert caller.call("ReceiveMessage")[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("denied", "single", "batch"),
+    [
+        ("SendMessage", True, True),
+        ("DeleteMessage", True, True),
+        ("ChangeMessageVisibility", True, True),
+        ("DeleteMessageBatch", False, True),
+    ],
+)
+def test_denied_action_takes_its_batch_with_it(denied: str, single: bool, batch: bool) -> None:
+    """They have one permission on AWS; a batch alone can only be denied here."""
+    action = denied.removesuffix("Batch")
+    made = verdicts(Faults(deny=frozenset({denied})), action, f"{action}Batch", "ReceiveMessage")
+    assert [verdict.error is not None for verdict in made] == [single, batch, False]
+
+
 def test_expired_access_key_is_refused_and_another_is_not(caller: Caller) -> None:
     """ExpiredToken, HTTP 403, as long as requests are signed with that key; nothing takes effect."""
     caller.send_batch("a")
