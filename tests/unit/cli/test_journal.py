@@ -169,6 +169,30 @@ def test_what_was_exported_can_be_sent(rig: Rig, tmp_path: Path) -> None:
     assert sorted(body for body, _, _ in rig.receive()) == sorted(row["body"] for row in rows)
 
 
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
+def test_messages_of_one_deduplication_id_are_all_exported(rig: Rig, tmp_path: Path, name: str) -> None:
+    """Where it counts within a group, other groups have it, too. A queue where it counts for all takes only one."""
+    rig.set(DeduplicationScope="messageGroup")
+    for group in "abc":
+        request = {"MessageGroupId": group, "MessageDeduplicationId": "1"}
+        rig.sqs.send_message(QueueUrl=rig.url, MessageBody=f"of {group}", **request)
+    rig.read_epoch()
+    file = tmp_path / name
+    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(file), "--json")
+    assert lines(result)[0]["messages"] == 3
+    is_parquet = name.endswith("parquet")
+    rows = pq.read_table(file).to_pylist() if is_parquet else list(map(json.loads, file.read_text().splitlines()))
+    assert sorted((row["body"], row["messageDeduplicationId"]) for row in rows) == [
+        (f"of {group}", "1") for group in "abc"
+    ]
+    if not is_parquet:
+        rig.url = rig.create("other")
+        sent = rig.on_queue("send", "--file", str(file))
+        assert sent.exit_code == Status.PROBLEM
+        assert "1 of 3 messages sent" in sent.stdout
+        assert "SQS took 2 of the messages for copies of others in the file" in one_error(sent)
+
+
 def test_export_replaces_no_file_unless_told_to(rig: Rig, tmp_path: Path) -> None:
     """A repeat with --force writes the same bytes."""
     a_read_epoch(rig)
