@@ -204,7 +204,7 @@ class SourceOptions(ConnectionOptions):
         "journalLocation",
         rules.journal_location,
         "Where received messages are kept until they are committed: an absolute path that driver and executors "
-        "share, or `s3://`, `gs://`, `az://`. One location for each source.",
+        "share, or `s3://`, `gs://`, `abfss://`. One location for each source.",
     )
     visibility_timeout_s: int = option(
         "visibilityTimeoutSeconds",
@@ -317,7 +317,7 @@ class SendOptions:
         "journalLocation",
         rules.journal_location,
         "Where the sink records what it has sent, so that a micro-batch that runs again sends only what is missing, "
-        "however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `az://`. Without it, "
+        "however late: an absolute path that driver and executors share, or `s3://`, `gs://`, `abfss://`. Without it, "
         "SQS recognises what is sent again within 5 minutes, and what is sent again later is sent twice.",
         default=None,
     )

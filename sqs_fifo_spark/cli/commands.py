@@ -16,9 +16,9 @@ from sqs_fifo_spark.errors import SqsFifoError
 _STATUSES = """\b
 Exit status:
   0  all is well
-  1  a problem was found, or some of what was asked for could not be done
+  1  a problem was found, or some of what was asked for is not there, or could not be done
   2  wrong usage: a flag, an option or a value
-  3  a service or a file could not be reached, or refused
+  3  a service, a queue, a journal or a file could not be reached, or refused
   130  interrupted
 """
 

@@ -7,15 +7,12 @@ from dataclasses import asdict
 
 import click
 
-from sqs_fifo_spark.aws.calls import QueueCalls
 from sqs_fifo_spark.cli.finding import FAILURE, STYLES, Finding
 from sqs_fifo_spark.cli.flags import checked_location, journal_flags, parse_connection
 from sqs_fifo_spark.cli.journal_checks import check_journal
 from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
 from sqs_fifo_spark.cli.python_checks import check_python
 from sqs_fifo_spark.cli.queue_checks import check_queue
-from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.options import SourceOptions
 
@@ -61,17 +58,9 @@ def _findings(
     options: SourceOptions, location: str | None, roles: tuple[str, ...], *, start_spark: bool
 ) -> Iterator[Finding]:
     yield from check_python(start_spark=start_spark)
-    yield from check_queue(options, roles)
+    queue_arn = yield from check_queue(options, roles)
     if location is not None:
-        yield from check_journal(location, journal_access(options), _arn(options))
-
-
-def _arn(options: SourceOptions) -> str | None:
-    """Return the queue's ARN, or None if it is not told; why, another check says."""
-    try:
-        return QueueCalls(options, SYSTEM_CLOCK).describe().arn
-    except SqsFifoError:
-        return None
+        yield from check_journal(location, journal_access(options), queue_arn)
 
 
 def _print(finding: Finding) -> None:

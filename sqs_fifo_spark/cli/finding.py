@@ -30,3 +30,7 @@ def warning(check: str, says: str, remedy: str = "") -> Finding:
 
 def failure(check: str, says: str, remedy: str = "") -> Finding:
     return Finding(FAILURE, check, says, remedy)
+
+
+def not_checked(check: str, why: str) -> Finding:
+    return warning(check, f"not checked, because {why}")

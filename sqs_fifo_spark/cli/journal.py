@@ -29,6 +29,7 @@ from sqs_fifo_spark.cli.output import (
 )
 from sqs_fifo_spark.cli.view import JournalView, PlanView, look_at, open_to_look, plans_of
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.errors import EpochSettledError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner
 
@@ -189,13 +190,13 @@ class _Part:
 
 
 def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]]) -> Iterator[_Part]:
-    """Yield what each segment serves, in order. Raises ClickException for one that was dropped since."""
+    """Yield what each segment serves, in order. Raises EpochSettledError for one that was dropped since."""
     skipped = journal.skipped()
     for plan, names in plans.items():
         for name in names:
             segment = journal.read(name)
             if segment is None:
-                raise click.ClickException(
+                raise EpochSettledError(
                     f"epoch {epoch} was committed, and '{name}' dropped, while it was read. Its messages are deleted."
                 )
             origin = segment.head.origin
@@ -203,13 +204,16 @@ def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]]) -> Iterato
 
 
 def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str]]:
-    """Return the names of the epoch's segments by plan: of all plans, or of the one asked for."""
+    """Return the names of the epoch's segments by plan: of all plans, or of the one asked for.
+
+    Raises EpochSettledError if there are none.
+    """
     found = plans_of(journal, epoch)
     if plan is not None:
         found = {number: names for number, names in found.items() if number == plan}
     if not found:
         which = f"epoch {epoch}" if plan is None else f"plan {plan} of epoch {epoch}"
-        raise click.ClickException(
+        raise EpochSettledError(
             f"the journal at '{journal.location}' has nothing of {which}: it is committed, or not sealed yet. "
             "'journal show' lists what there is."
         )

@@ -1,16 +1,20 @@
 """What `doctor` tries on the journal's place: to write, to write only what is absent, to list, to read, to delete.
 
 The object that it writes is below `check/`, where neither source nor sink reads anything, and has a name of its own.
+Where the place gives no answer, that is waited for once.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from sqs_fifo_spark.cli.finding import Finding, failure, ok, warning
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
+from sqs_fifo_spark.cli.finding import FAILURE, Finding, failure, not_checked, ok, warning
+from sqs_fifo_spark.cli.waiting import NoAnswerError, answer
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
@@ -18,22 +22,77 @@ from sqs_fifo_spark.journal.object_store import S3Access
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.journal import Journal
 
+T = TypeVar("T")
+
+_WRITE, _PUT, _READ, _LIST, _DELETE = (
+    f"journal: {step}" for step in ("write", "put if absent", "read", "list", "delete")
+)
+_STEPS = (_WRITE, _PUT, _READ, _LIST, _DELETE)
 _STORES = "Use a local path with hard links, S3, Google Cloud Storage or Azure"
 
 
+class _NotAskedError(JournalUnavailableError):
+    """The store gave no answer before, so it was not asked again."""
+
+
+class _Asked:
+    """A store that has CALL_BUDGET_S for each answer, and is asked no more once one has not come."""
+
+    def __init__(self, store: Store) -> None:
+        self.location = store.location
+        self._store = store
+        self._is_silent = False
+
+    def get(self, name: str) -> bytes | None:
+        return self._answer(lambda: self._store.get(name))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes | None:
+        return self._answer(lambda: self._store.get_range(name, start, length))
+
+    def list(self, prefix: str) -> list[str]:
+        return self._answer(lambda: self._store.list(prefix))
+
+    def put_if_absent(self, name: str, data: bytes) -> bool:
+        return self._answer(lambda: self._store.put_if_absent(name, data))
+
+    def delete(self, names: Iterable[str]) -> None:
+        self._answer(lambda: self._store.delete(names))
+
+    def _answer(self, call: Callable[[], T]) -> T:
+        if self._is_silent:
+            raise _NotAskedError(f"'{self.location}' was not asked")
+        try:
+            return answer(call, f"the journal's place, '{self.location}'", CALL_BUDGET_S)
+        except NoAnswerError:
+            self._is_silent = True
+            raise JournalUnavailableError(
+                f"'{self.location}' gave no answer within {CALL_BUDGET_S:.0f} s. Check the network and the location. "
+                "What was written without an answer may stay below check/, where nothing reads it"
+            ) from None
+
+
 def check_journal(location: str, access: S3Access, queue_arn: str | None) -> Iterator[Finding]:
-    """Yield what is found of the journal at `location`; with `queue_arn`, whether it is that queue's."""
+    """Yield what is found of the journal at `location`; with `queue_arn`, whether it is that queue's.
+
+    A step that is not got to, because one before it failed, is not said to be well.
+    """
     try:
         store = open_store(location, access)
     except JournalUnavailableError as error:
         yield failure("journal", str(error))
         return
     made = _missing_folders(store)
-    yield from _check_store(store)
+    asked = _Asked(store)
+    left = dict.fromkeys(_STEPS)
+    for finding in _check_store(asked):
+        left.pop(finding.check)
+        yield finding
+    for step in left:
+        yield not_checked(step, "a step before it failed")
     for folder in made:
         with suppress(OSError):  # somebody has put something there since
             folder.rmdir()
-    yield _owner(store, queue_arn)
+    yield _owner(asked, queue_arn)
 
 
 def _missing_folders(store: Store) -> list[Path]:
@@ -45,39 +104,46 @@ def _missing_folders(store: Store) -> list[Path]:
 
 
 def _check_store(store: Store) -> Iterator[Finding]:
+    """Yield what is found of each of _STEPS, up to the one that fails; what was written is deleted in any case."""
     token = uuid.uuid4().hex
     folder, first = f"check/{token}", token.encode()
     name = f"{folder}/doctor"
-    step = "journal: write"
+    is_written = False
+    step = _WRITE
     try:
         store.put_if_absent(name, first)  # its answer may be lost, so what counts is what stands there
+        is_written = True
         yield ok(step, f"an object was written to {store.location}")
-        step = "journal: put if absent"
+        step = _PUT
         was_put_again = store.put_if_absent(name, b"second")
-        step = "journal: read"
+        step = _READ
         kept = store.get(name)
         yield ok(step, "it was read") if kept else failure(step, "what was written is not found", _STORES)
         if was_put_again or kept not in (first, None):
             says = "a second object of the same name was taken, so two attempts at one partition are not kept apart"
-            yield failure("journal: put if absent", says, _STORES)
+            yield failure(_PUT, says, _STORES)
         else:
-            yield ok("journal: put if absent", "a second object of the same name was refused")
-        step = "journal: list"
+            yield ok(_PUT, "a second object of the same name was refused")
+        step = _LIST
         is_listed = store.list(folder) == [name]
         yield ok(step, "it was listed") if is_listed else failure(step, "what was written is not listed", _STORES)
     except JournalUnavailableError as error:
         yield failure(step, str(error))
-    yield _delete(store, folder, name)  # also what was written without an answer
+    with suppress(_NotAskedError):
+        deleted = _delete(store, folder, name)  # also what was written without an answer
+        if is_written or deleted.level == FAILURE:
+            yield deleted
 
 
 def _delete(store: Store, folder: str, name: str) -> Finding:
-    step = "journal: delete"
     try:
         store.delete([name])
         is_left = bool(store.list(folder))
+    except _NotAskedError:
+        raise
     except JournalUnavailableError as error:
-        return failure(step, str(error))
-    return failure(step, f"'{name}' is still listed", _STORES) if is_left else ok(step, "it was deleted")
+        return failure(_DELETE, str(error))
+    return failure(_DELETE, f"'{name}' is still listed", _STORES) if is_left else ok(_DELETE, "it was deleted")
 
 
 def _owner(store: Store, queue_arn: str | None) -> Finding:
@@ -89,7 +155,9 @@ def _owner(store: Store, queue_arn: str | None) -> Finding:
         if queue_arn is None:
             return warning(check, f"it belongs to {journal.queue_arn}; this queue's ARN is not known, as said above")
         Journal.find(store, queue_arn)
+        claims = journal.claims()
+    except _NotAskedError:
+        return not_checked(check, "the journal's place gave no answer")
     except SqsFifoError as error:
         return failure(check, str(error))
-    claims = journal.claims()
     return ok(check, f"it is this queue's; {len(claims)} claims stand" if claims else "it is this queue's")

@@ -14,14 +14,17 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.cli.export import row_as_json
 from sqs_fifo_spark.cli.flags import connection_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, print_table
+from sqs_fifo_spark.cli.waiting import NoAnswerError, begun, is_over
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Outcome, Queue
 from sqs_fifo_spark.source.startup import FEWEST_RECEIVES
 
 HIDDEN_S = 60
 """How long a message stays hidden if this process is killed before it has released it."""
+ANSWER_S = 1.0
+"""How long an interruption waits, at most, for the receive under way, whose messages could then be released."""
 MOST = 1_000
 _COLUMNS = ("messageGroupId", "sequenceNumber", "messageId", "sentTimestamp", "receiveCount")
 _CONTENT = ("body", "messageAttributes")
@@ -65,14 +68,18 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
     with _interruptions() as interrupted:
         try:
             while len(held) < wanted and not interrupted.is_set():
-                received = queue.receive(min(MAX_ENTRIES, wanted - len(held)))
+                received = _receive(queue, min(MAX_ENTRIES, wanted - len(held)), interrupted)
                 held += received
                 if not received:
                     break
         except SqsFifoError as error:
             failure = error
+        except NoAnswerError:
+            print_error(
+                f"interrupted before SQS has answered; what it hands out all the same is hidden for up to {HIDDEN_S} s"
+            )
         kept = _release(queue, [message.receipt for message in held])
-    if held or failure is None:
+    if held or (failure is None and not interrupted.is_set()):
         _show(held, bodies=bodies, as_json=as_json, has_dead_letters=most_receives is not None)
     if kept:
         print_error(f"{kept} messages could not be released; they stay hidden for up to {HIDDEN_S} s")
@@ -81,6 +88,15 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
     if interrupted.is_set():
         return Status.INTERRUPTED
     return Status.PROBLEM if kept else Status.OK
+
+
+def _receive(queue: Queue, most: int, interrupted: threading.Event) -> list[Message]:
+    """Receive up to `most` messages. Raises NoAnswerError, and leaves the call behind, if it is `interrupted`."""
+    call = begun(lambda: queue.receive(most))
+    while not is_over(call, ANSWER_S):
+        if interrupted.is_set():
+            raise NoAnswerError
+    return call.result()
 
 
 def _release(queue: Queue, receipts: list[Receipt]) -> int:
@@ -92,7 +108,7 @@ def _release(queue: Queue, receipts: list[Receipt]) -> int:
     for end in range(len(receipts), 0, -MAX_ENTRIES):
         part = receipts[max(0, end - MAX_ENTRIES) : end][::-1]
         try:
-            kept += sum(outcome is Outcome.FAILED for outcome in queue.extend(part, 0))
+            kept += sum(outcome is Outcome.FAILED for outcome in queue.extend(part, 0, budget_s=RELEASE_BUDGET_S))
         except SqsFifoError as error:
             print_error(str(error))
             kept += len(part)

@@ -7,20 +7,28 @@ gets a request that it has to refuse. What is known of the order in which it jud
 - A call that is refused with AccessDenied is not allowed.
 - A call that is refused as a whole, for its arguments, may be allowed or not: AWS does not document whether it looks
   at the permission first. So that is a warning, not an ok.
+
+After a call that had no answer, or for which there were no credentials, no other one is made: it would fare alike.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, QueueCalls
 from sqs_fifo_spark.aws.codes import LostHoldError, error_from_aws
-from sqs_fifo_spark.cli.finding import Finding, failure, ok, warning
+from sqs_fifo_spark.cli.finding import FAILURE, Finding, failure, not_checked, ok, warning
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, QueueRequestError, SqsFifoError
+from sqs_fifo_spark.errors import (
+    AccessDeniedError,
+    QueueNotFoundError,
+    QueueRequestError,
+    SqsFifoError,
+    TransientQueueError,
+)
 from sqs_fifo_spark.option_rules import region_of
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.queue import NO_HANDLE
@@ -29,6 +37,8 @@ from sqs_fifo_spark.source.startup import FEWEST_RECEIVES, SHORT_RETENTION_S
 GOOD_RECEIVES = 10
 """From this maxReceiveCount on, crashes alone do not bring a message to the dead-letter queue."""
 _AWS_KEY = "alias/aws/sqs"
+_READS = "sqs:GetQueueAttributes"
+_SILENT = "a call before had no usable answer"
 _POLICY = (
     "conf/iam-source.json and conf/iam-sink.json are policies that grant what is needed; a queue in another account "
     "needs one of its own"
@@ -88,9 +98,19 @@ _PROBES = {
 class CheckedQueue(QueueCalls):
     """A queue that is asked what it is, and what the caller may do."""
 
+    is_silent = False
+    """Whether a call has had no answer, in all the time that a call has."""
+
     def attributes(self) -> Mapping[str, str]:
         """Return all attributes of the queue. Raises the errors of `aws.calls`."""
         return self._attributes("All")
+
+    def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
+        try:
+            return super()._retrying(operation, budget_s, **arguments)
+        except TransientQueueError:
+            self.is_silent = True
+            raise
 
     def has_judged(self, operation: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether SQS has looked at what is inside of the call, so that the caller may make such calls.
@@ -108,26 +128,44 @@ class CheckedQueue(QueueCalls):
         return True
 
 
-def check_queue(options: SourceOptions, roles: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield what is found of the queue; `roles` are those in which it is to be used: source, sink or both."""
+def check_queue(options: SourceOptions, roles: tuple[str, ...]) -> Generator[Finding, None, str | None]:
+    """Yield what is found of the queue, and return its ARN if the queue tells it.
+
+    `roles` are those in which it is to be used: source, sink or both.
+    """
     queue = CheckedQueue(options, SYSTEM_CLOCK)
-    yield _credentials(queue, options)
+    probes = [probe for role in roles for probe in _PROBES[role]]
+    attributes: Mapping[str, str] = {}
+    failed: SqsFifoError | None = None
     try:
         attributes = queue.attributes()
     except SqsFifoError as error:
-        yield failure("sqs:GetQueueAttributes", str(error), _POLICY if isinstance(error, AccessDeniedError) else "")
-        attributes = None
+        failed = error
+    credentials = _credentials(queue, options, failed)
+    yield credentials
+    if isinstance(failed, AccessDeniedError) and credentials.level == FAILURE:
+        why = "there are no usable credentials"
+        yield not_checked(_READS, why) if failed.has_no_credentials else failure(_READS, str(failed))
+        for probe in probes:
+            yield not_checked(probe.action, why)
+        return None
+    if failed:
+        yield failure(_READS, str(failed), _POLICY if isinstance(failed, AccessDeniedError) else "")
     else:
-        yield ok("sqs:GetQueueAttributes", "allowed")
-    for role in roles:
-        for probe in _PROBES[role]:
-            yield _permission(queue, probe)
-    if attributes is not None:
-        yield from _settings(attributes, roles)
-        yield from _redrive(attributes, options)
+        yield ok(_READS, "allowed")
+    for probe in probes:
+        yield _permission(queue, probe)
+    if failed:
+        return None
+    yield from _settings(attributes, roles)
+    yield from _redrive(attributes, options, queue)
+    return attributes.get("QueueArn")
 
 
-def _credentials(queue: CheckedQueue, options: SourceOptions) -> Finding:
+def _credentials(queue: CheckedQueue, options: SourceOptions, failed: SqsFifoError | None) -> Finding:
+    """Return who calls. `failed` is how the queue was asked in vain, which may have shown that there is nobody."""
+    if isinstance(failed, AccessDeniedError) and failed.has_no_credentials:
+        return failure("credentials", str(failed))
     if region_of(options.endpoint_url or options.queue_url) is None:
         return ok("credentials", "not asked: the endpoint is not AWS's, so AWS's STS does not know who calls it")
     try:
@@ -139,11 +177,14 @@ def _credentials(queue: CheckedQueue, options: SourceOptions) -> Finding:
 
 
 def _permission(queue: CheckedQueue, probe: _Probe) -> Finding:
+    if queue.is_silent:
+        return not_checked(probe.action, _SILENT)
     try:
         is_certain = queue.has_judged(probe.operation, probe.arguments)
     except AccessDeniedError as error:
-        what = str(error) if error.has_no_credentials else "denied"
-        return failure(probe.action, what, f"Grant {probe.action} on the queue: {_POLICY}")
+        if error.has_no_credentials:
+            return failure(probe.action, str(error))
+        return failure(probe.action, "denied", f"Grant {probe.action} on the queue: {_POLICY}")
     except SqsFifoError as error:
         return failure(probe.action, str(error))
     if is_certain:
@@ -211,7 +252,7 @@ def _encryption(attributes: Mapping[str, str], roles: tuple[str, ...]) -> Findin
     return ok("encryption", "by SQS itself" if is_on else "none")
 
 
-def _redrive(attributes: Mapping[str, str], options: SourceOptions) -> Iterator[Finding]:
+def _redrive(attributes: Mapping[str, str], options: SourceOptions, queue: CheckedQueue) -> Iterator[Finding]:
     policy = attributes.get("RedrivePolicy")
     if not policy:
         yield ok("redrive policy", "none: a message is delivered until it is deleted or expires")
@@ -230,7 +271,7 @@ def _redrive(attributes: Mapping[str, str], options: SourceOptions) -> Iterator[
         yield warning("maxReceiveCount", f"{says}; each crash of a query costs one", remedy)
     else:
         yield ok("maxReceiveCount", says)
-    yield _dead_letters(arn, options)
+    yield not_checked("dead-letter queue", _SILENT) if queue.is_silent else _dead_letters(arn, options)
 
 
 def _dead_letters(arn: str, options: SourceOptions) -> Finding:

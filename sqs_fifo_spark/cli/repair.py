@@ -25,7 +25,7 @@ from sqs_fifo_spark.cli.flags import (
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line
 from sqs_fifo_spark.cli.view import open_to_look
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import OptionError
+from sqs_fifo_spark.errors import OptionError, RowError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SINK, parse_sink_options
@@ -70,23 +70,32 @@ def skip(
     Stop the query first. The message is written to a file or another queue, and then marked in the journal: a query
     that starts after that does not serve it, and deletes it with its epoch. The sink may have it already, if the
     micro-batch had got that far. The mark says who moved it, where to, and when. Run again, the command changes
-    nothing. A message that is sent to a queue gets its message id as deduplication id: SQS takes it once in 5 minutes.
+    nothing; with --json, wasMovedBefore is true then. A message that is sent to a queue gets its message id as
+    deduplication id: SQS takes it once in 5 minutes.
     """
     if (to_file is None) == (to_queue is None):
         raise click.UsageError("give either --to-file or --to-queue.")
     location = checked_location(journal_location)
     journal = open_to_look(location, access_of(connection, location))
-    told = journal.skip_of(message_id)
-    if told is not None:
-        line = f"message {message_id} was moved to '{told.get('to')}' before, at {told.get('at')}; nothing was changed."
-    else:
+    is_moved = False
+    if journal.skip_of(message_id) is None:
         to = str(to_queue or (to_file and to_file.absolute()))
         repair.find(journal, epoch, message_id)  # before anything is changed
         put_aside = _to_queue(journal, to_queue, connection) if to_queue else _to_file(to_file, message_id)
-        repair.skip(_take_over(journal, force=force), epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside)
-        line = f"message {message_id} of epoch {epoch} is in '{to}'. The query goes on without it when it is started."
-        told = journal.skip_of(message_id)
-    print_json(told) if as_json else print_line(line)
+        taken = _take_over(journal, force=force)
+        is_moved = repair.skip(taken, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside)
+    told = journal.skip_of(message_id) or {}
+    if as_json:
+        print_json({**told, "wasMovedBefore": not is_moved})
+    elif is_moved:
+        print_line(
+            f"message {message_id} of epoch {epoch} is in '{told.get('to')}'. The query goes on without it when it is "
+            "started."
+        )
+    else:
+        print_line(
+            f"message {message_id} was moved to '{told.get('to')}' before, at {told.get('at')}; nothing was changed."
+        )
     return Status.OK
 
 
@@ -203,7 +212,7 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None]) 
             (message,) = outgoing(columns_of(row, first_row=1), form, first_row=1)
             queue.send([message], _confirmed, stopped=threading.Event(), deadline=deadline)
         except RefusedRowError as error:
-            raise click.ClickException(f"'{url}' does not take the message: {error.reason}. Use --to-file.") from None
+            raise RowError(f"'{url}' does not take the message: {error.reason}. Use --to-file.") from None
 
     return send
 

@@ -57,6 +57,8 @@ def send(
         raise click.UsageError("give either --body or --file.")
     if file is not None and dedup_id is not None:
         raise click.UsageError("--dedup-id is for the one message of --body; lines have messageDeduplicationId.")
+    if body is not None and not group:
+        raise click.UsageError("--group is missing: the message of --body needs a message group, such as auction-1.")
     options = parse_sink_options(given({**connection, "message_group_id": group}, SINK))
     lines = [{"body": body, "messageDeduplicationId": dedup_id}] if file is None else _read(file)
     queue = SinkQueue(options, SYSTEM_CLOCK)

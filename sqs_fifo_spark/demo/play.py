@@ -52,7 +52,12 @@ _UNWANTED = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOI
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message is one line for the person at the terminal."""
+    """The demo cannot go on; the message is one line for the person at the terminal, `status` the exit status."""
+
+    def __init__(self, text: str, status: int = 1) -> None:
+        super().__init__(text, status)
+        self.text = text
+        self.status = status
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,8 +67,8 @@ def run(args: argparse.Namespace) -> int:
             found = _play(bids(args.messages, args.auctions), work)
     except DemoError as error:
         hint = "" if args.keep else " (Spark's log: run again with --keep DIR)"
-        print(f"demo: {error}{hint}", file=sys.stderr)
-        return 1
+        print(f"demo: {error.text}{hint}", file=sys.stderr)
+        return error.status
     except KeyboardInterrupt:
         print("demo: interrupted", file=sys.stderr)
         return 130
@@ -77,7 +82,7 @@ def _work_directory(keep: Path | None) -> Iterator[Path]:
             yield Path(directory)
         return
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise DemoError(f"--keep '{keep}' must be a new or an empty directory")
+        raise DemoError(f"--keep '{keep}' must be a new or an empty directory", status=2)
     keep.mkdir(parents=True, exist_ok=True)
     yield keep.resolve()
 
@@ -90,7 +95,9 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
 
         from sqs_fifo_spark.local.server import LocalQueueServer
     except ModuleNotFoundError as error:
-        raise DemoError(f"{error.name} is missing: pip install '.[local,spark]' in this package's sources") from None
+        raise DemoError(
+            f"{error.name} is missing: pip install '.[local,spark]' in this package's sources", status=3
+        ) from None
     os.environ.update(_ENVIRONMENT)
     for name in _UNWANTED:
         os.environ.pop(name, None)

@@ -17,6 +17,8 @@ from sqs_fifo_spark.local.planned import PlannedFault
 from sqs_fifo_spark.local.policy import read_policies
 
 DEFAULT_PORT = 9324
+_USAGE, _REFUSED = 2, 3
+"""Exit statuses, as of all commands: a wrong value; an address, a file or a package that cannot be had."""
 _FAULTS = {
     "throttle": "answer ThrottlingException, without effect",
     "server_error": "answer HTTP 500 or 503, without effect",
@@ -60,7 +62,13 @@ def add_arguments(subparsers: Any) -> None:
     faults.add_argument("--delay-s", type=float, default=0.0, help="seconds that every request waits first")
     faults.add_argument("--fault-action", action="append", metavar="ACTION", help="fail only this action; repeatable")
     faults.add_argument("--fault-queue", action="append", metavar="QUEUE", help="fail only for this queue; repeatable")
-    faults.add_argument("--deny", action="append", default=[], metavar="ACTION", help="answer AccessDenied; repeatable")
+    faults.add_argument(
+        "--deny",
+        action="append",
+        default=[],
+        metavar="ACTION",
+        help="answer AccessDenied, also to the action's batch: DeleteMessage denies DeleteMessageBatch; repeatable",
+    )
     faults.add_argument(
         "--plan",
         action="append",
@@ -86,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
             plans=args.plan,
         )
     except ValueError as error:
-        return _cannot_start(error)
+        return _cannot_start(error, _USAGE)
     return serve(
         host=args.host,
         port=args.port,
@@ -141,7 +149,7 @@ def serve(
         if (error.name or "").partition(".")[0] != "aiohttp":
             raise
         print("the local queue needs aiohttp: pip install '.[local]' in this package's sources", file=sys.stderr)
-        return 1
+        return _REFUSED
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -167,8 +175,10 @@ def serve(
                 print(f"queueUrl: {url}", flush=True)
             print(usage(server.endpoint_url, urls, region), flush=True)
             stopped.wait()
-    except (OSError, SqsError, ValueError) as error:
-        return _cannot_start(error)
+    except (SqsError, ValueError) as error:
+        return _cannot_start(error, _USAGE)
+    except OSError as error:
+        return _cannot_start(error, _REFUSED)
     return 0
 
 
@@ -180,9 +190,9 @@ def usage(endpoint_url: str, queue_urls: Sequence[str], region: str) -> str:
     return text
 
 
-def _cannot_start(error: Exception) -> int:
+def _cannot_start(error: Exception, status: int) -> int:
     print(f"the local queue cannot start: {error}", file=sys.stderr)
-    return 1
+    return status
 
 
 # AWS SDKs and the connector refuse to call without credentials; this queue does not look at them.

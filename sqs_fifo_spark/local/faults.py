@@ -26,8 +26,9 @@ class Faults:
     `short_answer`: a receive returns fewer messages than it could, perhaps none. `delay_s`: seconds
     that every request waits first. `actions`: the only actions to which all this happens (None: all); `queues`: the
     only queues, by name. `planned`: failures that are sure, by the number of the request (see `PlannedFault`).
-    `deny`: actions that always answer AccessDenied. `expired_keys`: access keys with which every request
-    answers ExpiredToken.
+    `deny`: actions that always answer AccessDenied, each with its batch, as on AWS: DeleteMessage denies
+    DeleteMessageBatch, too. A batch that is named is denied alone. `expired_keys`: access keys with which every
+    request answers ExpiredToken.
 
     Raises ValueError for a value out of range or an action that there is not.
     """
@@ -128,7 +129,7 @@ class Injector:
         self._seen[action] += 1
         if access_key in faults.expired_keys:
             return Verdict(error=errors.expired_token())
-        if action in faults.deny:
+        if action in faults.deny or action.removesuffix("Batch") in faults.deny:
             return Verdict(error=errors.access_denied(action, resource))
         planned = self._planned(action, resource)
         if planned is not None:

@@ -19,13 +19,17 @@ from typing import Any
 import pyarrow as pa
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import EpochSettledError, FencedError, OptionError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, SqsFifoError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import Owner, is_alive, this_command
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from sqs_fifo_spark.source.startup import settle_claim
+
+
+class NoSuchMessageError(SqsFifoError):
+    """An epoch that is not settled does not have this message, or nothing of the epoch is there."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ def take_over(journal: Journal, clock: Clock, *, after: int | None = None) -> Ta
 def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
     """Return the row of this message in `epoch`, as a batch of one row with the source's columns.
 
-    Raises EpochSettledError if the epoch is settled, and OptionError if it does not have this message.
+    Raises EpochSettledError if the epoch is settled, and NoSuchMessageError if it does not have this message.
     """
     settled = journal.ledger().epoch
     if epoch <= settled:
@@ -99,7 +103,7 @@ def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
             segment = journal.read(name) if receipt.message_id == message_id else None
             if segment is not None:
                 return segment.rows.slice(place, 1)
-    raise OptionError(
+    raise NoSuchMessageError(
         f"epoch {epoch} of the journal at '{journal.location}' has no message '{message_id[:100]}'. `journal cat` "
         "lists those that it has."
     )
@@ -107,14 +111,15 @@ def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
 
 def skip(
     taken: Taken, epoch: int, message_id: str, clock: Clock, *, to: str, put_aside: Callable[[pa.RecordBatch], None]
-) -> None:
+) -> bool:
     """Move a message of an open epoch aside: `put_aside` makes its row durable elsewhere, in what is called `to`.
 
     Only after that is it marked, so a crash in between leaves it in both places, and the next call puts it aside once
-    more. If it is marked already, nothing is put aside. Raises as `find`; whatever `put_aside` raises; and FencedError
-    if a query has opened the journal before the mark, which then does not know of it.
+    more. If it is marked already, nothing is put aside, and False returned. Raises as `find`; whatever `put_aside`
+    raises; and FencedError if a query has opened the journal before the mark, which then does not know of it.
     """
-    if taken.journal.skip_of(message_id) is None:
+    is_new = taken.journal.skip_of(message_id) is None
+    if is_new:
         row = find(taken.journal, epoch, message_id)
         put_aside(row)
         moved = datetime.fromtimestamp(clock.now(), timezone.utc).isoformat(timespec="seconds")
@@ -128,6 +133,7 @@ def skip(
             f"message '{message_id}' was moved to '{to}' and marked, but a query has opened the journal at "
             f"'{taken.journal.location}' meanwhile, and may still serve it. Start that query again."
         ) from None
+    return is_new
 
 
 def release(taken: Taken, queue: Queue) -> Counter[Outcome]:

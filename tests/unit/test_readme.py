@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.option_rules import OptionTable
+from sqs_fifo_spark.option_rules import JOURNAL_SCHEMES, OptionTable
 from sqs_fifo_spark.options import SINK, SOURCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,6 +66,15 @@ def test_tables_of_options_are_current(name: str, table: OptionTable) -> None:
     assert text.count(begin) == text.count(end) == 1
     between = text.partition(begin)[2].partition(end)[0]
     assert between.strip() == table.markdown()
+
+
+def test_each_kind_of_journal_location_is_in_the_pages() -> None:
+    """And none that is refused; what the tables name first is what error texts and README name."""
+    text = (DOCS / "options.md").read_text(encoding="utf-8")
+    where = text.partition("### Where the journal may be")[2].partition("###")[0]
+    assert set(re.findall(r"`(\w+)://", where)) == set(JOURNAL_SCHEMES)
+    others = {f"{scheme}://" for scheme in JOURNAL_SCHEMES} - {"s3://", "gs://", "abfss://"}
+    assert [scheme for scheme in others if scheme in SOURCE["journalLocation"].meaning] == []
 
 
 @each_page

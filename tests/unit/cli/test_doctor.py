@@ -6,15 +6,17 @@ import json
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.cli import python_checks, queue_checks
+from sqs_fifo_spark.aws import client as aws
+from sqs_fifo_spark.cli import journal_checks, python_checks, queue_checks, waiting
 from sqs_fifo_spark.cli.output import Status
-from sqs_fifo_spark.errors import AccessDeniedError, TransientQueueError
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.local import Faults
 from tests.unit.cli.conftest import Rig, lines, one_error
@@ -244,6 +246,13 @@ def a_file_in_its_place(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.journal.write_text("")
 
 
+def one_that_is_full(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(self: FileStore, name: str, data: bytes) -> bool:
+        raise JournalUnavailableError("No space left on device")
+
+    monkeypatch.setattr(FileStore, "put_if_absent", put)
+
+
 def one_that_overwrites(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     def put(self: FileStore, name: str, data: bytes) -> bool:
         path = rig.journal / name
@@ -280,6 +289,7 @@ def of_a_later_format(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     ("spoil", "check", "says"),
     [
         (a_file_in_its_place, "journal: write", "Not a directory"),
+        (one_that_is_full, "journal: write", "No space left on device"),
         (one_that_overwrites, "journal: put if absent", "was taken"),
         (one_that_lists_nothing, "journal: list", "is not listed"),
         (one_that_keeps, "journal: delete", "is still listed"),
@@ -299,6 +309,8 @@ def test_a_place_that_does_not_do_is_told_by_the_step_that_fails(
     findings = found(rig, "--journal-location", str(rig.journal), status=Status.PROBLEM)
     assert check in levels(findings, "failure")
     assert says in findings[check][1]
+    if check == "journal: write":
+        assert not levels(findings, "ok") & {"journal: read", "journal: list", "journal: delete"}
 
 
 def test_whose_journal_it_is_stays_open_without_the_queues_arn(rig: Rig) -> None:
@@ -396,14 +408,105 @@ def test_a_spark_that_does_not_start_is_a_failure(
     assert says in text
 
 
-def test_no_answer_is_one_line_for_each_check(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing listens there."""
-    monkeypatch.setattr(queue_checks, "CALL_BUDGET_S", 0.1)
-    monkeypatch.setattr("sqs_fifo_spark.aws.calls.CALL_BUDGET_S", 0.1)
-    rig.url = "http://127.0.0.1:9/000000000000/bids.fifo"
+NOT_CHECKED = "not checked, because "
+
+
+def not_checked(findings: dict[str, tuple[str, str]]) -> set[str]:
+    return {check for check, (level, text) in findings.items() if level == "warning" and text.startswith(NOT_CHECKED)}
+
+
+PERMISSIONS = {RECEIVES, SENDS, "sqs:DeleteMessage", "sqs:ChangeMessageVisibility"}
+
+
+def test_a_queue_that_does_not_answer_is_waited_for_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens there. All else of it is not checked, and not asked for the journal's sake either."""
+    asked: list[str] = []
+    call = queue_checks.CheckedQueue._call
+
+    def note(self: queue_checks.CheckedQueue, operation: str, *given: Any, **named: Any) -> Any:
+        asked.append(operation)
+        return call(self, operation, *given, **named)
+
+    monkeypatch.setattr(queue_checks.CheckedQueue, "_call", note)
     monkeypatch.setattr(queue_checks.CheckedQueue, "attributes", lambda self: self._attributes("All", budget_s=0.1))
-    findings = found(rig, status=Status.PROBLEM)
-    assert "had no usable answer" in findings[RECEIVES][1]
+    rig.driver()
+    rig.url = "http://127.0.0.1:9/000000000000/bids.fifo"
+    arguments = ("--role", "both", "--journal-location", str(rig.journal))
+    findings = found(rig, *arguments, status=Status.PROBLEM)
+    assert levels(findings, "failure") == {"sqs:GetQueueAttributes"}
+    assert "had no usable answer" in findings["sqs:GetQueueAttributes"][1]
+    assert not_checked(findings) == PERMISSIONS
+    assert set(asked) == {"get_queue_attributes"}
+    assert "this queue's ARN is not known" in findings["journal: queue"][1]
+
+
+def test_a_queue_that_stops_answering_is_asked_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is its dead-letter queue, which is in the same place; what was told before is judged."""
+    arn = rig.arn(rig.create("dead"))
+    rig.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 10}))
+    monkeypatch.setattr(queue_checks, "CALL_BUDGET_S", 0.1)
+    rig.server.faults = Faults(reset=1.0, actions=frozenset({"ReceiveMessage"}))
+    findings = found(rig, "--role", "both", status=Status.PROBLEM)
+    assert levels(findings, "failure") == {RECEIVES}
+    assert not_checked(findings) == {*PERMISSIONS - {RECEIVES}, "dead-letter queue"}
+    assert findings["maxReceiveCount"][0] == "ok"
+
+
+@pytest.mark.parametrize("url", [None, AWS_URL], ids=["elsewhere", "on AWS"])
+def test_missing_credentials_are_told_once_and_no_permission_is_advised(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, url: str | None
+) -> None:
+    """A grant would be of no use to nobody."""
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    aws.forget_clients()
+    rig.url = url or rig.url
+    findings = found(rig, "--role", "both", status=Status.PROBLEM)
+    aws.forget_clients()
+    assert levels(findings, "failure") == {"credentials"}
+    assert "no usable AWS credentials" in findings["credentials"][1]
+    assert "by environment, profile, instance role" in findings["credentials"][1]
+    assert not_checked(findings) == {*PERMISSIONS, "sqs:GetQueueAttributes"}
+    assert not any("rant" in text for _, text in findings.values())
+
+
+def test_credentials_that_aws_does_not_take_are_no_matter_of_a_grant(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """STS needs no permission, so what it refuses are the credentials."""
+
+    def refuse(*given: Any, **named: Any) -> Any:
+        raise AccessDeniedError("AWS does not take the credentials (InvalidClientTokenId).")
+
+    monkeypatch.setattr("sqs_fifo_spark.aws.client.caller_arn", refuse)
+    monkeypatch.setattr(queue_checks.CheckedQueue, "_retrying", refuse)
+    rig.url = AWS_URL
+    findings = found(rig, "--role", "both", status=Status.PROBLEM)
+    assert levels(findings, "failure") == {"credentials", "sqs:GetQueueAttributes"}
+    assert not_checked(findings) == PERMISSIONS
+    assert not any("rant" in text for _, text in findings.values())
+
+
+def test_a_place_that_does_not_answer_is_waited_for_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While that lasts, the standard error says so; nothing is said to be well that was not seen."""
+    is_over = threading.Event()
+    puts: list[str] = []
+
+    def hang(self: FileStore, name: str, data: bytes) -> bool:
+        puts.append(name)
+        is_over.wait(60)
+        return True
+
+    monkeypatch.setattr(FileStore, "put_if_absent", hang)
+    monkeypatch.setattr(journal_checks, "CALL_BUDGET_S", 0.3)
+    monkeypatch.setattr(waiting, "TOLD_AFTER_S", 0.1)
+    result = rig.on_queue("doctor", "--json", "--journal-location", str(rig.journal))
+    is_over.set()
+    findings = {each["check"]: (each["level"], each["says"]) for each in lines(result)}
+    assert result.stderr.startswith(f"waiting for an answer of the journal's place, '{rig.journal}', for up to")
+    assert levels(findings, "failure") == {"journal: write"}
+    assert "gave no answer within" in findings["journal: write"][1]
+    steps = {f"journal: {step}" for step in ("put if absent", "read", "list", "delete", "queue")}
+    assert not_checked(findings) == steps
+    assert len(puts) == 1
 
 
 def test_a_location_that_is_none_is_wrong_usage(rig: Rig) -> None:

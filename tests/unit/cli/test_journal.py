@@ -67,8 +67,32 @@ def test_a_committed_epoch_is_shown_as_such(rig: Rig) -> None:
     for command in ("cat", "export"):
         more = ("--to-file", str(rig.journal.parent / "x.jsonl")) if command == "export" else ()
         result = rig.on_journal(command, "--epoch", "1", *more)
-        assert result.exit_code == Status.REFUSED
+        assert result.exit_code == Status.PROBLEM
         assert "has nothing of epoch 1: it is committed, or not sealed yet" in one_error(result)
+
+
+@pytest.mark.parametrize("epoch", [1, 2], ids=["committed", "unknown"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("cat",),
+        ("cat", "--message-id", "m"),
+        ("export", "--to-file", "{folder}/x.jsonl"),
+        ("skip", "--message-id", "m", "--to-file", "{folder}/x.jsonl"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_all_commands_agree_on_what_is_not_there(
+    rig: Rig, tmp_path: Path, command: tuple[str, ...], epoch: int
+) -> None:
+    """It is not a wrong flag, and nothing was out of reach: a script can tell these apart."""
+    rig.send("1")
+    driver, end, _ = rig.read_epoch()
+    driver.commit(end)
+    result = rig.on_journal(*(each.format(folder=tmp_path) for each in command), "--epoch", str(epoch))
+    assert result.exit_code == Status.PROBLEM
+    assert f"epoch {epoch}" in one_error(result)
+    assert not (tmp_path / "x.jsonl").exists()
 
 
 def test_a_second_driver_shows_as_a_second_claim(rig: Rig) -> None:
@@ -143,6 +167,30 @@ def test_what_was_exported_can_be_sent(rig: Rig, tmp_path: Path) -> None:
     rig.url = rig.create("other")
     assert rig.on_queue("send", "--file", str(file)).exit_code == Status.OK
     assert sorted(body for body, _, _ in rig.receive()) == sorted(row["body"] for row in rows)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
+def test_messages_of_one_deduplication_id_are_all_exported(rig: Rig, tmp_path: Path, name: str) -> None:
+    """Where it counts within a group, other groups have it, too. A queue where it counts for all takes only one."""
+    rig.set(DeduplicationScope="messageGroup")
+    for group in "abc":
+        request = {"MessageGroupId": group, "MessageDeduplicationId": "1"}
+        rig.sqs.send_message(QueueUrl=rig.url, MessageBody=f"of {group}", **request)
+    rig.read_epoch()
+    file = tmp_path / name
+    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(file), "--json")
+    assert lines(result)[0]["messages"] == 3
+    is_parquet = name.endswith("parquet")
+    rows = pq.read_table(file).to_pylist() if is_parquet else list(map(json.loads, file.read_text().splitlines()))
+    assert sorted((row["body"], row["messageDeduplicationId"]) for row in rows) == [
+        (f"of {group}", "1") for group in "abc"
+    ]
+    if not is_parquet:
+        rig.url = rig.create("other")
+        sent = rig.on_queue("send", "--file", str(file))
+        assert sent.exit_code == Status.PROBLEM
+        assert "1 of 3 messages sent" in sent.stdout
+        assert "SQS took 2 of the messages for copies of others in the file" in one_error(sent)
 
 
 def test_export_replaces_no_file_unless_told_to(rig: Rig, tmp_path: Path) -> None:
@@ -305,7 +353,7 @@ def test_an_epoch_that_is_dropped_meanwhile_is_not_exported_by_halves(
     a_read_epoch(rig)
     monkeypatch.setattr(FileStore, "list", vanish(rig))
     result = rig.on_journal("export", "--epoch", "1", "--to-file", str(tmp_path / "x.parquet"))
-    assert result.exit_code == Status.REFUSED
+    assert result.exit_code == Status.PROBLEM
     assert "was committed" in one_error(result)
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -93,6 +94,30 @@ def test_what_was_taken_is_released_when_it_is_interrupted(
     assert rig.on_queue("peek").exit_code == Status.INTERRUPTED
     assert signal.getsignal(number) is before
     assert sorted(rig.receive()) == [("1", "a", 2), ("2", "b", 2)]
+
+
+def test_a_queue_that_does_not_answer_keeps_nobody_from_interrupting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came before is released; the receive under way is left behind, and what that may mean is told."""
+    rig.send("1", group="a")
+    receive, is_over = Queue.receive, threading.Event()
+    calls: list[int] = []
+
+    def and_then_hang(self: Queue, *given: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            return receive(self, *given, **named)
+        os.kill(os.getpid(), signal.SIGINT)
+        is_over.wait(60)
+        return []
+
+    monkeypatch.setattr(Queue, "receive", and_then_hang)
+    monkeypatch.setattr("sqs_fifo_spark.cli.peek.ANSWER_S", 0.05)
+    result = rig.on_queue("peek", "--json")
+    is_over.set()
+    assert result.exit_code == Status.INTERRUPTED
+    assert len(lines(result)) == 1
+    assert f"is hidden for up to {HIDDEN_S} s" in one_error(result)
+    assert rig.receive() == [("1", "a", 2)]
 
 
 def test_what_was_taken_before_a_failure_is_released_and_shown(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

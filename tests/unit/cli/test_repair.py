@@ -64,6 +64,8 @@ def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
     again = rig.on_journal(*arguments[:-1], str(tmp_path / "other.jsonl"))
     assert again.exit_code == Status.OK
     assert f"was moved to '{file}' before" in again.stdout
+    (told,) = lines(rig.on_journal(*arguments, "--json"))
+    assert (told["messageId"], told["to"], told["wasMovedBefore"]) == (message_id, str(file), True)
     assert rig.stored() == before
     assert not (tmp_path / "other.jsonl").exists()
     assert read_again(rig) == ["a1", "a3"]
@@ -75,7 +77,7 @@ def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]
     other, message_id = rig.create("aside"), rows[0]["messageId"]
     arguments = ("skip", "--epoch", "1", "--message-id", message_id, "--to-queue", other, "--region", "us-east-1")
     (told,) = lines(rig.on_journal(*arguments, "--json"))
-    assert (told["epoch"], told["messageId"], told["to"]) == (1, message_id, other)
+    assert (told["epoch"], told["messageId"], told["to"], told["wasMovedBefore"]) == (1, message_id, other, False)
     assert told["at"]
     (rig.journal / "skipped" / message_id).unlink()
     assert rig.on_journal(*arguments).exit_code == Status.OK
@@ -97,8 +99,8 @@ def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]
     [
         (["--to-file", "{aside}", "--to-queue", "{other}"], Status.USAGE, "give either --to-file or --to-queue"),
         ([], Status.USAGE, "give either --to-file or --to-queue"),
-        (["--to-file", "{aside}", "--epoch", "7"], Status.USAGE, "epoch 7 of the journal .* has no message"),
-        (["--to-file", "{aside}", "--message-id", "no"], Status.USAGE, "has no message 'no'"),
+        (["--to-file", "{aside}", "--epoch", "7"], Status.PROBLEM, "epoch 7 of the journal .* has no message"),
+        (["--to-file", "{aside}", "--message-id", "no"], Status.PROBLEM, "has no message 'no'"),
         (["--to-file", "{aside}", "--message-id", "../x"], Status.USAGE, "'../x' is no id of a message"),
         (["--to-file", "{aside}/none/x"], Status.REFUSED, "cannot write '.*/none/x'"),
         (["--to-queue", "{own}"], Status.USAGE, "is the queue that the journal's query reads"),
@@ -116,6 +118,21 @@ def test_what_cannot_be_moved_is_told_in_one_line_and_stays(
     assert re.search(text, one_error(result))
     assert not (rig.journal / "skipped").exists()
     assert read_again(rig) == ["a1", "a2", "a3"]
+
+
+def test_a_message_that_is_too_large_for_the_other_queue_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the status that `send` has for such a message."""
+    rig.send("x" * 1_025)
+    driver, _, (row,) = rig.read_epoch()
+    driver.stop()
+    monkeypatch.setattr(owners, "_began", lambda pid: 0)
+    small = rig.create("small")
+    rig.sqs.set_queue_attributes(QueueUrl=small, Attributes={"MaximumMessageSize": "1024"})
+    arguments = ("--epoch", "1", "--message-id", row["messageId"], "--region", "us-east-1", "--to-queue", small)
+    result = rig.on_journal("skip", *arguments)
+    assert result.exit_code == Status.PROBLEM
+    assert f"'{small}' does not take the message: it has 1,025 bytes" in one_error(result)
+    assert not (rig.journal / "skipped").exists()
 
 
 def test_a_torn_line_in_the_file_is_left_and_what_is_there_is_not_added_again(

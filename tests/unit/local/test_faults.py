@@ -254,6 +254,22 @@ def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> No
     assert caller.call("ReceiveMessage")[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("denied", "single", "batch"),
+    [
+        ("SendMessage", True, True),
+        ("DeleteMessage", True, True),
+        ("ChangeMessageVisibility", True, True),
+        ("DeleteMessageBatch", False, True),
+    ],
+)
+def test_denied_action_takes_its_batch_with_it(denied: str, single: bool, batch: bool) -> None:
+    """They have one permission on AWS; a batch alone can only be denied here."""
+    action = denied.removesuffix("Batch")
+    made = verdicts(Faults(deny=frozenset({denied})), action, f"{action}Batch", "ReceiveMessage")
+    assert [verdict.error is not None for verdict in made] == [single, batch, False]
+
+
 def test_expired_access_key_is_refused_and_another_is_not(caller: Caller) -> None:
     """ExpiredToken, HTTP 403, as long as requests are signed with that key; nothing takes effect."""
     caller.send_batch("a")
@@ -345,18 +361,20 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
 
 
 @pytest.mark.parametrize(
-    ("flags", "message"),
+    ("flags", "status", "message"),
     [
-        (["--throttle", "2"], "'throttle' is 2.0"),
-        (["--queue", "plain"], "must end with .fifo"),
-        (["--plan", "drop:SendMessage:1"], "unknown planned fault 'drop'"),
+        (["--throttle", "2"], 2, "'throttle' is 2.0"),
+        (["--queue", "plain"], 2, "must end with .fifo"),
+        (["--plan", "drop:SendMessage:1"], 2, "unknown planned fault 'drop'"),
+        (["--policy", "KEY=/nowhere.json"], 3, "No such file or directory: '/nowhere.json'"),
+        (["--host", "192.0.2.1"], 3, "192.0.2.1"),
     ],
 )
-def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], message: str) -> None:
-    """A wrong flag is one line on stderr and exit status 1."""
+def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], status: int, message: str) -> None:
+    """A wrong value is exit status 2; what it cannot have, such as a file or an address, is 3."""
     command = [sys.executable, "-m", "sqs_fifo_spark", "local-queue", "--port", "0", *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
     assert message in done.stderr
 
 
@@ -367,7 +385,7 @@ def test_command_without_aiohttp_says_what_to_install() -> None:
         "from sqs_fifo_spark.__main__ import main; sys.exit(main())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 3
     assert done.stderr == "the local queue needs aiohttp: pip install '.[local]' in this package's sources\n"
 
 

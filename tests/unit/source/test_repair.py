@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, OptionError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.queue import Outcome, Queue
@@ -146,9 +146,9 @@ def test_a_committed_epoch_and_an_unknown_message_are_refused(world: World) -> N
     """One line for each, and nothing is marked."""
     world.send("a1")
     epoch, message_id = poisoned(world, "a1")
-    with pytest.raises(OptionError, match="has no message 'another'"):
+    with pytest.raises(repair.NoSuchMessageError, match="has no message 'another'"):
         skip(world, epoch, "another")
-    with pytest.raises(OptionError, match="has no message"):
+    with pytest.raises(repair.NoSuchMessageError, match="has no message"):
         skip(world, epoch + 1, message_id)
     Query(world).resume().drain()
     with pytest.raises(EpochSettledError, match=f"epoch {epoch} is settled"):
