@@ -50,7 +50,7 @@ _PLAIN_AWS_HOST = re.compile(rf"sqs\.[a-z0-9-]+\.(?:{_PLAIN})|(?:[a-z0-9-]+\.)?q
 _HOST = re.compile(r"(?=.{1,255}$)(?:(?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _PASSWORD = re.compile(r"(?:[^/]*//)?[^/@]*:[^/@]*@")
 _ROLE_ARN = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+")
-_DATABRICKS_PATHS = ("dbfs:", "/dbfs/", "/Volumes/")
+_DATABRICKS_PATH = re.compile(r"(file:/*)?/(dbfs|Volumes)(/|$)")
 _RUNTIME_OF_DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 """Set in the environment there. Elsewhere a path may be called anything."""
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -228,7 +228,8 @@ def queue_url(option: Option, value: str) -> str:
 def journal_location(option: Option, value: str) -> str:
     _without_query(option, _without_password(option, value))
     scheme = urlsplit(value).scheme if "://" in value else ""
-    if value.startswith(_DATABRICKS_PATHS) and (value.startswith("dbfs:") or _RUNTIME_OF_DATABRICKS in os.environ):
+    is_volume = _DATABRICKS_PATH.match(value) is not None and _RUNTIME_OF_DATABRICKS in os.environ
+    if value.startswith("dbfs:") or is_volume:
         raise refuse(
             option,
             value,

@@ -90,10 +90,12 @@ def _print_view_json(journal: Journal, view: JournalView) -> None:
             "claims": view.claims,
             "owner": _owner_json(view.owner),
             "skippedMessages": view.skipped,
-            "settledEpoch": ledger.epoch,
-            "settledPlan": ledger.plan,
-            "unconfirmedDeletes": len(ledger.unconfirmed),
-            "carriedMessages": sum(map(len, ledger.carried.values())),
+            "ledger": {
+                "settledEpoch": ledger.epoch,
+                "settledPlan": ledger.plan,
+                "unconfirmedDeletes": len(ledger.unconfirmed),
+                "carriedMessages": sum(map(len, ledger.carried.values())),
+            },
             "leftoverObjects": view.leftovers,
             "plans": [
                 {
@@ -108,6 +110,7 @@ def _print_view_json(journal: Journal, view: JournalView) -> None:
                     "caughtMessages": each.caught,
                     "bytes": each.size,
                     "oldestSentTimestamp": None if each.oldest_ms is None else time_text(each.oldest_ms / 1_000),
+                    "oldestAgeSeconds": _age_s(each),
                 }
                 for each in view.plans
             ],
@@ -164,7 +167,7 @@ def _owner_text(owner: Owner | None) -> str:
 
 
 def _plan_row(each: PlanView) -> tuple[Any, ...]:
-    age = "" if each.oldest_ms is None else f"{max(0.0, SYSTEM_CLOCK.now() - each.oldest_ms / 1_000):.0f} s ago"
+    age_s = _age_s(each)
     return (
         each.epoch,
         each.plan,
@@ -175,8 +178,12 @@ def _plan_row(each: PlanView) -> tuple[Any, ...]:
         each.deferred,
         each.caught,
         each.size,
-        age,
+        "" if age_s is None else f"{age_s:.0f} s ago",
     )
+
+
+def _age_s(each: PlanView) -> float | None:
+    return None if each.oldest_ms is None else max(0.0, round(SYSTEM_CLOCK.now() - each.oldest_ms / 1_000, 3))
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class PlanView:
     """Messages in these segments that a later epoch serves."""
     caught: int = 0
     """Messages that the driver itself received before this epoch, for its tasks to serve."""
+    oldest_caught_ms: int | None = None
 
     @property
     def messages(self) -> int:
@@ -59,8 +60,9 @@ class PlanView:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest message was sent."""
-        return min((each.oldest_ms for each in self.chains.values() if each.oldest_ms is not None), default=None)
+        """When the oldest message was sent that it serves, or that was caught for it."""
+        times = [self.oldest_caught_ms, *(each.oldest_ms for each in self.chains.values())]
+        return min((each for each in times if each is not None), default=None)
 
     @property
     def is_closed(self) -> bool:
@@ -114,7 +116,8 @@ def look_at(journal: Journal) -> JournalView:
 
 def _look_at_plan(journal: Journal, epoch: int, plan: int, names: list[str]) -> tuple[PlanView, list[str]]:
     chains: dict[int, Chain] = {}
-    partitions = segments = deferred = caught = 0
+    partitions = segments = deferred = 0
+    caught: list[int] = []
     damage = []
     for name in sorted(names):  # by partition and link
         place = journal.link_of(name, plan)
@@ -126,12 +129,12 @@ def _look_at_plan(journal: Journal, epoch: int, plan: int, names: list[str]) -> 
         if head is None:
             continue
         if place is None:
-            caught += len(head.receipts)
+            caught += [receipt.sent_at_ms for receipt in head.receipts]
             continue
         partitions, segments = head.origin.partitions, segments + 1
         deferred += sum(receipt.deferred for receipt in head.receipts)
         chains[place[0]] = head.chain
-    return PlanView(epoch, plan, partitions, chains, segments, deferred, caught), damage
+    return PlanView(epoch, plan, partitions, chains, segments, deferred, len(caught), min(caught, default=None)), damage
 
 
 def plans_of(journal: Journal, epoch: int) -> dict[int, list[str]]:

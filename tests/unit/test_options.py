@@ -171,7 +171,16 @@ def test_wrong_value_is_told_with_the_value_and_the_rule(option: str, value: str
     assert refusal(options) == f"option '{option}' is '{value}'; {rule}"
 
 
-@pytest.mark.parametrize("path", ["/Volumes/main/default/journal", "/dbfs/mnt/journal"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/Volumes/main/default/journal",
+        "/dbfs/mnt/journal",
+        "/Volumes",
+        "file:///Volumes/main/default/journal",
+        "file:///dbfs/x",
+    ],
+)
 def test_on_databricks_a_volume_is_no_place_for_a_journal(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere, a directory may be called so: macOS mounts disks below /Volumes."""
     options = {"queueUrl": URL, "journalLocation": path}

@@ -38,13 +38,14 @@ def test_show_tells_what_an_open_epoch_holds(rig: Rig) -> None:
     assert shown["journal"] == identity["journal"]
     assert shown["queueArn"] == rig.arn(rig.url)
     assert shown["claims"] == [identity["firstClaim"]]
-    assert (shown["settledEpoch"], shown["unconfirmedDeletes"], shown["damage"]) == (0, 0, [])
+    assert (shown["ledger"]["settledEpoch"], shown["ledger"]["unconfirmedDeletes"], shown["damage"]) == (0, 0, [])
     (plan,) = shown["plans"]
     assert plan["epoch"] == 1
     assert plan["isClosed"]
     assert plan["partitionsStored"] == plan["partitions"]
     assert plan["messages"] == len(rows)
     assert plan["bytes"] == 3 * 2 + 2 * (2 + len("key") + len("Binary") + 1)
+    assert 0 <= plan["oldestAgeSeconds"] < 3600
     assert plan["oldestSentTimestamp"][:10] == min(row["sentTimestamp"] for row in rows).isoformat()[:10]
 
 
@@ -62,7 +63,7 @@ def test_a_committed_epoch_is_shown_as_such(rig: Rig) -> None:
     driver, end, _ = rig.read_epoch()
     driver.commit(end)
     (shown,) = lines(rig.on_journal("show", "--json"))
-    assert (shown["settledEpoch"], shown["plans"]) == (1, [])
+    assert (shown["ledger"]["settledEpoch"], shown["plans"]) == (1, [])
     assert "no epoch" in rig.on_journal("show").stdout
     for command in ("cat", "export"):
         more = ("--to-file", str(rig.journal.parent / "x.jsonl")) if command == "export" else ()
@@ -344,6 +345,9 @@ def test_an_epoch_that_is_dropped_meanwhile_is_no_error_of_show(rig: Rig, monkey
     result = rig.on_journal("show", "--json")
     assert (result.exit_code, result.stderr) == (Status.OK, "")
     assert sum(plan["messages"] for plan in lines(result)[0]["plans"]) == 0
+    (plan,) = lines(result)[0]["plans"]
+    assert plan["caughtMessages"] > 0
+    assert plan["oldestAgeSeconds"] >= 0
 
 
 def test_an_epoch_that_is_dropped_meanwhile_is_not_exported_by_halves(
