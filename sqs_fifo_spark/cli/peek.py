@@ -16,7 +16,7 @@ from sqs_fifo_spark.cli.flags import connection_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, print_table
 from sqs_fifo_spark.cli.waiting import NoAnswerError, begun, is_over
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.errors import QueueRequestError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Outcome, Queue
 from sqs_fifo_spark.source.startup import FEWEST_RECEIVES
@@ -83,6 +83,9 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
         _show(held, bodies=bodies, as_json=as_json, has_dead_letters=most_receives is not None)
     if kept:
         print_error(f"{kept} messages could not be released; they stay hidden for up to {HIDDEN_S} s")
+    if isinstance(failure, (QueueRequestError, TransientQueueError)):
+        # Its answer was lost, or could not be read, and with it the receipt handles.
+        print_error(f"what the last receive took, if anything, is not released; it stays hidden for up to {HIDDEN_S} s")
     if failure is not None:
         raise failure
     if interrupted.is_set():

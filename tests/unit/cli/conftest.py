@@ -27,10 +27,13 @@ _numbers = itertools.count(1)
 
 
 @dataclass
-class Rig:
-    server: LocalQueueServer
+class QueueRig:
+    """On any server of SQS."""
+
     sqs: Any
-    journal: Path
+    location: str
+    """The journal's."""
+    account: str = "000000000000"
     url: str = ""
     drivers: list[Driver] = field(default_factory=list)
 
@@ -44,9 +47,8 @@ class Rig:
         url: str = self.sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
         return url
 
-    @staticmethod
-    def arn(url: str) -> str:
-        return f"arn:aws:sqs:us-east-1:000000000000:{url.rpartition('/')[2]}"
+    def arn(self, url: str) -> str:
+        return f"arn:aws:sqs:us-east-1:{self.account}:{url.rpartition('/')[2]}"
 
     def set(self, **attributes: str) -> None:
         if attributes:
@@ -98,13 +100,21 @@ class Rig:
         end = driver.latest_offset(start)
         return driver, end, self.read(driver, start, end)
 
+    def read_again(self) -> tuple[Driver, Offset, list[dict[str, Any]]]:
+        """Let the query start again, and read the open epoch, without committing it. Return as `read_epoch`."""
+        (view,) = lines(self.on_journal("show", "--json"))
+        (plan,) = view["plans"]
+        end = Offset(view["journal"], plan["epoch"], plan["partitions"], plan["plan"])
+        driver, start = self.driver()
+        return driver, end, self.read(driver, start, end)
+
     def read(self, driver: Driver, start: Offset, end: Offset) -> list[dict[str, Any]]:
         """Return the rows of the epoch that ends at `end`."""
         batches = [batch for plan in driver.plan(start, end) for batch in read_partition(self._options(), plan)]
         return [row for batch in batches for row in batch.to_pylist()]
 
     def _options(self) -> Any:
-        given = {"queueUrl": self.url, "journalLocation": str(self.journal), "waitTimeSeconds": "1"}
+        given = {"queueUrl": self.url, "journalLocation": self.location, "waitTimeSeconds": "1"}
         return parse_source_options({**given, "visibilityTimeoutSeconds": "60"})
 
     def run(self, *arguments: str, **extra: Any) -> Result:
@@ -118,7 +128,15 @@ class Rig:
         return self.run(command, "--queue-url", self.url, *arguments, **extra)
 
     def on_journal(self, command: str, *arguments: str, **extra: Any) -> Result:
-        return self.run("journal", command, "--journal-location", str(self.journal), *arguments, **extra)
+        return self.run("journal", command, "--journal-location", self.location, *arguments, **extra)
+
+
+@dataclass
+class Rig(QueueRig):
+    """On the local queue, with a journal on a path."""
+
+    server: LocalQueueServer = field(kw_only=True)
+    journal: Path = field(kw_only=True)
 
     def stored(self) -> dict[str, tuple[bytes, int]]:
         """Return what stands in the journal, and when it was written."""
@@ -137,7 +155,8 @@ def server() -> Iterator[tuple[LocalQueueServer, Any]]:
 
 @pytest.fixture
 def rig(server: tuple[LocalQueueServer, Any], tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(*server, tmp_path / "journal")
+    running, client = server
+    made = Rig(client, str(tmp_path / "journal"), server=running, journal=tmp_path / "journal")
     yield made
     made.server.faults = Faults()
     for driver in made.drivers:

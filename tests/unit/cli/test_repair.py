@@ -17,7 +17,6 @@ from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.offset import Offset
 from tests.unit.cli.conftest import Rig, lines, one_error
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
@@ -36,13 +35,9 @@ def rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def read_again(rig: Rig) -> list[str]:
     """Let the query start again, and read and commit the epoch; return the bodies."""
-    (view,) = lines(rig.on_journal("show", "--json"))
-    (plan,) = view["plans"]
-    end = Offset(view["journal"], plan["epoch"], plan["partitions"], plan["plan"])
-    driver, start = rig.driver()
-    bodies = [row["body"] for row in rig.read(driver, start, end)]
+    driver, end, rows = rig.read_again()
     driver.commit(end)
-    return bodies
+    return [row["body"] for row in rows]
 
 
 def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(

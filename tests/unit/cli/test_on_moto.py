@@ -1,0 +1,354 @@
+"""The commands on moto's SQS and S3: what they say, their status, and what a second call says and changes.
+
+moto proves neither order nor leases: it draws sequence numbers at random, and takes receipt handles that have expired.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from click.testing import Result
+
+from sqs_fifo_spark.cli import python_checks
+from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.cli.peek import HIDDEN_S
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.source import owner as owners
+from tests.helpers import depth
+from tests.unit.cli.conftest import QueueRig, lines
+
+BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
+BODIES = ["a1", "a2", "a3", "b1", "b2"]
+on_each_journal = pytest.mark.parametrize("rig", ["path", "s3"], indirect=True)
+
+_began = owners._began
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[tuple[str, Any]]:
+    """The URL of moto's server, which has a bucket `journals`, and a client of its SQS."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    s3, sqs = (boto3.client(service, endpoint_url=url) for service in ("s3", "sqs"))
+    s3.create_bucket(Bucket="journals")
+    s3.close()
+    yield url, sqs
+    sqs.close()
+    server.stop()
+
+
+@pytest.fixture
+def rig(
+    request: pytest.FixtureRequest, moto: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[QueueRig]:
+    """A queue on moto; its journal is on a path, or on moto's S3."""
+    url, sqs = moto
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+    monkeypatch.setattr(python_checks, "_ask", lambda python, names: ([], "3.10.0"))
+    is_on_s3 = getattr(request, "param", "path") == "s3"
+    made = QueueRig(sqs, f"s3://journals/{next(_numbers)}" if is_on_s3 else str(tmp_path / "journal"), "123456789012")
+    yield made
+    for driver in made.drivers:
+        driver.stop()
+
+
+@pytest.fixture
+def rows(rig: QueueRig, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Let a query read five messages, and end before it has committed them. Return its rows, by their bodies."""
+    rig.send("a1", "a2", "a3", group="a", MessageAttributes=BINARY)
+    rig.send("b1", "b2", group="b")
+    driver, _, found = rig.read_epoch()
+    driver.stop()
+    # Its claim names this process, which goes on.
+    monkeypatch.setattr(owners, "_began", lambda pid: 0)
+    return by_body(found)
+
+
+def by_body(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows in an order that does not hang on moto's sequence numbers."""
+    return sorted(rows, key=lambda row: str(row["body"]))
+
+
+def run(rig: QueueRig, line: str, **places: Any) -> Result:
+    """Run a command line; what stands in braces is a place."""
+    known = {"queue": rig.url, "journal": rig.location, "missing": rig.url.replace("bids", "missing"), **places}
+    return rig.run(*(each.format(**known) for each in line.split()))
+
+
+def expect(result: Result, status: Status, *says: str) -> None:
+    """Fail unless the command has ended so, and all patterns are found in what it has printed.
+
+    Nothing stands on the standard error of a command that did what it was asked, or that prints findings; of any
+    other, one line.
+    """
+    assert result.exit_code == status, result.output
+    for pattern in says:
+        assert re.search(pattern, result.stdout + result.stderr, re.MULTILINE), (pattern, result.output)
+    has_findings = bool(re.search("^failure  ", result.stdout, re.MULTILINE))
+    assert len(result.stderr.splitlines()) == int(status is not Status.OK and not has_findings)
+
+
+def state(rig: QueueRig) -> tuple[Any, ...]:
+    """Return what the journal holds, and how many messages of the queue are free and in flight."""
+    store = open_store(rig.location)
+    return {name: store.get(name) for name in store.list("")}, depth(rig.sqs.get_queue_attributes, rig.url)
+
+
+ON_JOURNAL = "--journal-location {journal}"
+
+
+@on_each_journal
+@pytest.mark.parametrize(
+    ("line", "status", "says"),
+    [
+        (
+            "doctor --queue-url {queue}",
+            Status.OK,
+            # Nothing at moto tells of a permission to receive; entries of batches it judges, as SQS does.
+            ["^ok .* credentials: not asked", "^warning  sqs:ReceiveMessage: not denied", "^ok .* sqs:DeleteMessage"],
+        ),
+        (
+            "doctor --queue-url {queue} --role sink",
+            Status.OK,
+            ["^warning  sqs:SendMessage: not denied", "^ok .* FIFO: a FIFO", "^ok .* ContentBasedDeduplication is off"],
+        ),
+        (
+            f"doctor --queue-url {{queue}} --role both {ON_JOURNAL}",
+            Status.OK,
+            [
+                *(f"^ok .* journal: {step}: " for step in ("write", "put if absent", "read", "list", "delete")),
+                "^ok .* journal: queue: it is this queue's; 1 claims stand",
+            ],
+        ),
+        (
+            f"doctor --queue-url {{other}} {ON_JOURNAL}",
+            Status.PROBLEM,
+            ["^failure  journal: queue: .* belongs to the queue"],
+        ),
+        ("doctor --queue-url {missing}", Status.PROBLEM, ["^failure  sqs:GetQueueAttributes: .* does not exist"]),
+        (
+            f"journal show {ON_JOURNAL}",
+            Status.OK,
+            ["^queue +{arn}$", "^owner .* not running$", "^1 +[0-9]+ +1 of 1 +1 +yes +5 "],
+        ),
+        (
+            f"journal show {ON_JOURNAL} --queue-url {{queue}} --json",
+            Status.OK,
+            ['"queueArn": "{arn}"', '"messages": 5', '"damage": \\[\\]'],
+        ),
+        (f"journal show {ON_JOURNAL} --queue-url {{other}}", Status.PROBLEM, ["belongs to the queue"]),
+        ("journal show --journal-location {journal}-none", Status.REFUSED, ["there is no journal at"]),
+        (f"journal cat {ON_JOURNAL} --epoch 1", Status.OK, ["^partition +sequenceNumber", " {id} "]),
+        (
+            f"journal cat {ON_JOURNAL} --epoch 1 --message-id {{id}} --bodies --json",
+            Status.OK,
+            ['^{{.*"body": "a1", .*"binaryValue": "AA=="'],
+        ),
+        (f"journal cat {ON_JOURNAL} --epoch 1 --message-id none", Status.PROBLEM, ["no message with the id 'none'"]),
+        (f"journal cat {ON_JOURNAL} --epoch 2", Status.REFUSED, ["has nothing of epoch 2"]),
+        (
+            f"journal export {ON_JOURNAL} --epoch 1 --to-file {{file}} --force",
+            Status.OK,
+            ["^5 messages of epoch 1 are in {file}$"],
+        ),
+        (f"journal export {ON_JOURNAL} --epoch 1 --to-file {{there}}", Status.REFUSED, ["is there already"]),
+        (f"journal release {ON_JOURNAL} --queue-url {{other}}", Status.PROBLEM, ["belongs to the queue"]),
+        (
+            f"journal skip {ON_JOURNAL} --epoch 1 --message-id {{id}} --to-queue {{queue}}",
+            Status.USAGE,
+            ["is the queue that the journal's query reads"],
+        ),
+        (
+            f"journal skip {ON_JOURNAL} --epoch 1 --message-id {{id}} --to-queue {{missing}}",
+            Status.REFUSED,
+            ["does not exist"],
+        ),
+        (
+            f"journal skip {ON_JOURNAL} --epoch 1 --message-id none --to-file {{file}}",
+            Status.USAGE,
+            ["has no message 'none'"],
+        ),
+        ("peek --queue-url {missing}", Status.REFUSED, ["does not exist"]),
+        (
+            "send --queue-url {missing} --group g --body x --dedup-id 1",
+            Status.REFUSED,
+            ["does not exist .* 0 of 1 messages were confirmed before"],
+        ),
+    ],
+)
+def test_what_only_looks_or_is_refused_says_so_twice_and_changes_nothing(
+    rig: QueueRig, rows: list[dict[str, Any]], tmp_path: Path, line: str, status: Status, says: list[str]
+) -> None:
+    there = tmp_path / "there.jsonl"
+    there.write_text("mine")
+    places = {"other": rig.create("other"), "id": rows[0]["messageId"], "file": tmp_path / "x.jsonl", "there": there}
+    before = state(rig)
+    assert before[1] == (0, len(BODIES))
+    for _ in range(2):
+        expect(run(rig, line, **places), status, *(each.format(arn=rig.arn(rig.url), **places) for each in says))
+    assert state(rig) == before
+    assert there.read_text() == "mine"
+
+
+@on_each_journal
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_what_was_exported_is_the_same_each_time(
+    rig: QueueRig, rows: list[dict[str, Any]], tmp_path: Path, form: str
+) -> None:
+    """And as lines of JSON it can be sent to another queue."""
+    file, url = tmp_path / f"rows.{form}", rig.create("other")
+    written = set()
+    for _ in range(2):
+        told = run(rig, f"journal export {ON_JOURNAL} --epoch 1 --to-file {file} --force --json")
+        expect(told, Status.OK, '"messages": 5')
+        written.add(file.read_bytes())
+    assert len(written) == 1
+    if form == "jsonl":
+        for _ in range(2):
+            expect(run(rig, f"send --queue-url {url} --file {file}"), Status.OK, "^5 of 5 messages sent$")
+        rig.url = url
+        assert sorted(body for body, _, _ in rig.receive()) == BODIES
+
+
+@on_each_journal
+@pytest.mark.parametrize("to", ["file", "queue"])
+def test_a_poison_row_is_moved_aside_and_the_query_goes_on_with_all_others(
+    rig: QueueRig, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """Nothing else is lost, before or after it; and a second call moves nothing."""
+    poison = rows[1]["messageId"]
+    with monkeypatch.context() as starts_again:
+        starts_again.setattr(owners, "_began", _began)
+        driver, _, again = rig.read_again()
+    driver.stop()
+    assert by_body(again) == rows  # each start meets the row anew
+
+    place = rig.create("aside") if to == "queue" else str(tmp_path / "aside.jsonl")
+    skip = f"journal skip {ON_JOURNAL} --epoch 1 --message-id {poison} --to-{to} {place}"
+    expect(run(rig, skip), Status.OK, f"^message {poison} of epoch 1 is in '{re.escape(place)}'")
+    before = state(rig)
+    (told,) = lines(run(rig, f"{skip} --json"))
+    assert (told["messageId"], told["to"], told["messageGroupId"]) == (poison, place, "a")
+    expect(run(rig, skip), Status.OK, f"was moved to '{re.escape(place)}' before, .*; nothing was changed")
+    assert state(rig) == before
+    expect(run(rig, f"journal show {ON_JOURNAL}"), Status.OK, f"^skipped +{poison}$", "^owner .* of a command")
+
+    driver, end, served = rig.read_again()
+    assert by_body(served) == [row for row in rows if row["messageId"] != poison]
+    driver.commit(end)
+    rig.send("c1", group="c")
+    after = driver.latest_offset(end)
+    assert [row["body"] for row in rig.read(driver, end, after)] == ["c1"]
+    driver.commit(after)
+    assert state(rig)[1] == (0, 0)
+
+    if to == "queue":
+        rig.url = place
+        (aside,) = lines(run(rig, "peek --queue-url {queue} --bodies --json"))
+    else:
+        (aside,) = map(json.loads, Path(place).read_text().splitlines())
+    assert (aside["body"], aside["messageGroupId"]) == ("a2", "a")
+    assert aside["messageAttributes"] == {"key": {"dataType": "Binary", "binaryValue": "AA=="}}
+
+
+@on_each_journal
+def test_released_messages_are_free_and_stay_in_the_journal(rig: QueueRig, rows: list[dict[str, Any]]) -> None:
+    """moto takes each handle that it has ever given, so it releases again; AWS would say that nobody holds them."""
+    for _ in range(2):
+        told = run(rig, f"journal release {ON_JOURNAL} --queue-url {{queue}}")
+        expect(told, Status.OK, "^5 of 5 messages were released; 0 were deleted")
+        assert state(rig)[1] == (5, 0)
+    assert sorted(body for body, _, _ in rig.receive(delete=True)) == BODIES
+    told = run(rig, f"journal release {ON_JOURNAL} --queue-url {{queue}} --json")
+    assert lines(told) == [{"messages": 5, "released": 0, "notHeld": 5, "notAnswered": 0}]
+    expect(told, Status.OK)
+    assert by_body(rig.read_again()[2]) == rows
+
+
+def test_one_message_is_sent_once(rig: QueueRig) -> None:
+    """moto makes up a message id for the copy, too; AWS tells the first one's again."""
+    for _ in range(2):
+        told = rig.on_queue("send", "--group", "a", "--body", "hello", "--dedup-id", "1")
+        expect(told, Status.OK, r"^[0-9a-f-]{36}  a  [0-9]{1,20}$", "^1 of 1 messages sent$")
+    assert rig.receive() == [("hello", "a", 1)]
+
+
+def test_the_lines_of_a_file_are_sent_once_in_order(rig: QueueRig) -> None:
+    text = "".join(
+        json.dumps({"body": f"{group}{number}", "messageGroupId": group, "messageDeduplicationId": f"{group}{number}"})
+        + "\n"
+        for number in range(3)
+        for group in "ab"
+    )
+    for _ in range(2):
+        told = rig.on_queue("send", "--file", "-", "--json", input=text)
+        expect(told, Status.OK)
+        assert [each["line"] for each in lines(told)] == list(range(1, 7))
+    left = rig.receive()
+    for group in "ab":
+        assert [body for body, its, _ in left if its == group] == [f"{group}{number}" for number in range(3)]
+
+
+def test_two_lines_of_one_id_are_seen_only_by_what_the_queue_answers(rig: QueueRig) -> None:
+    """moto answers with two message ids, though it keeps one message: so both are said to be sent."""
+    text = "\n".join(json.dumps({"body": body, "messageDeduplicationId": "1"}) for body in "xy")
+    for _ in range(2):
+        expect(rig.on_queue("send", "--group", "g", "--file", "-", input=text), Status.OK, "^2 of 2 messages sent$")
+    assert rig.receive() == [("x", "g", 1)]
+
+
+def test_what_has_no_sequence_number_is_sent_and_not_shown(rig: QueueRig) -> None:
+    """moto numbers no message that it recognises by its content: neither `peek` nor a source can read it."""
+    rig.set(ContentBasedDeduplication="true")
+    for _ in range(2):
+        told = rig.on_queue("send", "--group", "g", "--body", "x", "--json")
+        assert [each["sequenceNumber"] for each in lines(told)] == [None]
+        expect(told, Status.OK)
+    told = rig.on_queue("peek")
+    assert (told.exit_code, told.stdout) == (Status.REFUSED, "")
+    hidden, why = told.stderr.splitlines()
+    assert hidden.endswith(f"is not released; it stays hidden for up to {HIDDEN_S} s")
+    assert "is no message of a FIFO queue" in why
+    expect(rig.on_queue("peek"), Status.OK, "others hold the heads of its groups")
+
+
+def test_what_was_shown_is_still_there(rig: QueueRig) -> None:
+    """Each has been received once more; so says the command."""
+    rig.send("1", "2", group="a")
+    rig.send("3", group="b")
+    for count in (1, 2):
+        told = rig.on_queue("peek", "--json")
+        expect(told, Status.OK)
+        assert [each["receiveCount"] for each in lines(told)] == [count] * 3
+        assert state(rig)[1] == (3, 0)
+    expect(rig.on_queue("peek"), Status.OK, "^3 messages were received; the receive count of each has risen by one")
+    assert rig.receive() == [("1", "a", 4), ("2", "a", 4), ("3", "b", 4)]
+
+
+def test_a_look_moves_a_message_to_the_dead_letter_queue_only_by_force(rig: QueueRig) -> None:
+    dead = rig.create("dead")
+    rig.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": rig.arn(dead), "maxReceiveCount": 1}))
+    rig.send("1")
+    for _ in range(2):
+        expect(rig.on_queue("peek"), Status.USAGE, "maxReceiveCount is 1, .* Give --force")
+        told = rig.on_queue("doctor")
+        expect(told, Status.PROBLEM, "^failure  maxReceiveCount: .* after 1 receives", "^ok .* dead-letter queue: arn")
+    expect(rig.on_queue("peek", "--force"), Status.OK, "^1 messages were received")
+    expect(rig.on_queue("peek", "--force"), Status.OK, "or they have just moved to the dead-letter queue")
+    expect(run(rig, f"peek --queue-url {dead}"), Status.OK, "^1 messages were received")
+    rig.sqs.delete_queue(QueueUrl=dead)
+    for _ in range(2):
+        told = rig.on_queue("doctor")
+        expect(told, Status.PROBLEM, "^failure  dead-letter queue: .* does not exist")
