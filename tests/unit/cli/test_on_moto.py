@@ -157,7 +157,7 @@ ON_JOURNAL = "--journal-location {journal}"
             ['^{{.*"body": "a1", .*"binaryValue": "AA=="'],
         ),
         (f"journal cat {ON_JOURNAL} --epoch 1 --message-id none", Status.PROBLEM, ["no message with the id 'none'"]),
-        (f"journal cat {ON_JOURNAL} --epoch 2", Status.REFUSED, ["has nothing of epoch 2"]),
+        (f"journal cat {ON_JOURNAL} --epoch 2", Status.PROBLEM, ["has nothing of epoch 2"]),
         (
             f"journal export {ON_JOURNAL} --epoch 1 --to-file {{file}} --force",
             Status.OK,
@@ -177,7 +177,7 @@ ON_JOURNAL = "--journal-location {journal}"
         ),
         (
             f"journal skip {ON_JOURNAL} --epoch 1 --message-id none --to-file {{file}}",
-            Status.USAGE,
+            Status.PROBLEM,
             ["has no message 'none'"],
         ),
         ("peek --queue-url {missing}", Status.REFUSED, ["does not exist"]),
