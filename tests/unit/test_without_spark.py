@@ -64,5 +64,5 @@ def test_the_rest_does_without(code: str) -> None:
 def test_the_demo_says_what_it_needs() -> None:
     """And ends."""
     ran = run("import sys; from sqs_fifo_spark.__main__ import main; sys.argv[1:] = ['demo']; sys.exit(main())")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("demo: pyspark is missing: pip install '.[local,spark]' in this package's sources")
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert ran.stderr.startswith("demo: pyspark is missing: pip install '.[demo]' in this package's sources")
