@@ -73,6 +73,8 @@ class LocalQueueServer:
         in_flight_cap: int = IN_FLIGHT_CAP,
         scan_limit: int = SCAN_LIMIT,
     ) -> None:
+        if not 0 <= port <= 65535:
+            raise ValueError(f"port is {port}; it must be from 0, with which the system chooses, to 65535")
         self.requests = RequestLog()
         self._host = host
         self._port = port
