@@ -61,6 +61,18 @@ def test_the_rest_does_without(code: str) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+def test_the_local_queue_needs_aiohttp_alone() -> None:
+    """None of the package's own requirements: it can be installed without them."""
+    ran = run(
+        "others = ('boto3', 'botocore', 'click', 'obstore', 'pyarrow', 'rich', 'tenacity')\n"
+        "sys.modules.update(dict.fromkeys(others))\n"
+        "import sqs_fifo_spark.cli.plain\n"
+        "from sqs_fifo_spark.local import LocalQueueServer\n"
+        "with LocalQueueServer(queues=['q.fifo']) as server: print(server.messages())"
+    )
+    assert (ran.returncode, ran.stdout) == (0, "[]\n"), ran.stderr
+
+
 def test_the_demo_says_what_it_needs() -> None:
     """And ends."""
     ran = run("import sys; from sqs_fifo_spark.__main__ import main; sys.argv[1:] = ['demo']; sys.exit(main())")
