@@ -7,7 +7,6 @@ with.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.errors import (
@@ -71,24 +70,16 @@ def __getattr__(name: str) -> Any:
 
     Raises MissingPackageError where there is no PySpark, or an older one than 4.0.
     """
-    try:
-        if name == "SqsFifoDataSource":
-            from sqs_fifo_spark.datasource import SqsFifoDataSource
+    if name == "SqsFifoDataSource":
+        from sqs_fifo_spark.datasource import SqsFifoDataSource
 
-            return SqsFifoDataSource
-        if name == "in_group_order":
-            from sqs_fifo_spark.ordering import in_group_order
+        return SqsFifoDataSource
+    if name == "in_group_order":
+        from sqs_fifo_spark.ordering import in_group_order
 
-            return in_group_order
-        if name == "register":
-            from sqs_fifo_spark.registration import register
+        return in_group_order
+    if name == "register":
+        from sqs_fifo_spark.registration import register
 
-            return register
-    except ImportError as error:
-        if isinstance(error, SqsFifoError) or not (error.name or "").startswith("pyspark"):
-            raise
-        raise MissingPackageError(
-            f"{sys.executable} has no PySpark 4.0 or later ({error}). Use the Python of your Spark platform, or "
-            "install it: pip install 'pyspark>=4.0'"
-        ) from None
+        return register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,19 +6,21 @@ a stream is really read or written.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
-from pyspark.sql.types import StructType
-
 from sqs_fifo_spark.boundary import called_by_spark
-from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError
+from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError, needs_spark
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
-from sqs_fifo_spark.schema import SCHEMA
+
+with needs_spark():
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+    from sqs_fifo_spark.schema import SCHEMA
 
 
 class SqsFifoDataSource(DataSource):

@@ -7,6 +7,10 @@ pickling between Spark's processes.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class SqsFifoError(Exception):
     """The base of all errors of this package."""
@@ -92,3 +96,17 @@ class BatchForgottenError(SqsFifoError):
 
 class DisorderError(SqsFifoError):
     """Rows of a group stand in the queue in another order than they were given in; see `onDisorder`."""
+
+
+@contextmanager
+def needs_spark() -> Iterator[None]:
+    """Let imports of PySpark raise MissingPackageError where there is none, or an older one than 4.0."""
+    try:
+        yield
+    except ImportError as error:
+        if isinstance(error, SqsFifoError) or not (error.name or "").startswith("pyspark"):
+            raise
+        raise MissingPackageError(
+            f"{sys.executable} has no PySpark 4.0 or later ({error}). Use the Python of your Spark platform, or "
+            "install it: pip install 'pyspark>=4.0'"
+        ) from None

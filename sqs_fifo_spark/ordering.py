@@ -7,19 +7,21 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    NumericType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
 
-from sqs_fifo_spark.errors import SchemaError
+from sqs_fifo_spark.errors import SchemaError, needs_spark
+
+with needs_spark():
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import (
+        BinaryType,
+        BooleanType,
+        DateType,
+        NumericType,
+        StringType,
+        TimestampNTZType,
+        TimestampType,
+    )
 
 _GROUP = "messageGroupId"
 _ROWS_AT_ONCE = 10_000

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sqs_fifo_spark.errors import MissingPackageError
+from sqs_fifo_spark.errors import MissingPackageError, needs_spark
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -51,14 +51,10 @@ def register(spark: SparkSession) -> None:
     Raises MissingPackageError when the driver has no PySpark 4.0, or when the interpreter of the Python workers lacks a
     package on the driver's machine: install it, or name another interpreter. Other machines are not looked at.
     """
-    try:
+    with needs_spark():
         from pyspark.errors import PySparkException
 
         from sqs_fifo_spark.datasource import SqsFifoDataSource
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the driver's Python, {sys.executable}, cannot import the format: {error}. It needs PySpark 4.0 or later."
-        ) from error
     context: SparkContext | None = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
     if context is not None:
         _choose_python(context)

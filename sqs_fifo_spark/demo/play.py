@@ -95,9 +95,7 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
 
         from sqs_fifo_spark.local.server import LocalQueueServer
     except ModuleNotFoundError as error:
-        raise DemoError(
-            f"{error.name} is missing: pip install '.[local,spark]' in this package's sources", status=3
-        ) from None
+        raise DemoError(f"{error.name} is missing: pip install '.[demo]' in this package's sources", status=3) from None
     os.environ.update(_ENVIRONMENT)
     for name in _UNWANTED:
         os.environ.pop(name, None)

@@ -15,8 +15,8 @@ from sqs_fifo_spark.local.requests import RequestLog
 PREFIX = "/_local/"
 _MESSAGE = f"{PREFIX}messages/"
 _HELP = (
-    "try GET /_local/requests, GET /_local/messages?queue=NAME, GET /_local/messages/MESSAGE-ID, "
-    "POST /_local/faults or POST /_local/clock"
+    "try GET /_local/messages, GET /_local/messages?queue=NAME, GET /_local/messages/MESSAGE-ID, "
+    "GET /_local/requests, GET or POST /_local/clock, GET or POST /_local/faults"
 )
 
 
@@ -24,14 +24,15 @@ _HELP = (
 class Control:
     """What the paths lead to. Lives on the server's event loop.
 
-    `advance` sets the queue's clock ahead by seconds and returns its time; it raises ValueError for what is no time.
+    `now` is the queue's time. `advance` sets its clock ahead by seconds; it raises ValueError for what is no time.
     """
 
     requests: RequestLog
     inspector: Inspector
     faults: Callable[[], Faults]
     set_faults: Callable[[Faults], None]
-    advance: Callable[[float], float]
+    now: Callable[[], float]
+    advance: Callable[[float], None]
 
     def answer(self, method: str, path: str, query: Mapping[str, str], body: bytes) -> tuple[int, Any]:
         """The HTTP status and the content, for JSON, of a request to a path below `/_local/`."""
@@ -43,7 +44,8 @@ class Control:
                 self.set_faults(changed)
                 return 200, changed.described()
             if method == "POST" and path == f"{PREFIX}clock":
-                return 200, {"now": self.advance(_seconds(_map(body)))}
+                self.advance(_seconds(_map(body)))
+                return 200, {"now": self.now()}
         except SqsError as error:
             return error.status, {"error": error.message}
         except (ValueError, RecursionError) as error:
@@ -53,10 +55,12 @@ class Control:
     def _get(self, path: str, query: Mapping[str, str]) -> tuple[int, Any]:
         if path == f"{PREFIX}requests":
             return 200, self.requests.counts()
+        if path == f"{PREFIX}clock":
+            return 200, {"now": self.now()}
+        if path == f"{PREFIX}faults":
+            return 200, self.faults().described()
         if path == f"{PREFIX}messages":
-            if "queue" not in query:
-                raise ValueError("which queue? GET /_local/messages?queue=NAME, such as bids.fifo")
-            return 200, self.inspector.messages(query["queue"])
+            return 200, self.inspector.messages(_queue(query))
         if path.startswith(_MESSAGE):
             message_id = path.removeprefix(_MESSAGE)
             history = self.inspector.history(message_id)
@@ -71,8 +75,18 @@ def _map(body: bytes) -> dict[str, Any]:
     return given
 
 
+def _queue(query: Mapping[str, str]) -> str | None:
+    """The queue that a query names, or None for all of them."""
+    if len(query) > 1 or not {"queue", "queueUrl"}.issuperset(query):
+        raise ValueError(
+            f"messages are asked for with queue=NAME or queueUrl=URL, or, of all queues, with neither; "
+            f"given are {list(query)}"
+        )
+    return next(iter(query.values()), None)
+
+
 def _seconds(given: Mapping[str, Any]) -> float:
-    if set(given) != {"advanceSeconds"}:
+    if len(given) != 1 or not {"advanceSeconds", "seconds"}.issuperset(given):
         raise ValueError(f'the clock is advanced with {{"advanceSeconds": 31}}; the fields given are {sorted(given)}')
-    seconds: float = given["advanceSeconds"]
+    seconds: float = next(iter(given.values()))
     return seconds

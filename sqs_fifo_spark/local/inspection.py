@@ -26,9 +26,13 @@ class Inspector:
         self._events: deque[Event] = deque(maxlen=HISTORY)
         model.on_event(self._events.append)
 
-    def messages(self, queue: str) -> list[Described]:
-        """All messages of the queue of that name, oldest first. Raises SqsError when there is no such queue."""
-        return [_message(message) for message in self._model.messages(queue)]
+    def messages(self, queue: str | None = None) -> list[Described]:
+        """All messages of the queue of that name or URL, oldest first; without one, of all queues, one after another.
+
+        Raises SqsError when there is no such queue.
+        """
+        names = self._model.queue_names if queue is None else [self._model.queue_name({"QueueUrl": queue})]
+        return [_message(name, message) for name in names for message in self._model.messages(name)]
 
     def history(self, message_id: str) -> list[Described]:
         """What happened to a message, in order, also after its end; empty for one that is not known, or forgotten.
@@ -39,12 +43,13 @@ class Inspector:
         return [_event(event) for event in self._events if event.message_id == message_id]
 
 
-def _message(message: Message) -> Described:
+def _message(queue: str, message: Message) -> Described:
     state = "waiting"
     if message.hidden_until is not None:
         state = "in flight" if message.in_flight else "delayed"
     return {
         "messageId": message.message_id,
+        "queue": queue,
         "state": state,
         "messageGroupId": message.message_group_id,
         "sequenceNumber": str(message.sequence),

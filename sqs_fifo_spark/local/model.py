@@ -155,6 +155,11 @@ class FifoModel:
         self._let_move()
         return self._queue_at(queue_url).has_deliverable(self._clock.now())
 
+    @property
+    def queue_names(self) -> list[str]:
+        """The names of all queues, those first that were made first."""
+        return list(self._queues)
+
     def messages(self, name: str) -> list[Message]:
         """All messages of the queue `name`, oldest first; looking receives nothing. Raises QueueDoesNotExist."""
         self._let_move()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from sqs_fifo_spark.local.model import FifoModel
     from sqs_fifo_spark.local.server import LocalQueueServer
-
-_REGION = "us-east-1"
 
 _numbers = itertools.count(1)
 
@@ -38,18 +35,15 @@ class LocalQueue:
     def __repr__(self) -> str:
         return f"LocalQueue({self.url!r})"
 
-    @cached_property
-    def client(self) -> Any:
-        """A boto3 client for the queue's endpoint, with made-up credentials; made when it is first asked for."""
-        import boto3
+    @property
+    def queue_url(self) -> str:
+        """The same as `url`."""
+        return self.url
 
-        return boto3.client(
-            "sqs",
-            endpoint_url=self.endpoint_url,
-            region_name=_REGION,
-            aws_access_key_id="any",
-            aws_secret_access_key="any",
-        )
+    @property
+    def client(self) -> Any:
+        """The server's boto3 client, with made-up credentials."""
+        return self._server.client
 
     def send(
         self,
@@ -84,10 +78,9 @@ class LocalQueue:
         """What happened to a message, in order, also after its end; empty for one that is not known."""
         return self._server.history(message_id)
 
-    def close(self) -> None:
-        """Close the client's connections, if there is a client."""
-        if "client" in self.__dict__:
-            self.client.close()
+    def advance(self, seconds: float) -> None:
+        """Set the server's clock ahead, for all its queues; see `LocalQueueServer.advance`."""
+        self._server.advance(seconds)
 
 
 @pytest.fixture(scope="session")
@@ -96,24 +89,22 @@ def sqs_fifo_server() -> Iterator[LocalQueueServer]:
     kind = _server_class()
     if kind is None:
         pytest.fail("the fixture 'sqs_fifo_server' needs aiohttp: pip install 'aiohttp>=3.9'", pytrace=False)
-    with kind(region=_REGION) as server:
+    with kind() as server:
         yield server
 
 
 @pytest.fixture
 def sqs_fifo_queue(sqs_fifo_server: LocalQueueServer) -> Iterator[LocalQueue]:
-    """A new FIFO queue for this test alone: `.url`, `.endpoint_url`, `.client`, `.send(...)`, `.messages()`.
+    """A new FIFO queue for this test alone: `.url`, `.client`, `.send(...)`, `.messages()`, `.advance(31)`.
 
     Afterwards the queue is deleted, and the server's faults are as they were before the test.
     """
     name, faults = f"test-{next(_numbers)}.fifo", sqs_fifo_server.faults
     request = {"QueueName": name, "Attributes": {"FifoQueue": "true"}}
     sqs_fifo_server.run(lambda model: model.call("CreateQueue", request))
-    queue = LocalQueue(sqs_fifo_server, name)
     try:
-        yield queue
+        yield LocalQueue(sqs_fifo_server, name)
     finally:
-        queue.close()
         sqs_fifo_server.faults = faults
         sqs_fifo_server.run(lambda model: _delete(model, name))
 

@@ -14,6 +14,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -72,6 +73,8 @@ class LocalQueueServer:
         in_flight_cap: int = IN_FLIGHT_CAP,
         scan_limit: int = SCAN_LIMIT,
     ) -> None:
+        if not 0 <= port <= 65535:
+            raise ValueError(f"port is {port}; it must be from 0, with which the system chooses, to 65535")
         self.requests = RequestLog()
         self._host = host
         self._port = port
@@ -89,7 +92,9 @@ class LocalQueueServer:
         self._queues = tuple(queues)
         self._room = WaitingRoom(self._model, self._clock)
         self._inspector = Inspector(self._model)
-        self._control = Control(self.requests, self._inspector, lambda: self.faults, self._set_faults, self._advance)
+        self._control = Control(
+            self.requests, self._inspector, lambda: self.faults, self._set_faults, self._clock.now, self._advance
+        )
         self._request_number = 0
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -110,6 +115,22 @@ class LocalQueueServer:
     def endpoint_url(self) -> str:
         """The URL to hand to a client on this machine, while the server runs."""
         return self._endpoint_url
+
+    @cached_property
+    def client(self) -> Any:
+        """A boto3 client for this server, with made-up credentials; made when it is first asked for, closed by `stop`.
+
+        Needs boto3, and a server that runs.
+        """
+        import boto3
+
+        return boto3.client(
+            "sqs",
+            endpoint_url=self.endpoint_url,
+            region_name=self._model.region,
+            aws_access_key_id="any",
+            aws_secret_access_key="any",
+        )
 
     @property
     def faults(self) -> Faults:
@@ -150,6 +171,8 @@ class LocalQueueServer:
 
         Raises RuntimeError when a request failed through a defect of the server itself.
         """
+        if "client" in self.__dict__:
+            self.client.close()
         loop, stopping, thread = self._loop, self._stopping, self._thread
         if thread is None or loop is None or stopping is None:
             return
@@ -182,10 +205,10 @@ class LocalQueueServer:
         """
         self.run(lambda model: self._advance(seconds))
 
-    def messages(self, queue: str) -> list[dict[str, Any]]:
-        """All messages of the queue of that name, oldest first, each with its state; nothing is received.
+    def messages(self, queue: str | None = None) -> list[dict[str, Any]]:
+        """All messages of the queue of that name or URL, oldest first, each with its state; nothing is received.
 
-        Raises SqsError when there is no such queue.
+        Without `queue`, those of all queues, one after another. Raises SqsError when there is no such queue.
         """
         return self.run(lambda model: self._inspector.messages(queue))
 
@@ -196,11 +219,10 @@ class LocalQueueServer:
     def _set_faults(self, faults: Faults) -> None:
         self._injector = Injector(faults)
 
-    def _advance(self, seconds: float) -> float:
+    def _advance(self, seconds: float) -> None:
         self._clock.advance(seconds)
         self._model.advance()
         self._room.serve()
-        return self._clock.now()
 
     def _serve(self, started: Future[str]) -> None:
         try:

@@ -9,18 +9,20 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-    StreamingQueryProgress,
-)
-
+from sqs_fifo_spark.errors import needs_spark
 from sqs_fifo_spark.logs import set_up
 from sqs_fifo_spark.watch.sample import METRICS, Exporter, Sample
+
+with needs_spark():
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        StreamingQueryListener,
+        StreamingQueryProgress,
+    )
 
 _log = logging.getLogger(__name__)
 

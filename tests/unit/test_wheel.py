@@ -43,6 +43,18 @@ def test_wheel_tells_what_it_is(wheel: Path) -> None:
     assert [line for line in str(told.get_payload()).splitlines() if line.startswith("#")] == headings
 
 
+def test_the_extra_demo_brings_the_local_queue_and_spark(wheel: Path) -> None:
+    """What `make demo` installs."""
+    with zipfile.ZipFile(wheel) as archive:
+        told = message_from_string(archive.read(f"sqs_fifo_spark-{__version__}.dist-info/METADATA").decode())
+    wanted: dict[str, set[str]] = {"demo": set(), "local": set(), "spark": set()}
+    for required in told.get_all("Requires-Dist", []):
+        package, _, extra = required.partition("; extra == ")
+        if (name := extra.strip("\"'")) in wanted:
+            wanted[name].add(package)
+    assert wanted["demo"] == wanted["local"] | wanted["spark"] != set()
+
+
 def test_source_distribution_has_what_the_readme_speaks_of(wheel: Path) -> None:
     """The examples in `conf`, too, and the licence."""
     folder = f"sqs_fifo_spark-{__version__}"

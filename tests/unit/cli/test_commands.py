@@ -143,6 +143,7 @@ def test_what_is_printed_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> 
         (["demo", "--help"], 0, "usage: sqs-fifo-spark demo"),
         (["doctor"], 2, "pip install '.[cli]'"),
         (["--help"], 0, "pip install '.[cli]'"),
+        (["--version"], 0, f"sqs-fifo-spark, version {sqs_fifo_spark.__version__}"),
     ],
 )
 def test_local_queue_and_demo_need_neither_click_nor_rich(arguments: list[str], status: int, says: str) -> None:

@@ -112,7 +112,8 @@ def test_long_poll_gets_what_the_clock_makes_visible(queues: Queues) -> None:
 def test_clock_is_set_ahead_over_http(queues: Queues) -> None:
     """The answer is the queue's time."""
     assert queues.http("/_local/clock", {"advanceSeconds": 1.5}) == (200, {"now": START + 1.5})
-    assert queues.http("/_local/clock", {"advanceSeconds": 0}) == (200, {"now": START + 1.5})
+    assert queues.http("/_local/clock", {"seconds": 2}) == (200, {"now": START + 3.5})
+    assert queues.http("/_local/clock") == (200, {"now": START + 3.5})
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,9 @@ def test_clock_is_set_ahead_over_http(queues: Queues) -> None:
         ({"advanceSeconds": True}, "cannot be advanced by True"),
         ({"advanceSeconds": float("inf")}, "cannot be advanced by inf"),
         ({"advanceSeconds": float("nan")}, "cannot be advanced by nan"),
-        ({"seconds": 31}, "the fields given are ['seconds']"),
+        ({"ahead": 31}, "the fields given are ['ahead']"),
+        ({"advanceSeconds": 1, "seconds": 1}, "the fields given are ['advanceSeconds', 'seconds']"),
+        ({}, "the fields given are []"),
         ([31], "must be a JSON map"),
     ],
 )
@@ -132,7 +135,7 @@ def test_clock_refuses_what_is_no_time_ahead(queues: Queues, given: object, mess
     status, answer = queues.http("/_local/clock", given)
     assert status == 400
     assert message in answer["error"]
-    assert queues.http("/_local/clock", {"advanceSeconds": 0})[1] == {"now": START}
+    assert queues.http("/_local/clock")[1] == {"now": START}
     with pytest.raises(ValueError, match="cannot be advanced by -1"):
         queues.server.advance(-1)
 
@@ -158,11 +161,35 @@ def test_messages_are_seen_with_their_state_and_not_received(queues: Queues) -> 
     assert numbers == sorted(numbers)
 
 
+def test_messages_of_all_queues_are_seen_at_once(queues: Queues) -> None:
+    """Each tells its queue; one queue is named by its name or its URL."""
+    queues.send("1")
+    queues.call(
+        "SendMessage",
+        QueueUrl=queues.server.queue_url("dead.fifo"),
+        MessageBody="2",
+        MessageGroupId="g",
+        MessageDeduplicationId="2",
+    )
+    queues.send("3")
+    status, found = queues.http("/_local/messages")
+    assert status == 200
+    assert [(one["queue"], one["body"]) for one in found] == [("dead.fifo", "2"), ("q.fifo", "1"), ("q.fifo", "3")]
+    assert found == queues.server.messages()
+    for query in ("queue=q.fifo", f"queue={queues.url}", "queueUrl=q.fifo", f"queueUrl={queues.url}"):
+        assert queues.http(f"/_local/messages?{query}") == (200, found[1:])
+
+
+@pytest.mark.parametrize("query", ["name=q.fifo", "queue=q.fifo&queue=dead.fifo", "queue=q.fifo&queueUrl=q.fifo"])
+def test_messages_are_not_asked_for_in_another_way(queues: Queues, query: str) -> None:
+    """A misspelt parameter does not show all queues."""
+    status, answer = queues.http(f"/_local/messages?{query}")
+    assert (status, "queue=NAME or queueUrl=URL" in answer["error"]) == (400, True)
+
+
 def test_queue_that_is_not_there_is_named_in_one_line(queues: Queues) -> None:
     """Neither an empty list nor a defect of the server."""
     assert queues.http("/_local/messages?queue=no.fifo") == (400, {"error": "The specified queue does not exist."})
-    status, answer = queues.http("/_local/messages")
-    assert (status, "which queue?" in answer["error"]) == (400, True)
     with pytest.raises(SqsError, match="does not exist"):
         queues.server.messages("no.fifo")
 
@@ -246,4 +273,4 @@ def test_path_that_is_none_tells_which_there_are(queues: Queues) -> None:
     for status, answer in (queues.http("/_local/nothing"), queues.http("/_local/nothing", {})):
         assert status == 404
         assert "/_local/messages?queue=NAME" in answer["error"]
-        assert "POST /_local/clock" in answer["error"]
+        assert "GET or POST /_local/clock" in answer["error"]

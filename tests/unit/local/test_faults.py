@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -365,6 +366,7 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
     [
         (["--throttle", "2"], 2, "'throttle' is 2.0"),
         (["--queue", "plain"], 2, "must end with .fifo"),
+        (["--port", "65536"], 2, "port is 65536"),
         (["--plan", "drop:SendMessage:1"], 2, "unknown planned fault 'drop'"),
         (["--policy", "KEY=/nowhere.json"], 3, "No such file or directory: '/nowhere.json'"),
         (["--host", "192.0.2.1"], 3, "192.0.2.1"),
@@ -376,6 +378,16 @@ def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], status: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
     assert message in done.stderr
+
+
+def test_command_whose_port_is_in_use_says_so() -> None:
+    """Exit status 3: somebody else has it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "sqs_fifo_spark", "local-queue", "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert str(port) in done.stderr
 
 
 def test_command_without_aiohttp_says_what_to_install() -> None:

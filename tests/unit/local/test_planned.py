@@ -12,7 +12,7 @@ import pytest
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
 from sqs_fifo_spark.local.faults import Injector
-from tests.unit.local.test_faults import Caller, post
+from tests.unit.local.test_faults import Caller, get, post
 
 
 @pytest.fixture
@@ -109,6 +109,7 @@ def test_plan_is_set_over_http_and_counts_from_then_on(caller: Caller) -> None:
     caller.send_batch("1")
     planned = [{"fault": "throttle", "action": "SendMessageBatch", "number": 2, "queue": "q.fifo"}]
     status, shown = post(caller.server.endpoint_url, "/_local/faults", {"planned": planned, "queues": ["q.fifo"]})
+    assert get(caller.server.endpoint_url, "/_local/faults") == shown
     assert (status, shown["queues"]) == (200, ["q.fifo"])
     assert shown["planned"] == [{**planned[0], "times": 1, "entries": []}]
     caller.send_batch("2")

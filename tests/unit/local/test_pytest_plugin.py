@@ -66,12 +66,14 @@ def test_client_and_helpers_see_the_same_queue(other: pytest.Pytester) -> None:
         def test_queue(sqs_fifo_queue, sqs_fifo_server):
             first = sqs_fifo_queue.send("1", "a", attributes={"colour": "red"})
             assert sqs_fifo_queue.send("again", "a", "d") == sqs_fifo_queue.send("again", "a", "d")
+            assert sqs_fifo_queue.queue_url == sqs_fifo_queue.url
             request = {"QueueUrl": sqs_fifo_queue.url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
             messages = sqs_fifo_queue.client.receive_message(**request)["Messages"]
             assert [message["Body"] for message in messages] == ["1", "again"]
             assert messages[0]["MessageAttributes"]["colour"]["StringValue"] == "red"
             assert "Messages" not in sqs_fifo_queue.client.receive_message(**request)
-            sqs_fifo_server.advance(30)
+            assert sqs_fifo_server.client is sqs_fifo_queue.client
+            sqs_fifo_queue.advance(30)
             assert len(sqs_fifo_queue.client.receive_message(**request)["Messages"]) == 2
             told = [event["event"] for event in sqs_fifo_queue.history(first)]
             assert told == ["sent", "received", "lapsed", "received"]
@@ -135,7 +137,7 @@ def test_fixtures_need_neither_pyspark_nor_obstore() -> None:
         "from sqs_fifo_spark.local import LocalQueueServer\n"
         "with LocalQueueServer(queues=['a.fifo']) as server:\n"
         "    queue = LocalQueue(server, 'a.fifo'); queue.send('1')\n"
-        "    print(queue.client.receive_message(QueueUrl=queue.url)['Messages'][0]['Body']); queue.close()"
+        "    print(queue.client.receive_message(QueueUrl=queue.url)['Messages'][0]['Body'])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True, cwd=ROOT
