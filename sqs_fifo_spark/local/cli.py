@@ -175,7 +175,7 @@ def serve(
                 print(f"queueUrl: {url}", flush=True)
             print(usage(server.endpoint_url, urls, region), flush=True)
             stopped.wait()
-    except (SqsError, ValueError) as error:
+    except (SqsError, ValueError, OverflowError) as error:
         return _cannot_start(error, _USAGE)
     except OSError as error:
         return _cannot_start(error, _REFUSED)

@@ -73,8 +73,6 @@ class LocalQueueServer:
         in_flight_cap: int = IN_FLIGHT_CAP,
         scan_limit: int = SCAN_LIMIT,
     ) -> None:
-        if not 0 <= port <= 65535:
-            raise ValueError(f"port is {port}; it must be from 0, with which the system chooses, to 65535")
         self.requests = RequestLog()
         self._host = host
         self._port = port
@@ -157,7 +155,8 @@ class LocalQueueServer:
     def start(self) -> None:
         """Listen, and return once requests are served.
 
-        Raises OSError when the port cannot be had, SqsError for a queue that cannot be created.
+        Raises OSError when the port cannot be had, OverflowError for a number that is no port, SqsError for a queue
+        that cannot be created.
         """
         if self._thread is not None:
             raise RuntimeError("this local queue server runs already; make another one")

@@ -366,7 +366,7 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
     [
         (["--throttle", "2"], 2, "'throttle' is 2.0"),
         (["--queue", "plain"], 2, "must end with .fifo"),
-        (["--port", "65536"], 2, "port is 65536"),
+        (["--port", "65536"], 2, "port must be 0-65535"),
         (["--plan", "drop:SendMessage:1"], 2, "unknown planned fault 'drop'"),
         (["--policy", "KEY=/nowhere.json"], 3, "No such file or directory: '/nowhere.json'"),
         (["--host", "192.0.2.1"], 3, "192.0.2.1"),
