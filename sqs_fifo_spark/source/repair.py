@@ -116,7 +116,8 @@ def skip(
 
     Only after that is it marked, so a crash in between leaves it in both places, and the next call puts it aside once
     more. If it is marked already, nothing is put aside, and False returned. Raises as `find`; whatever `put_aside`
-    raises; and FencedError if a query has opened the journal before the mark, which then does not know of it.
+    raises; and FencedError if a query has opened the journal before the mark, which then does not know of it, or if
+    another command has moved the message to another place meanwhile.
     """
     is_new = taken.journal.skip_of(message_id) is None
     if is_new:
@@ -126,6 +127,12 @@ def skip(
         by = {"at": moved, "by": _operator(), "host": socket.gethostname()}
         told = {"epoch": epoch, "messageId": message_id, "to": to, **by, **_place(row)}
         taken.journal.put_skip(message_id, told)
+        mark = taken.journal.skip_of(message_id) or told
+        if mark.get("to") != to:
+            raise FencedError(
+                f"message '{message_id}' is in '{to}', but another command has moved it to '{mark.get('to')}' at the "
+                "same time, so it is in both."
+            )
     try:
         taken.require_claim()
     except FencedError:

@@ -217,7 +217,7 @@ class Schedule:
             if self.laws.has_just_deferred() and self._happens(EXPIRED, 50):
                 self.hub.outside(self._let_expire)
         if event.startswith("after put skipped/"):
-            self.laws.has_marked(event.split()[-1].removeprefix("skipped/").removesuffix(": taken"))
+            self.laws.has_marked(event.removeprefix("after put skipped/").removesuffix(": taken"))
         if "operator" in self.hub.current_name and self._operators.random() < 0.01:
             process = self.hub.current_process
             self.world.note(f"kill -9 of {process.name}")

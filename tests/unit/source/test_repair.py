@@ -201,6 +201,21 @@ def test_what_is_marked_is_not_put_aside_again(world: World) -> None:
     require_all_but(world, "a1")
 
 
+def test_two_commands_that_move_it_at_once_say_that_it_is_in_both_places(world: World) -> None:
+    """The mark tells of the first place only, so the second command does not end well."""
+    world.send("a1", "a2")
+    epoch, message_id = poisoned(world, "a1")
+
+    def put_aside_late(row: pa.RecordBatch) -> None:
+        assert len(skip(world, epoch, message_id)) == 1
+
+    taken = repair.take_over(opened(world), world.clock)
+    with pytest.raises(FencedError, match="is in 'another list', but another command has moved it to 'a list'"):
+        repair.skip(taken, epoch, message_id, world.clock, to="another list", put_aside=put_aside_late)
+    Query(world).resume().drain()
+    require_all_but(world, "a1")
+
+
 @in_both_modes
 @pytest.mark.parametrize("deferring", [True, False], ids=["deferred", "caught"])
 def test_what_an_epoch_only_holds_for_a_later_one_can_be_moved_too(world: World, deferring: bool) -> None:
