@@ -31,10 +31,13 @@ on_each_journal = pytest.mark.parametrize("rig", ["path", "s3"], indirect=True)
 _began = owners._began
 _numbers = itertools.count(1)
 
+BUCKET = "commands"
+"""Of this file alone: within a process moto's servers share their buckets, and `open_store` keeps what it opened."""
+
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[tuple[str, Any]]:
-    """The URL of moto's server, which has a bucket `journals`, and a client of its SQS."""
+    """The URL of moto's server, which has a bucket, and a client of its SQS."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
@@ -42,7 +45,7 @@ def moto() -> Iterator[tuple[str, Any]]:
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"
     s3, sqs = (boto3.client(service, endpoint_url=url) for service in ("s3", "sqs"))
-    s3.create_bucket(Bucket="journals")
+    s3.create_bucket(Bucket=BUCKET)
     s3.close()
     yield url, sqs
     sqs.close()
@@ -58,7 +61,7 @@ def rig(
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
     monkeypatch.setattr(python_checks, "_ask", lambda python, names: ([], "3.10.0"))
     is_on_s3 = getattr(request, "param", "path") == "s3"
-    made = QueueRig(sqs, f"s3://journals/{next(_numbers)}" if is_on_s3 else str(tmp_path / "journal"), "123456789012")
+    made = QueueRig(sqs, f"s3://{BUCKET}/{next(_numbers)}" if is_on_s3 else str(tmp_path / "journal"), "123456789012")
     yield made
     for driver in made.drivers:
         driver.stop()

@@ -44,7 +44,7 @@ def s3_endpoint() -> Iterator[str]:
     host, port = server.get_host_and_port()
     url = f"http://{host}:{port}"
     client = boto3.client("s3", endpoint_url=url)
-    client.create_bucket(Bucket="journals")
+    client.create_bucket(Bucket="stores")
     client.close()
     with mock.patch.object(S3Response, "put_object", put_alone):
         yield url
@@ -63,7 +63,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A fresh, empty store of each kind."""
     if request.param == "file":
         return open_store(str(tmp_path / "journal"))
-    opened: Store = request.getfixturevalue("s3")(f"s3://journals/{next(_numbers)}")
+    opened: Store = request.getfixturevalue("s3")(f"s3://stores/{next(_numbers)}")
     return opened
 
 
@@ -157,7 +157,7 @@ def test_location_chooses_the_store(tmp_path: Path, s3: Callable[[str], Store]) 
     """A path and a file:// URL are directories, percent signs undone; s3:// is an object store."""
     assert isinstance(open_store(str(tmp_path)), FileStore)
     assert open_store(f"file://{tmp_path}/a%20b").location == f"{tmp_path}/a b"
-    assert isinstance(s3("s3://journals/x"), ObjectStore)
+    assert isinstance(s3("s3://stores/x"), ObjectStore)
 
 
 # A directory
@@ -306,7 +306,7 @@ def test_a_missing_bucket_is_one_line(s3: Callable[[str], Store]) -> None:
 
 def test_prefixes_of_one_bucket_are_apart(s3: Callable[[str], Store]) -> None:
     """Two journals in one bucket see nothing of each other."""
-    first, second = s3("s3://journals/apart/1"), s3("s3://journals/apart/2")
+    first, second = s3("s3://stores/apart/1"), s3("s3://stores/apart/2")
     assert first.put_if_absent("a/x", b"1")
     assert second.put_if_absent("a/x", b"2")
     assert (first.get("a/x"), second.get("a/x")) == (b"1", b"2")
