@@ -20,11 +20,13 @@ from sqs_fifo_spark.cli.flags import (
 )
 from sqs_fifo_spark.cli.output import (
     Status,
+    Track,
     json_flag,
     print_error,
     print_json,
     print_line,
     print_table,
+    progress,
     time_text,
 )
 from sqs_fifo_spark.cli.view import JournalView, PlanView, look_at, open_to_look, plans_of
@@ -75,7 +77,8 @@ def show(journal_location: str, as_json: bool, **connection: str | None) -> Stat
     Exits with 1 if an object is damaged. Of a sink's journal, it names the queries whose sent rows are recorded.
     """
     journal = _open(journal_location, connection)
-    view = look_at(journal)
+    with progress(is_shown=not as_json) as track:
+        view = look_at(journal, track)
     (_print_view_json if as_json else _print_view)(journal, view)
     return Status.PROBLEM if view.damage else Status.OK
 
@@ -196,11 +199,11 @@ class _Part:
     rows: pa.RecordBatch
 
 
-def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]]) -> Iterator[_Part]:
+def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]], track: Track) -> Iterator[_Part]:
     """Yield what each segment serves, in order. Raises EpochSettledError for one that was dropped since."""
     skipped = journal.skipped()
     for plan, names in plans.items():
-        for name in names:
+        for name in track(names, f"epoch {epoch}"):
             segment = journal.read(name)
             if segment is None:
                 raise EpochSettledError(
@@ -257,19 +260,21 @@ def cat(
     With --json, one line for each message. What a later epoch serves is left out, and so are receipt handles.
     """
     journal = _open(journal_location, connection)
+    plans = _plans(journal, epoch, plan)
     rows = []
     is_found = message_id is None
-    for part in _parts(journal, epoch, _plans(journal, epoch, plan)):
-        names = [name for name in part.rows.schema.names if bodies or name not in _CONTENT]
-        for row in pa.Table.from_batches([part.rows]).select(names).to_pylist():
-            if message_id not in (None, row["messageId"]):
-                continue
-            is_found = True
-            placed = {"plan": part.plan, "partition": part.partition, "link": part.link, **row_as_json(row)}
-            if as_json:
-                print_json(placed)
-            else:
-                rows.append(placed)
+    with progress(is_shown=not as_json) as track:
+        for part in _parts(journal, epoch, plans, track):
+            names = [name for name in part.rows.schema.names if bodies or name not in _CONTENT]
+            for row in pa.Table.from_batches([part.rows]).select(names).to_pylist():
+                if message_id not in (None, row["messageId"]):
+                    continue
+                is_found = True
+                placed = {"plan": part.plan, "partition": part.partition, "link": part.link, **row_as_json(row)}
+                if as_json:
+                    print_json(placed)
+                else:
+                    rows.append(placed)
     if not as_json:
         columns = (*_SHOWN, *(_CONTENT if bodies else ()))
         print_table(columns, ([row[column] for column in columns] for row in rows))
@@ -319,7 +324,9 @@ def export(
             f"epoch {epoch} has {len(plans)} plans ({', '.join(map(str, plans))}), and Spark has logged one of them: "
             "its offset log tells which. Give --plan."
         )
-    count = write_file(to_file, chosen, (part.rows for part in _parts(journal, epoch, plans)), replace=force)
+    with progress(is_shown=not as_json) as track:
+        rows = (part.rows for part in _parts(journal, epoch, plans, track))
+        count = write_file(to_file, chosen, rows, replace=force)
     if as_json:
         print_json({"epoch": epoch, "plan": next(iter(plans)), "messages": count, "file": str(to_file)})
     else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -22,6 +23,7 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 
+T = TypeVar("T")
 _USAGE = (OptionError, NotFifoQueueError)
 _REFUSED = (
     AccessDeniedError,
@@ -101,6 +103,23 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for row in rows:
         table.add_row(*(Text("" if value is None else printable(str(value))) for value in row))
     _console().print(table)
+
+
+class Track(Protocol):
+    """Goes through `items`; what a terminal shows of that begins with `what`."""
+
+    def __call__(self, items: Sequence[T], what: str) -> Iterable[T]: ...
+
+
+@contextmanager
+def progress(*, is_shown: bool = True) -> Iterator[Track]:
+    """While the block runs, show on the standard error how much of what is tracked is done, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not (is_shown and console.is_terminal)) as shown:
+        yield lambda items, what: shown.track(items, description=what)
 
 
 def _console() -> Any:

@@ -6,9 +6,10 @@ is shown of different epochs may be of different moments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from sqs_fifo_spark.cli.output import Track
 from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access
@@ -90,8 +91,8 @@ class JournalView:
     """What is wrong with objects that cannot be used, one line for each."""
 
 
-def look_at(journal: Journal) -> JournalView:
-    """Return what stands in the journal now.
+def look_at(journal: Journal, track: Track) -> JournalView:
+    """Return what stands in the journal now. `track` goes through the objects that are read.
 
     Raises JournalUnavailableError, and JournalCorruptError for a ledger that is damaged.
     """
@@ -105,7 +106,7 @@ def look_at(journal: Journal) -> JournalView:
         for name in names:
             by_plan.setdefault(journal.plan_of(name) or 0, []).append(name)
         for plan, of_plan in sorted(by_plan.items()):
-            seen, wrong = _look_at_plan(journal, epoch, plan, of_plan)
+            seen, wrong = _look_at_plan(journal, epoch, plan, track(sorted(of_plan), f"epoch {epoch}"))
             damage += wrong
             if seen.segments or seen.caught:
                 plans.append(seen)
@@ -114,12 +115,13 @@ def look_at(journal: Journal) -> JournalView:
     return JournalView(journal.claims(), owner, skipped, ledger, plans, leftovers, sorted(sink_queries), damage)
 
 
-def _look_at_plan(journal: Journal, epoch: int, plan: int, names: list[str]) -> tuple[PlanView, list[str]]:
+def _look_at_plan(journal: Journal, epoch: int, plan: int, names: Iterable[str]) -> tuple[PlanView, list[str]]:
+    """Return what stands there of a plan, and what is wrong with it; `names` are by partition and link."""
     chains: dict[int, Chain] = {}
     partitions = segments = deferred = 0
     caught: list[int] = []
     damage = []
-    for name in sorted(names):  # by partition and link
+    for name in names:
         place = journal.link_of(name, plan)
         try:
             head = journal.head(name)

@@ -14,7 +14,7 @@ def test_first_query_of_the_readme_reads_a_queue(rig: Rig, monkeypatch: pytest.M
     code = next(snippets(README))
     for there, here in (
         ("https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo", rig.url),
-        ('Path.home() / "bids"', repr(str(rig.home))),
+        ("/data/bids", str(rig.home)),
     ):
         assert there in code
         code = code.replace(there, here)
