@@ -203,7 +203,8 @@ def test_messages_of_one_deduplication_id_are_all_exported(rig: Rig, tmp_path: P
 def test_a_terminal_sees_how_far_a_command_is(rig: Rig, tmp_path: Path, command: str, form: tuple[str, ...]) -> None:
     """On the standard error, and not where JSON is asked for; what is printed for programs or files is the same."""
     a_read_epoch(rig)
-    arguments = {"show": (), "cat": ("--epoch", "1"), "export": ("--epoch", "1", "--to-file", str(tmp_path / "a.jsonl"))}
+    of_epoch = ("--epoch", "1")
+    arguments = {"show": (), "cat": of_epoch, "export": (*of_epoch, "--to-file", str(tmp_path / "a.jsonl"))}
     line = [sys.executable, "-m", "sqs_fifo_spark", "journal", command, "--journal-location", rig.location]
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb", buffering=0) as terminal:
