@@ -247,8 +247,10 @@ class SentRecord:
     def _put(self, data: bytes) -> str:
         # Named by its content: one that is there already says the same, whoever put it.
         name = f"{self._folder}/{self._place}-{hashlib.sha256(data).hexdigest()}"
+        # This attempt has sent these rows, and does not come to them again: an equal row is another one. Before the
+        # put, for a look of another thread may find the object while its put goes on.
+        self._seen.add(name)
         self._store.put_if_absent(name, data)
-        self._seen.add(name)  # this attempt has sent these rows, and does not come to them again
         return name
 
     def _read(self, name: str) -> bool:

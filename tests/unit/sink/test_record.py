@@ -135,6 +135,30 @@ def test_a_look_is_repeated_after_half_a_minute_and_not_before(store: Store, clo
     assert known(mine) == {A}
 
 
+@pytest.mark.parametrize("then", ["add", "close"])
+def test_a_look_during_a_put_does_not_take_own_rows_for_those_of_another(
+    store: Store, clock: SharedClock, then: str
+) -> None:
+    """An equal row that comes later in the same attempt is another one, and is sent."""
+    mine = record(store, clock)
+    looks = 0
+
+    def look(event: str) -> None:
+        nonlocal looks
+        if event.startswith("after put "):
+            looks += 1
+            mine.refresh()
+
+    if then == "close":  # which puts both as one
+        mine.add([A], by=math.inf)
+        mine.add([B], by=math.inf)
+    store.on_step = look
+    mine.add([A], by=math.inf) if then == "add" else mine.close()
+    assert looks == 1
+    clock.advance(REFRESH_AFTER_S + 1)
+    assert known(mine) == set()
+
+
 def test_an_object_is_read_once(store: Store, clock: SharedClock) -> None:
     """Later looks only list."""
     record(store, clock, run="r2").add([A], by=math.inf)
