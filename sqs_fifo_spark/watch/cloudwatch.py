@@ -12,7 +12,8 @@ from datetime import datetime, timezone
 from typing import Any, TextIO
 
 from sqs_fifo_spark.aws.client import cloudwatch_client
-from sqs_fifo_spark.aws.credentials import ChainError, told
+from sqs_fifo_spark.aws.codes import STALE
+from sqs_fifo_spark.aws.credentials import told
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.watch.sample import METRICS, Sample
 
@@ -22,8 +23,19 @@ _MOST_DATA = 1_000
 """Of one PutMetricData."""
 _MOST_KEPT = 20_000
 """Data that wait for CloudWatch to answer again; the oldest are dropped."""
-_REFUSALS = ("Invalid", "Missing", "Validation")
-"""How codes begin of errors about what a call says."""
+_REFUSALS = frozenset(
+    {
+        "InvalidFormat",
+        "InvalidParameterCombination",
+        "InvalidParameterValue",
+        "MissingParameter",
+        "MissingRequiredParameter",
+        "ValidationError",
+    }
+)
+"""The codes of errors about what a call says, some of which also come with an `Exception` at their end."""
+_TOO_LARGE = 413
+"""The HTTP status of a call that is too long."""
 _LONGEST_DIMENSION = 1_024
 
 
@@ -36,6 +48,10 @@ def _values(sample: Sample) -> dict[str, tuple[float, str]]:
         )
         for each in METRICS
     }
+
+
+class NotSentError(Exception):
+    """CloudWatch has not taken figures. The text is the kind of error: AWS's own may quote credentials."""
 
 
 class EmbeddedMetrics:
@@ -76,9 +92,8 @@ class EmbeddedMetrics:
 class CloudWatch:
     """Sends samples by PutMetricData, up to 1,000 figures in a call, and no more often than every `every_s` seconds.
 
-    With credentials of the AWS chain, which need `cloudwatch:PutMetricData`. Raises botocore's errors where CloudWatch
-    does not answer or refuses a call. The first is tried again `every_s` later; what is refused for what it says is
-    dropped.
+    With credentials of the AWS chain, which need `cloudwatch:PutMetricData`. Raises NotSentError where CloudWatch does
+    not answer or refuses a call. It is tried again `every_s` later; what is refused for what it says is dropped.
     """
 
     def __init__(
@@ -117,20 +132,21 @@ class CloudWatch:
         self._send()
 
     def _send(self) -> None:
-        if self._client is None:
-            self._client = cloudwatch_client(self._region, self._endpoint_url)
         del self._data[:-_MOST_KEPT]
         while self._data:
             try:
                 with without_sdk_logs():
+                    self._client = self._client or cloudwatch_client(self._region, self._endpoint_url)
                     self._client.put_metric_data(Namespace=self._namespace, MetricData=self._data[:_MOST_DATA])
             except Exception as error:
-                code = str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))
-                if code.startswith(_REFUSALS):  # the same each time, and all that follows would wait for it
-                    del self._data[:_MOST_DATA]
-                if not code:  # its text may quote what a credential process has said
-                    raise ChainError(told(error)) from None
-                raise
+                response = getattr(error, "response", {})
+                code = str(response.get("Error", {}).get("Code", ""))
+                status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+                if code.removesuffix("Exception") in _REFUSALS or status == _TOO_LARGE:
+                    del self._data[:_MOST_DATA]  # it would be refused each time, and all that follows would wait for it
+                if not code or code in STALE:
+                    self._client = None  # a new one finds credentials that were renewed
+                raise NotSentError(told(error)) from None
             del self._data[:_MOST_DATA]
 
 

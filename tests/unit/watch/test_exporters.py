@@ -19,10 +19,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sqs_fifo_spark.aws.client import cloudwatch_client
-from sqs_fifo_spark.aws.credentials import ChainError
 from sqs_fifo_spark.errors import MissingPackageError
 from sqs_fifo_spark.watch import METRICS, CloudWatch, EmbeddedMetrics, OpenTelemetry, Prometheus, Sample
 from sqs_fifo_spark.watch import cloudwatch as module
+from sqs_fifo_spark.watch.cloudwatch import NotSentError
 
 FIGURES = {each.figure: float(number) for number, each in enumerate(METRICS, start=1)}
 GROWTH = {each.figure: 100.0 + number for number, each in enumerate(METRICS) if each.is_total}
@@ -138,7 +138,7 @@ def test_what_cloudwatch_did_not_take_is_sent_later(monkeypatch: pytest.MonkeyPa
     exporter = CloudWatch()
     count = 3 + 20_000 // len(METRICS)
     for second in range(count):
-        with suppress(ChainError):  # which quotes nothing
+        with suppress(NotSentError):
             exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
     assert client.calls == -(-count // 60)
     client.error = None
@@ -149,21 +149,75 @@ def test_what_cloudwatch_did_not_take_is_sent_later(monkeypatch: pytest.MonkeyPa
     assert len(client.data) == 20_000
 
 
+SECRET = "the-session-token"
+
+
+def refusal(code: str, status: int = 400) -> ClientError:
+    """Return an error whose text quotes a credential, as that of a signature may."""
+    said = {"Error": {"Code": code, "Message": f"no\n{SECRET}"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(said, "PutMetricData")
+
+
 @pytest.mark.parametrize(
-    ("code", "is_kept"), [("InvalidParameterValue", False), ("Throttling", True), ("AccessDenied", True)]
+    ("error", "is_kept"),
+    [
+        (refusal("InvalidParameterValue"), False),
+        (refusal("InvalidParameterCombinationException"), False),
+        (refusal("RequestEntityTooLarge", 413), False),
+        (refusal("Throttling"), True),
+        (refusal("AccessDenied"), True),
+        (refusal("InvalidClientTokenId"), True),
+        (refusal("InvalidSignatureException"), True),
+        (refusal("MissingAuthenticationToken"), True),
+        (OSError(SECRET), True),
+    ],
 )
-def test_what_cloudwatch_refuses_for_what_it_says_is_dropped(
-    code: str, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+def test_only_what_cloudwatch_refuses_for_what_it_says_is_dropped(
+    error: Exception, is_kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be refused each time, and keep what follows from being sent."""
-    client = Refusing(ClientError({"Error": {"Code": code, "Message": "no"}}, "PutMetricData"))
+    """It would be refused each time, and keep what follows from being sent. No error quotes what it may quote."""
+    client = Refusing(error)
     monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
     exporter = CloudWatch()
-    with pytest.raises(ClientError):
+    with pytest.raises(NotSentError) as told:
         exporter.export(SAMPLE)
+    assert SECRET not in str(told.value)
+    assert told.value.__cause__ is None
     client.error = None
     exporter.end("run")
     assert bool(client.data) is is_kept
+
+
+@pytest.mark.parametrize("code", ["ExpiredToken", "UnrecognizedClientException"])
+def test_credentials_that_were_renewed_are_found(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client keeps those that it was made with."""
+    old, new = Refusing(refusal(code)), Refusing(OSError())
+    new.error = None
+    clients = iter([old, new])
+    monkeypatch.setattr(module, "cloudwatch_client", lambda *_: next(clients))
+    exporter = CloudWatch()
+    with pytest.raises(NotSentError):
+        exporter.export(SAMPLE)
+    exporter.end("run")
+    assert len(new.data) == len(METRICS)
+
+
+def test_a_client_that_cannot_be_made_is_told_without_what_its_error_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that finds credentials may have printed them; the next call tries again."""
+    client = Refusing(OSError())
+    client.error = None
+
+    def fail(*_: object) -> Refusing:
+        monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
+        raise RuntimeError(SECRET)
+
+    monkeypatch.setattr(module, "cloudwatch_client", fail)
+    exporter = CloudWatch()
+    with pytest.raises(NotSentError, match="RuntimeError") as told:
+        exporter.export(SAMPLE)
+    assert SECRET not in str(told.value)
+    exporter.end("run")
+    assert len(client.data) == len(METRICS)
 
 
 def test_prometheus_shows_the_last_sample_of_each_query() -> None:
