@@ -23,6 +23,8 @@ MAX_WAIT_S = 20
 """SQS's longest long poll."""
 MAX_UNRECORDED_ROWS = 80
 """All that the calls of one task have under way."""
+MAX_PARTITION_BYTES = 1 << 30
+"""Most bytes that a partition goes on receiving to: its bodies are one Arrow array, which ends at 2 GiB."""
 MAX_IN_FLIGHT = 120_000
 """SQS's cap of messages in flight in one FIFO queue."""
 MAX_CALLS_PER_S = 1_000_000
@@ -246,7 +248,7 @@ class SourceOptions(ConnectionOptions):
         "maxBytesPerTrigger",
         rules.size,
         "Bytes of message bodies and attributes after which a micro-batch takes no further receive; at most `1g` "
-        "for each partition.",
+        "for each partition and, with `deleteAfter=journal`, for all.",
         default=64 << 20,
     )
     max_fetch_s: float = option(
@@ -403,6 +405,12 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
         "half",
         "so that what was received can be written to the journal while it is still held",
     )
+    if options.delete_after == "journal" and options.max_bytes_per_trigger > MAX_PARTITION_BYTES:
+        raise OptionError(
+            f"option 'maxBytesPerTrigger' is '{options.max_bytes_per_trigger}'; with deleteAfter=journal it must be "
+            f"at most {MAX_PARTITION_BYTES} (1g), so that one partition can take over what a query has left that died: "
+            "all of it may be of one group. Lower it."
+        )
     return options
 
 

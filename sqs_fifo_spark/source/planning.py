@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
+from sqs_fifo_spark.options import MAX_PARTITION_BYTES
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
@@ -18,8 +19,6 @@ MESSAGES_PER_PARTITION = 100
 """How many waiting messages are worth a partition of their own."""
 _MANY = 100
 """From how many messages for each partition on it is shares of whole receives."""
-MAX_PARTITION_BYTES = 1 << 30
-"""Most bytes that a partition goes on receiving to: its bodies are one Arrow array, which ends at 2 GiB."""
 
 
 def expected_messages(waiting: int, served: int, expected: int) -> int:

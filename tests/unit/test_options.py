@@ -237,6 +237,17 @@ def test_fetch_over_half_of_the_visibility_timeout() -> None:
     )
 
 
+def test_more_than_one_partition_could_take_over() -> None:
+    """With deleteAfter=journal the journal may have the only copy of all of it; else SQS has one, too."""
+    given = {"queueUrl": URL, "journalLocation": JOURNAL, "maxBytesPerTrigger": "8g"}
+    assert refusal({**given, "deleteAfter": "journal"}) == (
+        "option 'maxBytesPerTrigger' is '8589934592'; with deleteAfter=journal it must be at most 1073741824 (1g), so "
+        "that one partition can take over what a query has left that died: all of it may be of one group. Lower it."
+    )
+    assert parse(deleteAfter="journal", maxBytesPerTrigger="1g").max_bytes_per_trigger == 1 << 30
+    assert parse(deleteAfter="commit", maxBytesPerTrigger="8g").max_bytes_per_trigger == 8 << 30
+
+
 @pytest.mark.parametrize(
     ("option", "value"), [("heartbeatSeconds", "90"), ("heartbeatSeconds", "33.7"), ("maxFetchSeconds", "70.3")]
 )
