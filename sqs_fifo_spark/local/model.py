@@ -59,6 +59,7 @@ Response = dict[str, Any]
 class FifoModel:
     """An account's queues in one region. Not for use by several threads.
 
+    Ids, sequence numbers and receipt handles are drawn from `rng`; without one, no two models share any.
     `in_flight_cap` is the number of messages per queue above which receives come back empty;
     `scan_limit` how many messages from the oldest are looked at for free groups. Groups are served in the
     order in which they became free; with `any_order`, `rng` draws the next one instead, so that nobody can
@@ -81,7 +82,7 @@ class FifoModel:
         self.region = region
         self.base_url = base_url
         self._clock = clock
-        self._rng = random.Random(0) if rng is None else rng
+        self._rng = random.Random() if rng is None else rng
         self._in_flight_cap = in_flight_cap
         self._scan_limit = scan_limit
         self._any_order = any_order

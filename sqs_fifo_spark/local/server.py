@@ -52,11 +52,11 @@ T = TypeVar("T")
 class LocalQueueServer:
     """SQS on this machine, in a `with` block; hand its `endpoint_url` to `boto3.client`.
 
-    `port` 0 lets the system choose. `queues` are FIFO queues to create at the start. `seed` decides message
-    ids and sequence numbers. Queue URLs in answers name the host that the client called, so that one who came
-    by another name can use them. With a clock that is turned by hand, timeouts lapse and long polls end when it
-    is turned. `policies` are IAM policy documents by access key; a key without one may do everything. `faults` and
-    `policies` may be set at any time, from any thread.
+    `port` 0 lets the system choose. `queues` are FIFO queues to create at the start. With a `seed`, message ids,
+    sequence numbers and receipt handles are the same each time; without one, no two servers share any. Queue URLs
+    in answers name the host that the client called, so that one who came by another name can use them. With a clock
+    that is turned by hand, timeouts lapse and long polls end when it is turned. `policies` are IAM policy documents
+    by access key; a key without one may do everything. `faults` and `policies` may be set at any time, from any thread.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LocalQueueServer:
         host: str = "127.0.0.1",
         port: int = 0,
         clock: Clock = SYSTEM_CLOCK,
-        seed: int = 0,
+        seed: int | None = None,
         faults: Faults | None = None,
         queues: Sequence[str] = (),
         policies: Mapping[str, Any] | None = None,

@@ -604,6 +604,29 @@ def test_client_that_left_swallows_no_message(server: LocalQueueServer, strict: 
     assert server.requests.recent("ReceiveMessage")[0].outcome == "gone"
 
 
+def test_no_two_servers_share_an_id(strict: Queue) -> None:
+    """Nor a receipt handle: another server's, of a queue of the same name, is none here."""
+    with LocalQueueServer() as other:
+        elsewhere = Queue(other.client, name=strict.name)
+        for name in ("MessageId", "SequenceNumber"):
+            assert strict.send("1")[name] != elsewhere.send("1")[name]
+        [message] = elsewhere.receive(1)
+        with pytest.raises(strict.client.exceptions.ReceiptHandleIsInvalid):
+            strict.delete(message)
+        elsewhere.delete(message)
+
+
+def test_servers_with_the_same_seed_share_their_ids() -> None:
+    """So a run can be repeated."""
+
+    def seen() -> tuple[Any, Any]:
+        with LocalQueueServer(clock=ManualClock(), seed=1) as server:
+            queue = Queue(server.client, name="seeded.fifo")
+            return queue.send("1")["SequenceNumber"], queue.receive()
+
+    assert seen() == seen()
+
+
 def test_waiter_whose_connection_is_closing_is_passed_over() -> None:
     """Even before its handler has noticed, a client that left is not served."""
     clock = ManualClock()
