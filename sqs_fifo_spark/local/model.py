@@ -379,7 +379,7 @@ class FifoModel:
         if action == "SendMessageBatch":
             validation.batch_size(batch)
             for entry in batch:
-                draft.require_ids(entry, queue.settings)
+                draft.require_ids(entry, queue.settings, no_group=errors.missing_in_entry)
         do = self._batch_actions[action]
         successful: list[Response] = []
         failed: list[Response] = []
