@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.local import answers, draft, errors, validation
+from sqs_fifo_spark.local import answers, draft, errors, names, validation
 from sqs_fifo_spark.local import settings as queue_settings
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.events import Event, Listener
@@ -198,8 +198,7 @@ class FifoModel:
             listener(event)
 
     def _queue_at(self, queue_url: str) -> FifoQueue:
-        # By the last piece of the path, so that the server may be reached under any host name.
-        queue = self._queues.get(queue_url.rstrip("/").rpartition("/")[2])
+        queue = self._queues.get(names.of_queue(queue_url))
         if queue is None:
             raise errors.queue_does_not_exist()
         return queue

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiohttp import web
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.local import errors
+from sqs_fifo_spark.local import errors, names
 from sqs_fifo_spark.local.ahead import AheadClock
 from sqs_fifo_spark.local.control import PREFIX, Control
 from sqs_fifo_spark.local.errors import SqsError
@@ -284,7 +284,7 @@ class LocalQueueServer:
         return await self._act(http, action, request)
 
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
-        resource = _queue_named(request)
+        resource = names.of_request(request)
         access_key = _access_key(http.headers.get("Authorization", ""))
         verdict = self._injector.decide(action, resource, access_key)
         batch = request.get("Entries")
@@ -373,15 +373,6 @@ class LocalQueueServer:
 
     def _record(self, action: str, entries: int, outcome: str) -> None:
         self.requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
-
-
-def _queue_named(request: dict[str, Any]) -> str:
-    """The name of the queue that `request` is about, which need not exist, or "*"."""
-    if "QueueUrl" in request:
-        return str(request["QueueUrl"]).rpartition("/")[2]
-    if "QueueName" in request:
-        return str(request["QueueName"])
-    return str(request.get("SourceArn", "*")).rpartition(":")[2]
 
 
 def _access_key(authorization: str) -> str:

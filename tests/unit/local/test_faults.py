@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
 from sqs_fifo_spark.local.faults import PROBABILITIES, Injector, Verdict
 from sqs_fifo_spark.local.requests import HISTORY, RequestLog, RequestRecord
 
@@ -139,17 +139,39 @@ def test_probability_outside_zero_to_one_is_refused(name: str) -> None:
     ("fields", "message"),
     [
         ({"throtle": 1}, "unknown fault 'throtle'"),
-        ({"throttle": "often"}, "must be a number"),
-        ({"actions": "SendMessage"}, "must be a list"),
+        ({"throttle": "often"}, "'throttle' is 'often'; it must be a number"),
+        ({"seed": 1.5}, "'seed' is 1.5; it must be a number"),
+        ({"actions": "SendMessage"}, "'actions' is 'SendMessage'; it must be a list of action names"),
+        ({"queues": "q.fifo.x"}, "'queues' is 'q.fifo.x'; it must be a list of queue names"),
+        ({"deny": None}, "'deny' is None; it must be a list"),
+        ({"planned": 3}, "'planned' is 3; it must be a list"),
         ({"delay_s": -1}, "cannot be negative"),
         ({"deny": ["DeleteMesage"]}, "unknown action 'DeleteMesage'.*Did you mean 'DeleteMessage'"),
         ({"actions": ["Fly"]}, "unknown action 'Fly'"),
     ],
 )
 def test_changes_of_the_wrong_kind_are_refused(fields: dict[str, Any], message: str) -> None:
-    """Faults that come from outside are checked, field by field."""
+    """Field by field, whether they come from outside or a test makes them."""
     with pytest.raises(ValueError, match=message):
         Faults().changed(fields)
+    if "throtle" not in fields:
+        with pytest.raises(ValueError, match=message):
+            Faults(**fields)
+
+
+def test_planned_fault_outside_a_list_is_refused() -> None:
+    """The error shows it."""
+    planned = PlannedFault("throttle", "SendMessage", 1)
+    with pytest.raises(ValueError, match=r"'planned' is PlannedFault\(.*; it must be a list of PlannedFault"):
+        Faults(planned=planned)  # type: ignore[arg-type]
+
+
+def test_lists_of_faults_may_be_lists() -> None:
+    """They are kept as sets."""
+    planned = PlannedFault("throttle", "SendMessage", 1)
+    lists: dict[str, Any] = {"actions": ["SendMessage"], "deny": ["DeleteMessage"], "planned": [planned]}
+    sets = Faults(actions=frozenset({"SendMessage"}), deny=frozenset({"DeleteMessage"}), planned=(planned,))
+    assert Faults(**lists) == sets
 
 
 def test_throttled_request_has_no_effect(caller: Caller) -> None:
