@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import PROBABILITIES, Faults
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP
 from sqs_fifo_spark.local.planned import PlannedFault
@@ -175,7 +174,7 @@ def serve(
                 print(f"queueUrl: {url}", flush=True)
             print(usage(server.endpoint_url, urls, region), flush=True)
             stopped.wait()
-    except (SqsError, ValueError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         return _cannot_start(error, _USAGE)
     except OSError as error:
         return _cannot_start(error, _REFUSED)

@@ -125,6 +125,8 @@ class Injector:
     """
 
     def __init__(self, faults: Faults) -> None:
+        if not isinstance(faults, Faults):
+            raise ValueError(f"faults are {faults!r}; they must be Faults(...)")
         self.faults = faults
         self._seen: Counter[str] = Counter()
         # For each planned fault, how many requests that it counts there were.

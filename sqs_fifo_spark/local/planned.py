@@ -16,7 +16,7 @@ KINDS = ("throttle", "server_error", "reset", "drop_answer", "fail_entry", "shor
 _BATCH = "Batch"
 # Numbers short enough for Python to read.
 _FORM = re.compile(
-    r"(?P<fault>[a-z_]+)(=(?P<entries>\d(,\d)*))?:(?P<action>\w+):(?P<first>\d{1,9})(-(?P<last>\d{1,9}))?(:(?P<queue>.+))?"
+    r"(?P<fault>[a-z_]+)(=(?P<entries>\d{1,9}(,\d{1,9})*))?:(?P<action>\w+):(?P<first>\d{1,9})(-(?P<last>\d{1,9}))?(:(?P<queue>.+))?"
 )
 
 
@@ -102,12 +102,14 @@ class PlannedFault:
                 f"planned fault is '{text}'; it must be FAULT:ACTION:NUMBER or FAULT:ACTION:NUMBER:QUEUE, such as "
                 "drop_answer:DeleteMessageBatch:3:bids.fifo"
             )
-        first = int(found["first"])
+        first, last = int(found["first"]), int(found["last"] or found["first"])
+        if last < first:
+            raise ValueError(f"planned fault is '{text}'; {first}-{last} ends before it begins")
         return cls(
             fault=found["fault"],
             action=found["action"],
             number=first,
-            times=int(found["last"] or first) - first + 1,
+            times=last - first + 1,
             queue=found["queue"],
             entries=tuple(int(position) for position in (found["entries"] or "").split(",") if position),
         )

@@ -387,7 +387,8 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
     ("flags", "status", "message"),
     [
         (["--throttle", "2"], 2, "'throttle' is 2.0"),
-        (["--queue", "plain"], 2, "must end with .fifo"),
+        (["--queue", "q.fifo", "--queue", "plain"], 2, "queue 'plain' cannot be made: The name of a FIFO queue"),
+        (["--plan", "fail_entry=0,12:SendMessageBatch:1"], 2, "entries are [0, 12]; positions are from 0 to 9"),
         (["--port", "65536"], 2, "port must be 0-65535"),
         (["--plan", "drop:SendMessage:1"], 2, "unknown planned fault 'drop'"),
         (["--policy", "KEY=/nowhere.json"], 3, "No such file or directory: '/nowhere.json'"),
@@ -400,6 +401,33 @@ def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], status: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"queues": "bids.fifo"}, "queues is 'bids.fifo'; it must be a list of names, such as"),
+        ({"queues": ["bids"]}, "queue 'bids' cannot be made: .* must end with .fifo"),
+        ({"faults": {}}, "faults are {}; they must be Faults"),
+    ],
+)
+def test_server_of_the_wrong_form_is_refused_before_it_starts(given: dict[str, Any], message: str) -> None:
+    """One line names the value and the rule."""
+    with pytest.raises(ValueError, match=message):
+        LocalQueueServer(**given)
+
+
+def test_faults_that_are_a_map_are_refused(caller: Caller) -> None:
+    """Where they are set, not at the next request."""
+    with pytest.raises(ValueError, match=r"faults are {'throttle': 1}; they must be Faults"):
+        caller.server.faults = {"throttle": 1}  # type: ignore[assignment]
+    assert caller.bodies() == []
+
+
+def test_client_of_a_server_that_does_not_run_is_refused() -> None:
+    """The error says what to do first."""
+    with pytest.raises(RuntimeError, match="does not run; start it first"):
+        _ = LocalQueueServer().client
 
 
 def test_command_whose_port_is_in_use_says_so() -> None:

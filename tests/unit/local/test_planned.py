@@ -189,5 +189,5 @@ def test_plan_on_the_command_line_of_the_wrong_form_is_refused(text: str) -> Non
 
 def test_plan_that_ends_before_it_begins_is_refused() -> None:
     """A range of numbers is from the first to the last."""
-    with pytest.raises(ValueError, match="times 0; both must be at least 1"):
-        PlannedFault.from_text("throttle:SendMessage:3-2")
+    with pytest.raises(ValueError, match="'throttle:SendMessage:4-1'; 4-1 ends before it begins"):
+        PlannedFault.from_text("throttle:SendMessage:4-1")
