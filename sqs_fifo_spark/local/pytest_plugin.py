@@ -54,6 +54,7 @@ class LocalQueue:
 
         `attributes` become message attributes of type String. Raises SqsError for what SQS refuses.
         """
+        __tracebackhide__ = True
         request = {
             "QueueUrl": self.url,
             "MessageBody": body,

@@ -134,6 +134,18 @@ def test_client_and_helpers_see_the_same_queue(other: pytest.Pytester) -> None:
     other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=2)
 
 
+def test_refused_message_is_one_line_at_the_tests_own(other: pytest.Pytester) -> None:
+    """With AWS's words, and no frame of ours."""
+    other.makepyfile("def test_queue(sqs_fifo_queue): sqs_fifo_queue.send('1', group='a b')")
+    result = other.runpytest_subprocess(*PLUGIN, *STRICT)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E *SqsError: InvalidParameterValue: Value a b for parameter MessageGroupId is *"]
+    )
+    places = re.findall(r"^(\S+\.py):\d+: ", result.stdout.str(), re.MULTILINE)
+    assert places == ["test_refused_message_is_one_line_at_the_tests_own.py"]
+
+
 def test_workers_of_xdist_do_not_meet(other: pytest.Pytester) -> None:
     """Each has a server of its own."""
     other.makepyfile(
