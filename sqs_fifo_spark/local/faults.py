@@ -134,19 +134,19 @@ class Injector:
         self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
 
     def decide(self, action: str, resource: str, access_key: str = "") -> Verdict:
-        """The verdict on the next request for `action`; `resource` is the name of its queue, "*" for none."""
-        faults = self.faults
+        """The verdict on the next request for `action`; `resource` is the ARN of its queue, "*" for none."""
+        faults, queue = self.faults, resource.rpartition(":")[2]
         self._seen[action] += 1
         if access_key in faults.expired_keys:
             return Verdict(error=errors.expired_token())
         if action in faults.deny or action.removesuffix("Batch") in faults.deny:
             return Verdict(error=errors.access_denied(action, resource))
-        planned = self._planned(action, resource)
+        planned = self._planned(action, queue)
         if planned is not None:
             return planned
         if faults.actions is not None and action not in faults.actions:
             return Verdict()
-        if faults.queues is not None and resource not in faults.queues:
+        if faults.queues is not None and queue not in faults.queues:
             return Verdict()
         if not self._rolls:
             return Verdict(delay_s=faults.delay_s)

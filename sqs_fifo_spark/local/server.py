@@ -295,7 +295,8 @@ class LocalQueueServer:
         return await self._act(http, action, request)
 
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
-        resource = names.of_request(request)
+        name = names.of_request(request)
+        resource = name if name == "*" else f"arn:aws:sqs:{self._model.region}:{ACCOUNT}:{name}"
         access_key = _access_key(http.headers.get("Authorization", ""))
         verdict = self._injector.decide(action, resource, access_key)
         batch = request.get("Entries")
@@ -308,8 +309,7 @@ class LocalQueueServer:
                 return self._hang_up(http, reset=True)
             if verdict.error is not None:
                 raise verdict.error
-            arn = resource if resource == "*" else f"arn:aws:sqs:{self._model.region}:{ACCOUNT}:{resource}"
-            self._policies.require(access_key, action, arn)
+            self._policies.require(access_key, action, resource)
             if action == "ReceiveMessage":
                 response = await self._receive(http, request, verdict)
                 entries = len(response.get("Messages", ()))

@@ -268,12 +268,13 @@ def test_short_long_poll_answers_empty_at_once(caller: Caller) -> None:
 
 
 def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> None:
-    """AccessDenied, HTTP 403, names the permission that is missing."""
+    """AccessDenied, HTTP 403, names the permission that is missing, and the queue's ARN."""
     caller.server.faults = Faults(deny=frozenset({"DeleteMessage"}))
     status, content = caller.call("DeleteMessage", ReceiptHandle="h")
     assert status == 403
     assert content["__type"] == "com.amazonaws.sqs#AccessDeniedException"
-    assert "sqs:deletemessage" in content["message"]
+    where = "perform: sqs:deletemessage on resource: arn:aws:sqs:us-east-1:000000000000:q.fifo because"
+    assert where in content["message"]
     assert caller.call("ReceiveMessage")[0] == 200
 
 
