@@ -376,10 +376,12 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
         assert process.stderr is not None
         out, err = process.stdout.read(), process.stderr.read()
     assert (process.returncode, err) == (0, "")
-    assert out.splitlines()[:3] == [
+    assert out.splitlines()[:5] == [
         "",
         "# Any credentials will do. In the shell, before Python or Spark starts:",
         "export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any",
+        "export AWS_DEFAULT_REGION=us-east-1",
+        f"export AWS_ENDPOINT_URL_SQS={endpoint}",
     ]
     assert f'queue_url = "{endpoint}/000000000000/a.fifo"' in out
 

@@ -139,9 +139,7 @@ def test_refused_message_is_one_line_at_the_tests_own(other: pytest.Pytester) ->
     other.makepyfile("def test_queue(sqs_fifo_queue): sqs_fifo_queue.send('1', group='a b')")
     result = other.runpytest_subprocess(*PLUGIN, *STRICT)
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["E *SqsError: InvalidParameterValue: Value a b for parameter MessageGroupId is *"]
-    )
+    result.stdout.fnmatch_lines(["E *SqsError: InvalidParameterValue: Value a b for parameter MessageGroupId is *"])
     places = re.findall(r"^(\S+\.py):\d+: ", result.stdout.str(), re.MULTILINE)
     assert places == ["test_refused_message_is_one_line_at_the_tests_own.py"]
 
