@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.faults import PROBABILITIES, Faults
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP
 from sqs_fifo_spark.local.planned import PlannedFault
@@ -175,7 +174,7 @@ def serve(
                 print(f"queueUrl: {url}", flush=True)
             print(usage(server.endpoint_url, urls, region), flush=True)
             stopped.wait()
-    except (SqsError, ValueError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         return _cannot_start(error, _USAGE)
     except OSError as error:
         return _cannot_start(error, _REFUSED)
@@ -184,7 +183,7 @@ def serve(
 
 def usage(endpoint_url: str, queue_urls: Sequence[str], region: str) -> str:
     """What to paste into a shell, and into Python, to use a local queue: the first one, if there are several."""
-    text = _CREDENTIALS.format(region=region)
+    text = _EXPORTS.format(endpoint_url=endpoint_url, region=region)
     if queue_urls:
         text += _SNIPPET.format(endpoint_url=endpoint_url, queue_url=queue_urls[0], region=region)
     return text
@@ -196,10 +195,11 @@ def _cannot_start(error: Exception, status: int) -> int:
 
 
 # AWS SDKs and the connector refuse to call without credentials; this queue does not look at them.
-_CREDENTIALS = """
+_EXPORTS = """
 # Any credentials will do. In the shell, before Python or Spark starts:
 export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any
 export AWS_DEFAULT_REGION={region}
+export AWS_ENDPOINT_URL_SQS={endpoint_url}
 """
 
 _SNIPPET = """

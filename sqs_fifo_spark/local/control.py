@@ -48,7 +48,7 @@ class Control:
                 return 200, {"now": self.now()}
         except SqsError as error:
             return error.status, {"error": error.message}
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             return 400, {"error": str(error)}
         return 404, {"error": _HELP}
 
@@ -69,7 +69,10 @@ class Control:
 
 
 def _map(body: bytes) -> dict[str, Any]:
-    given = json.loads(body or b"{}")
+    try:
+        given = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise ValueError(f"the request's body is {body[:80].decode(errors='replace')!r}; it must be JSON") from None
     if not isinstance(given, dict):
         raise ValueError(f"the request's body must be a JSON map, not a {type(given).__name__}")
     return given

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ def read(request: dict[str, Any], settings: Settings) -> Draft:
     group_id = validation.optional_text(request, "MessageGroupId")
     deduplication_id = validation.optional_text(request, "MessageDeduplicationId")
     delay_s = validation.optional_number(request, "DelaySeconds", 0, 900)
-    require_ids(request, settings)
+    require_ids(request, settings, no_group=errors.missing_parameter)
     if settings.is_fifo:
         if delay_s:
             raise errors.not_for_this_queue_type(delay_s, "DelaySeconds")
@@ -77,16 +78,16 @@ def read(request: dict[str, Any], settings: Settings) -> Draft:
     )
 
 
-def require_ids(request: dict[str, Any], settings: Settings) -> None:
+def require_ids(request: dict[str, Any], settings: Settings, *, no_group: Callable[[str], errors.SqsError]) -> None:
     """Raise when an id is absent that the queue cannot do without; an entry without it fails its whole batch.
 
-    Raises MissingParameter for the group id, InvalidParameterValue for the deduplication id. An empty id is
+    Raises what `no_group` makes for the group id, InvalidParameterValue for the deduplication id. An empty id is
     not absent but invalid, and fails its entry alone.
     """
     if not settings.is_fifo:
         return
     if request.get("MessageGroupId") is None:
-        raise errors.missing_parameter("MessageGroupId")
+        raise no_group("MessageGroupId")
     if request.get("MessageDeduplicationId") is None and not settings.content_based_deduplication:
         raise errors.invalid_parameter(
             "The queue should either have ContentBasedDeduplication enabled or "

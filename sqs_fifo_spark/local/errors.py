@@ -62,6 +62,11 @@ def missing_parameter(parameter: str) -> SqsError:
     )
 
 
+def missing_in_entry(parameter: str) -> SqsError:
+    """The same as `missing_parameter` for an entry of a batch, where AWS has another code."""
+    return invalid_parameter(missing_parameter(parameter).message)
+
+
 def malformed_request(message: str) -> SqsError:
     """The error for a request that is not of the service model's shape."""
     return SqsError("SerializationException", message)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from sqs_fifo_spark.local import errors
+from sqs_fifo_spark.local import errors, names
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.planned import KINDS, PlannedFault, check_action
 from sqs_fifo_spark.local.validation import MAX_ENTRIES
@@ -25,12 +25,13 @@ class Faults:
     is closed without an answer. `fail_entry`: per entry of a batch, InternalError without effect.
     `short_answer`: a receive returns fewer messages than it could, perhaps none. `delay_s`: seconds
     that every request waits first. `actions`: the only actions to which all this happens (None: all); `queues`: the
-    only queues, by name. `planned`: failures that are sure, by the number of the request (see `PlannedFault`).
+    only queues, by name or URL. `planned`: failures that are sure, by the number of the request (see `PlannedFault`).
     `deny`: actions that always answer AccessDenied, each with its batch, as on AWS: DeleteMessage denies
     DeleteMessageBatch, too. A batch that is named is denied alone. `expired_keys`: access keys with which every
     request answers ExpiredToken.
 
-    Raises ValueError for a value out of range or an action that there is not.
+    Lists of texts may come in any collection, and are kept as sets. Raises ValueError for a value of the wrong kind or
+    out of range, or an action that there is not.
     """
 
     seed: int = 0
@@ -48,6 +49,18 @@ class Faults:
     planned: tuple[PlannedFault, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in _LISTS:
+            value = getattr(self, name)
+            if value is not None or name not in ("actions", "queues"):
+                object.__setattr__(self, name, _texts(name, value))
+        is_list = isinstance(self.planned, (list, tuple))
+        if not is_list or not all(isinstance(one, PlannedFault) for one in self.planned):
+            raise ValueError(f"fault 'planned' is {self.planned!r}; it must be a list of PlannedFault")
+        object.__setattr__(self, "planned", tuple(self.planned))
+        for name in (*PROBABILITIES, "delay_s", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int if name == "seed" else (int, float)):
+                raise ValueError(f"fault '{name}' is {value!r}; it must be a number")
         for name in PROBABILITIES:
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
@@ -63,21 +76,15 @@ class Faults:
         Raises ValueError for an unknown field or a value of the wrong kind.
         """
         converted: dict[str, Any] = {}
+        known = self.described()
         for name, value in fields.items():
-            if name in _LISTS:
-                is_all = value is None and name in ("actions", "queues")
-                converted[name] = None if is_all else _names(name, value)
-            elif name == "planned":
+            if name not in known:
+                raise ValueError(f"unknown fault '{name}'; the faults are: {', '.join(known)}")
+            if name == "planned":
                 if not isinstance(value, list):
                     raise ValueError(f"fault 'planned' is {value!r}; it must be a list of maps")
-                converted[name] = tuple(PlannedFault.from_json(one) for one in value)
-            elif name in (*PROBABILITIES, "delay_s", "seed"):
-                if isinstance(value, bool) or not isinstance(value, int if name == "seed" else (int, float)):
-                    raise ValueError(f"fault '{name}' is {value!r}; it must be a number")
-                converted[name] = value
-            else:
-                known = ", ".join(self.described())
-                raise ValueError(f"unknown fault '{name}'; the faults are: {known}")
+                value = tuple(PlannedFault.from_json(one) for one in value)
+            converted[name] = value
         return replace(self, **converted)
 
     def described(self) -> dict[str, Any]:
@@ -88,10 +95,11 @@ class Faults:
 _LISTS = {"actions": "action names", "queues": "queue names", "deny": "action names", "expired_keys": "access keys"}
 
 
-def _names(field_name: str, value: object) -> frozenset[str]:
+def _texts(field_name: str, value: object) -> frozenset[str]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"fault '{field_name}' is {value!r}; it must be a list of {_LISTS[field_name]}")
-    return frozenset(str(item) for item in value)
+    texts = map(str, value)
+    return frozenset(map(names.of_queue, texts) if field_name == "queues" else texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,8 @@ class Injector:
     """
 
     def __init__(self, faults: Faults) -> None:
+        if not isinstance(faults, Faults):
+            raise ValueError(f"faults are {faults!r}; they must be Faults(...)")
         self.faults = faults
         self._seen: Counter[str] = Counter()
         # For each planned fault, how many requests that it counts there were.
@@ -124,19 +134,19 @@ class Injector:
         self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
 
     def decide(self, action: str, resource: str, access_key: str = "") -> Verdict:
-        """The verdict on the next request for `action`; `resource` is the name of its queue, "*" for none."""
-        faults = self.faults
+        """The verdict on the next request for `action`; `resource` is the ARN of its queue, "*" for none."""
+        faults, queue = self.faults, resource.rpartition(":")[2]
         self._seen[action] += 1
         if access_key in faults.expired_keys:
             return Verdict(error=errors.expired_token())
         if action in faults.deny or action.removesuffix("Batch") in faults.deny:
             return Verdict(error=errors.access_denied(action, resource))
-        planned = self._planned(action, resource)
+        planned = self._planned(action, queue)
         if planned is not None:
             return planned
         if faults.actions is not None and action not in faults.actions:
             return Verdict()
-        if faults.queues is not None and resource not in faults.queues:
+        if faults.queues is not None and queue not in faults.queues:
             return Verdict()
         if not self._rolls:
             return Verdict(delay_s=faults.delay_s)

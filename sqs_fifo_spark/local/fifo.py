@@ -29,7 +29,7 @@ ATTEMPT_S = 300.0
 # Of how many messages that went to another queue the old handles are told from those of deleted ones.
 _MOVED_KEPT = 120_000
 
-# AWS's numbers are 20 digits long, rise, and leave gaps.
+# AWS's numbers are 20 digits long, rise, and leave gaps. Each queue begins somewhere in a range of its own making.
 _FIRST_SEQUENCE = 18_850_000_000_000_000_000
 _LARGEST_GAP = 512
 
@@ -75,7 +75,7 @@ class FifoQueue:
         self._find_dead_letter_queue = find_dead_letter_queue
         self._tag = rng.getrandbits(64)
         # Of the message that came last, even if it is gone.
-        self.last_sequence = _FIRST_SEQUENCE
+        self.last_sequence = _FIRST_SEQUENCE + (self._tag >> 16)
         self._store = MessageStore(scan_limit)
         # Under the id alone, or with its group, by the scope in force when it was sent.
         self._remembered = Recent[str | tuple[str, str], _Remembered]()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.local import answers, draft, errors, validation
+from sqs_fifo_spark.local import answers, draft, errors, names, validation
 from sqs_fifo_spark.local import settings as queue_settings
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.events import Event, Listener
@@ -59,6 +59,7 @@ Response = dict[str, Any]
 class FifoModel:
     """An account's queues in one region. Not for use by several threads.
 
+    Ids, sequence numbers and receipt handles are drawn from `rng`; without one, no two models share any.
     `in_flight_cap` is the number of messages per queue above which receives come back empty;
     `scan_limit` how many messages from the oldest are looked at for free groups. Groups are served in the
     order in which they became free; with `any_order`, `rng` draws the next one instead, so that nobody can
@@ -81,7 +82,7 @@ class FifoModel:
         self.region = region
         self.base_url = base_url
         self._clock = clock
-        self._rng = random.Random(0) if rng is None else rng
+        self._rng = random.Random() if rng is None else rng
         self._in_flight_cap = in_flight_cap
         self._scan_limit = scan_limit
         self._any_order = any_order
@@ -197,8 +198,7 @@ class FifoModel:
             listener(event)
 
     def _queue_at(self, queue_url: str) -> FifoQueue:
-        # By the last piece of the path, so that the server may be reached under any host name.
-        queue = self._queues.get(queue_url.rstrip("/").rpartition("/")[2])
+        queue = self._queues.get(names.of_queue(queue_url))
         if queue is None:
             raise errors.queue_does_not_exist()
         return queue
@@ -378,7 +378,7 @@ class FifoModel:
         if action == "SendMessageBatch":
             validation.batch_size(batch)
             for entry in batch:
-                draft.require_ids(entry, queue.settings)
+                draft.require_ids(entry, queue.settings, no_group=errors.missing_in_entry)
         do = self._batch_actions[action]
         successful: list[Response] = []
         failed: list[Response] = []

@@ -6,8 +6,8 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
+from sqs_fifo_spark.local import names
 from sqs_fifo_spark.local.model import ACTIONS
 from sqs_fifo_spark.local.validation import MAX_ENTRIES
 
@@ -16,7 +16,7 @@ KINDS = ("throttle", "server_error", "reset", "drop_answer", "fail_entry", "shor
 _BATCH = "Batch"
 # Numbers short enough for Python to read.
 _FORM = re.compile(
-    r"(?P<fault>[a-z_]+)(=(?P<entries>\d(,\d)*))?:(?P<action>\w+):(?P<first>\d{1,9})(-(?P<last>\d{1,9}))?(:(?P<queue>.+))?"
+    r"(?P<fault>[a-z_]+)(=(?P<entries>\d{1,9}(,\d{1,9})*))?:(?P<action>\w+):(?P<first>\d{1,9})(-(?P<last>\d{1,9}))?(:(?P<queue>.+))?"
 )
 
 
@@ -24,11 +24,11 @@ _FORM = re.compile(
 class PlannedFault:
     """What happens to the `number`-th request for `action`, counted from 1, and to the `times - 1` after it.
 
-    Counting begins when the faults are set. With a `queue`, only requests for the queue of that name count. `fault` is
-    one of the faults of `Faults`: it is sure to happen. `entries` are the positions, from 0, of the entries that
-    "fail_entry" fails; empty means all of them.
+    Counting begins when the faults are set. With a `queue`, only requests for the queue of that name or URL count.
+    `fault` is one of the faults of `Faults`: it is sure to happen. `entries` are the positions, from 0, of the entries
+    that "fail_entry" fails; empty means all of them.
 
-    Raises ValueError for a value out of range, or a fault that the action cannot have.
+    Raises ValueError for a value of the wrong kind or out of range, or a fault that the action cannot have.
     """
 
     fault: str
@@ -39,6 +39,19 @@ class PlannedFault:
     entries: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in ("number", "times"):
+            value = getattr(self, name)
+            if type(value) is not int:
+                raise ValueError(f"planned fault: {name} is {value!r}; it must be a whole number")
+        for name in ("fault", "action", "queue"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and not (name == "queue" and value is None):
+                raise ValueError(f"planned fault: {name} is {value!r}; it must be a string")
+        if not isinstance(self.entries, (list, tuple)) or not all(type(each) is int for each in self.entries):
+            raise ValueError(f"planned fault: entries are {self.entries!r}; they must be a list of whole numbers")
+        object.__setattr__(self, "entries", tuple(self.entries))
+        if self.queue is not None:
+            object.__setattr__(self, "queue", names.of_queue(self.queue))
         if self.fault not in KINDS:
             raise ValueError(f"unknown planned fault '{self.fault}'; it must be one of {', '.join(KINDS)}")
         check_action(self.action)
@@ -75,17 +88,7 @@ class PlannedFault:
         for name in ("fault", "action", "number"):
             if name not in given:
                 raise ValueError(f"planned fault has no '{name}'; it must be a map such as {_EXAMPLE}")
-        converted: dict[str, Any] = dict(given)
-        for name in ("number", "times"):
-            if name in given and (not isinstance(given[name], int) or isinstance(given[name], bool)):
-                raise ValueError(f"planned fault: {name} is {given[name]!r}; it must be a whole number")
-        for name in ("fault", "action", "queue"):
-            if not isinstance(given.get(name, ""), str) and not (name == "queue" and given[name] is None):
-                raise ValueError(f"planned fault: {name} is {given[name]!r}; it must be a string")
-        entries = given.get("entries", [])
-        if not isinstance(entries, (list, tuple)) or not all(type(position) is int for position in entries):
-            raise ValueError(f"planned fault: entries are {entries!r}; they must be a list of whole numbers")
-        return cls(**{**converted, "entries": tuple(entries)})
+        return cls(**given)
 
     @classmethod
     def from_text(cls, text: str) -> PlannedFault:
@@ -99,12 +102,14 @@ class PlannedFault:
                 f"planned fault is '{text}'; it must be FAULT:ACTION:NUMBER or FAULT:ACTION:NUMBER:QUEUE, such as "
                 "drop_answer:DeleteMessageBatch:3:bids.fifo"
             )
-        first = int(found["first"])
+        first, last = int(found["first"]), int(found["last"] or found["first"])
+        if last < first:
+            raise ValueError(f"planned fault is '{text}'; {first}-{last} ends before it begins")
         return cls(
             fault=found["fault"],
             action=found["action"],
             number=first,
-            times=int(found["last"] or first) - first + 1,
+            times=last - first + 1,
             queue=found["queue"],
             entries=tuple(int(position) for position in (found["entries"] or "").split(",") if position),
         )

@@ -5,7 +5,7 @@ pytest finds this module by the package's entry point. It imports neither aiohtt
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,6 @@ import pytest
 if TYPE_CHECKING:
     from sqs_fifo_spark.local.model import FifoModel
     from sqs_fifo_spark.local.server import LocalQueueServer
-
-_numbers = itertools.count(1)
 
 
 class LocalQueue:
@@ -30,7 +28,6 @@ class LocalQueue:
         self.endpoint_url = server.endpoint_url
         self.url = server.queue_url(name)
         self._server = server
-        self._deduplication_ids = itertools.count(1)
 
     def __repr__(self) -> str:
         return f"LocalQueue({self.url!r})"
@@ -57,11 +54,12 @@ class LocalQueue:
 
         `attributes` become message attributes of type String. Raises SqsError for what SQS refuses.
         """
+        __tracebackhide__ = True
         request = {
             "QueueUrl": self.url,
             "MessageBody": body,
             "MessageGroupId": group,
-            "MessageDeduplicationId": f"dedup-{next(self._deduplication_ids)}" if dedup_id is None else dedup_id,
+            "MessageDeduplicationId": str(uuid.uuid4()) if dedup_id is None else dedup_id,
             "MessageAttributes": {
                 name: {"DataType": "String", "StringValue": value} for name, value in (attributes or {}).items()
             },
@@ -99,7 +97,8 @@ def sqs_fifo_queue(sqs_fifo_server: LocalQueueServer) -> Iterator[LocalQueue]:
 
     Afterwards the queue is deleted, and the server's faults are as they were before the test.
     """
-    name, faults = f"test-{next(_numbers)}.fifo", sqs_fifo_server.faults
+    # Not counted: a test may have made the queue of the next number.
+    name, faults = f"test-{uuid.uuid4()}.fifo", sqs_fifo_server.faults
     request = {"QueueName": name, "Attributes": {"FifoQueue": "true"}}
     sqs_fifo_server.run(lambda model: model.call("CreateQueue", request))
     try:
@@ -107,6 +106,18 @@ def sqs_fifo_queue(sqs_fifo_server: LocalQueueServer) -> Iterator[LocalQueue]:
     finally:
         sqs_fifo_server.faults = faults
         sqs_fifo_server.run(lambda model: _delete(model, name))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Take back the faults that a test sets on the server; those of a fixture are the fixture's own affair."""
+    server: LocalQueueServer | None = getattr(item, "funcargs", {}).get("sqs_fifo_server")
+    if server is None:
+        yield
+        return
+    faults = server.faults
+    yield
+    server.faults = faults
 
 
 def _server_class() -> type[LocalQueueServer] | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiohttp import web
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.local import errors
+from sqs_fifo_spark.local import errors, names
 from sqs_fifo_spark.local.ahead import AheadClock
 from sqs_fifo_spark.local.control import PREFIX, Control
 from sqs_fifo_spark.local.errors import SqsError
@@ -52,11 +52,13 @@ T = TypeVar("T")
 class LocalQueueServer:
     """SQS on this machine, in a `with` block; hand its `endpoint_url` to `boto3.client`.
 
-    `port` 0 lets the system choose. `queues` are FIFO queues to create at the start. `seed` decides message
-    ids and sequence numbers. Queue URLs in answers name the host that the client called, so that one who came
-    by another name can use them. With a clock that is turned by hand, timeouts lapse and long polls end when it
-    is turned. `policies` are IAM policy documents by access key; a key without one may do everything. `faults` and
-    `policies` may be set at any time, from any thread.
+    `port` 0 lets the system choose. `queues` are FIFO queues to create at the start. With a `seed`, message ids,
+    sequence numbers and receipt handles are the same each time; without one, no two servers share any. Queue URLs
+    in answers name the host that the client called, so that one who came by another name can use them. With a clock
+    that is turned by hand, timeouts lapse and long polls end when it is turned. `policies` are IAM policy documents
+    by access key; a key without one may do everything. `faults` and `policies` may be set at any time, from any thread.
+
+    Raises ValueError for queues, faults or policies of the wrong form.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class LocalQueueServer:
         host: str = "127.0.0.1",
         port: int = 0,
         clock: Clock = SYSTEM_CLOCK,
-        seed: int = 0,
+        seed: int | None = None,
         faults: Faults | None = None,
         queues: Sequence[str] = (),
         policies: Mapping[str, Any] | None = None,
@@ -78,7 +80,7 @@ class LocalQueueServer:
         self._port = port
         self._clock = AheadClock(clock)
         # Replaced as a whole, never changed in place, so that any thread may set new faults.
-        self._injector = Injector(faults or Faults())
+        self._injector = Injector(Faults() if faults is None else faults)
         self._policies = Policies(policies or {})
         self._model = FifoModel(
             self._clock,
@@ -87,7 +89,7 @@ class LocalQueueServer:
             in_flight_cap=in_flight_cap,
             scan_limit=scan_limit,
         )
-        self._queues = tuple(queues)
+        self._queues = names.of_new_queues(queues)
         self._room = WaitingRoom(self._model, self._clock)
         self._inspector = Inspector(self._model)
         self._control = Control(
@@ -120,6 +122,7 @@ class LocalQueueServer:
 
         Needs boto3, and a server that runs.
         """
+        self._running_loop()
         import boto3
 
         return boto3.client(
@@ -155,8 +158,7 @@ class LocalQueueServer:
     def start(self) -> None:
         """Listen, and return once requests are served.
 
-        Raises OSError when the port cannot be had, OverflowError for a number that is no port, SqsError for a queue
-        that cannot be created.
+        Raises OSError when the port cannot be had, OverflowError for a number that is no port.
         """
         if self._thread is not None:
             raise RuntimeError("this local queue server runs already; make another one")
@@ -187,15 +189,19 @@ class LocalQueueServer:
 
         The only safe way to the model while the server runs: for `on_event`, or to call actions without HTTP.
         """
-        if self._loop is None or self._thread is None or not self._thread.is_alive():
-            raise RuntimeError("the local queue server does not run; start it first")
+        __tracebackhide__ = True
+        loop = self._running_loop()
 
         async def call() -> T:
             result = function(self._model)
             self._room.serve()
             return result
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(call(), loop).result()
+        except SqsError as error:
+            # Without the frames of the server's thread: what was refused, and why, stands in the error.
+            raise error.with_traceback(None) from None
 
     def advance(self, seconds: float) -> None:
         """Set the queue's clock ahead: visibility timeouts, delays, deduplication ids and retention lapse.
@@ -214,6 +220,11 @@ class LocalQueueServer:
     def history(self, message_id: str) -> list[dict[str, Any]]:
         """What happened to a message, in order, also after its end; empty for one that is not known."""
         return self.run(lambda model: self._inspector.history(message_id))
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
+            raise RuntimeError("the local queue server does not run; start it first")
+        return self._loop
 
     def _set_faults(self, faults: Faults) -> None:
         self._injector = Injector(faults)
@@ -284,7 +295,8 @@ class LocalQueueServer:
         return await self._act(http, action, request)
 
     async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
-        resource = _queue_named(request)
+        name = names.of_request(request)
+        resource = name if name == "*" else f"arn:aws:sqs:{self._model.region}:{ACCOUNT}:{name}"
         access_key = _access_key(http.headers.get("Authorization", ""))
         verdict = self._injector.decide(action, resource, access_key)
         batch = request.get("Entries")
@@ -297,8 +309,7 @@ class LocalQueueServer:
                 return self._hang_up(http, reset=True)
             if verdict.error is not None:
                 raise verdict.error
-            arn = resource if resource == "*" else f"arn:aws:sqs:{self._model.region}:{ACCOUNT}:{resource}"
-            self._policies.require(access_key, action, arn)
+            self._policies.require(access_key, action, resource)
             if action == "ReceiveMessage":
                 response = await self._receive(http, request, verdict)
                 entries = len(response.get("Messages", ()))
@@ -373,15 +384,6 @@ class LocalQueueServer:
 
     def _record(self, action: str, entries: int, outcome: str) -> None:
         self.requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
-
-
-def _queue_named(request: dict[str, Any]) -> str:
-    """The name of the queue that `request` is about, which need not exist, or "*"."""
-    if "QueueUrl" in request:
-        return str(request["QueueUrl"]).rpartition("/")[2]
-    if "QueueName" in request:
-        return str(request["QueueName"])
-    return str(request.get("SourceArn", "*")).rpartition(":")[2]
 
 
 def _access_key(authorization: str) -> str:

@@ -140,6 +140,16 @@ def test_clock_refuses_what_is_no_time_ahead(queues: Queues, given: object, mess
         queues.server.advance(-1)
 
 
+def test_what_is_no_json_is_shown(queues: Queues) -> None:
+    """Its beginning, and the rule."""
+    request = Request(f"{queues.server.endpoint_url}/_local/clock", data=b"advanceSeconds=31")
+    with pytest.raises(HTTPError) as caught:
+        urlopen(request, timeout=10)
+    with caught.value as answer:
+        error = "the request's body is 'advanceSeconds=31'; it must be JSON"
+        assert (answer.code, json.loads(answer.read())) == (400, {"error": error})
+
+
 # What stands in a queue
 
 

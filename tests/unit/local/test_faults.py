@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
 from sqs_fifo_spark.local.faults import PROBABILITIES, Injector, Verdict
 from sqs_fifo_spark.local.requests import HISTORY, RequestLog, RequestRecord
 
@@ -139,17 +139,39 @@ def test_probability_outside_zero_to_one_is_refused(name: str) -> None:
     ("fields", "message"),
     [
         ({"throtle": 1}, "unknown fault 'throtle'"),
-        ({"throttle": "often"}, "must be a number"),
-        ({"actions": "SendMessage"}, "must be a list"),
+        ({"throttle": "often"}, "'throttle' is 'often'; it must be a number"),
+        ({"seed": 1.5}, "'seed' is 1.5; it must be a number"),
+        ({"actions": "SendMessage"}, "'actions' is 'SendMessage'; it must be a list of action names"),
+        ({"queues": "q.fifo.x"}, "'queues' is 'q.fifo.x'; it must be a list of queue names"),
+        ({"deny": None}, "'deny' is None; it must be a list"),
+        ({"planned": 3}, "'planned' is 3; it must be a list"),
         ({"delay_s": -1}, "cannot be negative"),
         ({"deny": ["DeleteMesage"]}, "unknown action 'DeleteMesage'.*Did you mean 'DeleteMessage'"),
         ({"actions": ["Fly"]}, "unknown action 'Fly'"),
     ],
 )
 def test_changes_of_the_wrong_kind_are_refused(fields: dict[str, Any], message: str) -> None:
-    """Faults that come from outside are checked, field by field."""
+    """Field by field, whether they come from outside or a test makes them."""
     with pytest.raises(ValueError, match=message):
         Faults().changed(fields)
+    if "throtle" not in fields:
+        with pytest.raises(ValueError, match=message):
+            Faults(**fields)
+
+
+def test_planned_fault_outside_a_list_is_refused() -> None:
+    """The error shows it."""
+    planned = PlannedFault("throttle", "SendMessage", 1)
+    with pytest.raises(ValueError, match=r"'planned' is PlannedFault\(.*; it must be a list of PlannedFault"):
+        Faults(planned=planned)  # type: ignore[arg-type]
+
+
+def test_lists_of_faults_may_be_lists() -> None:
+    """They are kept as sets."""
+    planned = PlannedFault("throttle", "SendMessage", 1)
+    lists: dict[str, Any] = {"actions": ["SendMessage"], "deny": ["DeleteMessage"], "planned": [planned]}
+    sets = Faults(actions=frozenset({"SendMessage"}), deny=frozenset({"DeleteMessage"}), planned=(planned,))
+    assert Faults(**lists) == sets
 
 
 def test_throttled_request_has_no_effect(caller: Caller) -> None:
@@ -246,12 +268,13 @@ def test_short_long_poll_answers_empty_at_once(caller: Caller) -> None:
 
 
 def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> None:
-    """AccessDenied, HTTP 403, names the permission that is missing."""
+    """AccessDenied, HTTP 403, names the permission that is missing, and the queue's ARN."""
     caller.server.faults = Faults(deny=frozenset({"DeleteMessage"}))
     status, content = caller.call("DeleteMessage", ReceiptHandle="h")
     assert status == 403
     assert content["__type"] == "com.amazonaws.sqs#AccessDeniedException"
-    assert "sqs:deletemessage" in content["message"]
+    where = "perform: sqs:deletemessage on resource: arn:aws:sqs:us-east-1:000000000000:q.fifo because"
+    assert where in content["message"]
     assert caller.call("ReceiveMessage")[0] == 200
 
 
@@ -353,10 +376,12 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
         assert process.stderr is not None
         out, err = process.stdout.read(), process.stderr.read()
     assert (process.returncode, err) == (0, "")
-    assert out.splitlines()[:3] == [
+    assert out.splitlines()[:5] == [
         "",
         "# Any credentials will do. In the shell, before Python or Spark starts:",
         "export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any",
+        "export AWS_DEFAULT_REGION=us-east-1",
+        f"export AWS_ENDPOINT_URL_SQS={endpoint}",
     ]
     assert f'queue_url = "{endpoint}/000000000000/a.fifo"' in out
 
@@ -365,7 +390,8 @@ def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.S
     ("flags", "status", "message"),
     [
         (["--throttle", "2"], 2, "'throttle' is 2.0"),
-        (["--queue", "plain"], 2, "must end with .fifo"),
+        (["--queue", "q.fifo", "--queue", "plain"], 2, "queue 'plain' cannot be made: The name of a FIFO queue"),
+        (["--plan", "fail_entry=0,12:SendMessageBatch:1"], 2, "entries are [0, 12]; positions are from 0 to 9"),
         (["--port", "65536"], 2, "port must be 0-65535"),
         (["--plan", "drop:SendMessage:1"], 2, "unknown planned fault 'drop'"),
         (["--policy", "KEY=/nowhere.json"], 3, "No such file or directory: '/nowhere.json'"),
@@ -378,6 +404,33 @@ def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], status: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"queues": "bids.fifo"}, "queues is 'bids.fifo'; it must be a list of names, such as"),
+        ({"queues": ["bids"]}, "queue 'bids' cannot be made: .* must end with .fifo"),
+        ({"faults": {}}, "faults are {}; they must be Faults"),
+    ],
+)
+def test_server_of_the_wrong_form_is_refused_before_it_starts(given: dict[str, Any], message: str) -> None:
+    """One line names the value and the rule."""
+    with pytest.raises(ValueError, match=message):
+        LocalQueueServer(**given)
+
+
+def test_faults_that_are_a_map_are_refused(caller: Caller) -> None:
+    """Where they are set, not at the next request."""
+    with pytest.raises(ValueError, match=r"faults are {'throttle': 1}; they must be Faults"):
+        caller.server.faults = {"throttle": 1}  # type: ignore[assignment]
+    assert caller.bodies() == []
+
+
+def test_client_of_a_server_that_does_not_run_is_refused() -> None:
+    """The error says what to do first."""
+    with pytest.raises(RuntimeError, match="does not run; start it first"):
+        _ = LocalQueueServer().client
 
 
 def test_command_whose_port_is_in_use_says_so() -> None:

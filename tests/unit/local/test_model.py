@@ -913,16 +913,20 @@ def test_send_batch_can_accept_an_entry_after_a_failed_one(queue: Bench) -> None
 
 
 @pytest.mark.parametrize(
-    ("missing", "code"),
-    [("MessageGroupId", "MissingParameter"), ("MessageDeduplicationId", "InvalidParameterValue")],
+    ("missing", "message"),
+    [
+        ("MessageGroupId", "The request must contain the parameter MessageGroupId."),
+        ("MessageDeduplicationId", "The queue should either have ContentBasedDeduplication enabled or"),
+    ],
 )
-def test_send_batch_fails_as_a_whole_when_an_entry_lacks_an_id(queue: Bench, missing: str, code: str) -> None:
+def test_send_batch_fails_as_a_whole_when_an_entry_lacks_an_id(queue: Bench, missing: str, message: str) -> None:
     """Recorded: an id that is needed and absent is an error of the call, and nothing was sent."""
     entries = [
         {"Id": str(i), "MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": str(i)} for i in range(3)
     ]
     del entries[1][missing]
-    assert refused(lambda: queue.call("SendMessageBatch", Entries=entries)).query_code == code
+    error = refused(lambda: queue.call("SendMessageBatch", Entries=entries))
+    assert (error.query_code, error.message[: len(message)]) == ("InvalidParameterValue", message)
     assert queue.receive() == []
 
 

@@ -42,7 +42,9 @@ def test_only_the_request_of_that_number_fails() -> None:
 def test_only_requests_for_that_queue_count() -> None:
     """Without a queue, those for all queues do."""
     requests = ["DeleteMessage@other.fifo", "DeleteMessage@q.fifo", "DeleteMessage@other.fifo", "DeleteMessage@q.fifo"]
-    assert failing(plan("server_error:DeleteMessage:2:q.fifo"), *requests) == [4]
+    for queue in ("q.fifo", "http://localhost:9324/000000000000/q.fifo"):
+        assert failing(plan(f"server_error:DeleteMessage:2:{queue}"), *requests) == [4]
+    assert failing(plan("server_error:DeleteMessage:2:q.fifo.x"), *requests) == []
     assert failing(plan("server_error:DeleteMessage:2"), *requests) == [2]
 
 
@@ -63,8 +65,17 @@ def test_plans_change_nothing_about_the_dice() -> None:
 
 def test_faults_may_be_limited_to_queues() -> None:
     """Requests for others never fail, nor those for no queue at all."""
-    faults = Faults(throttle=1.0, queues=frozenset({"q.fifo"}))
-    assert failing(faults, "SendMessage@q.fifo", "SendMessage@other.fifo", "ListQueues@*") == [1]
+    for queue in ("q.fifo", "http://localhost:9324/000000000000/q.fifo"):
+        faults = Faults(throttle=1.0, queues=frozenset({queue}))
+        assert failing(faults, "SendMessage@q.fifo", "SendMessage@other.fifo", "ListQueues@*") == [1]
+    assert failing(Faults(throttle=1.0, queues=frozenset({"q.fifo.x"})), "SendMessage@q.fifo") == []
+
+
+def test_queue_with_a_slash_behind_its_url_is_the_same(caller: Caller) -> None:
+    """For the queue, and so for its faults."""
+    caller.server.faults = Faults(throttle=1.0, queues=frozenset({f"{caller.url}/"}))
+    for url in (caller.url, f"{caller.url}/"):
+        assert caller.call("ReceiveMessage", QueueUrl=url)[1]["__type"].endswith("ThrottlingException")
 
 
 def test_planned_dropped_answer_took_effect(caller: Caller) -> None:
@@ -155,6 +166,9 @@ def test_plan_of_the_wrong_form_is_refused(given: dict[str, Any], message: str) 
     good = {"fault": "throttle", "action": "DeleteMessageBatch", "number": 3}
     with pytest.raises(ValueError, match=message):
         Faults().changed({"planned": [{**good, **given}]})
+    if "nth" not in given:
+        with pytest.raises(ValueError, match=message):
+            PlannedFault(**{**good, **given})
 
 
 @pytest.mark.parametrize("given", ["x", [3], [{"fault": "throttle"}]])
@@ -175,5 +189,5 @@ def test_plan_on_the_command_line_of_the_wrong_form_is_refused(text: str) -> Non
 
 def test_plan_that_ends_before_it_begins_is_refused() -> None:
     """A range of numbers is from the first to the last."""
-    with pytest.raises(ValueError, match="times 0; both must be at least 1"):
-        PlannedFault.from_text("throttle:SendMessage:3-2")
+    with pytest.raises(ValueError, match="'throttle:SendMessage:4-1'; 4-1 ends before it begins"):
+        PlannedFault.from_text("throttle:SendMessage:4-1")

@@ -59,6 +59,54 @@ def test_each_test_has_a_queue_of_its_own(other: pytest.Pytester) -> None:
     result.assert_outcomes(passed=3)
 
 
+def test_faults_of_a_test_do_not_stay(other: pytest.Pytester) -> None:
+    """Though it uses the server alone, and fails; those of a fixture for several tests do."""
+    other.makepyfile(
+        """
+        import pytest
+        from sqs_fifo_spark.local import Faults
+
+        def test_fails(sqs_fifo_server):
+            sqs_fifo_server.faults = Faults(throttle=1.0)
+            assert False
+
+        def test_next(sqs_fifo_server):
+            assert sqs_fifo_server.faults == Faults()
+
+        @pytest.fixture(scope="module")
+        def throttled(sqs_fifo_server):
+            sqs_fifo_server.faults = Faults(throttle=1.0)
+
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_both(turn, throttled, sqs_fifo_server, sqs_fifo_queue):
+            assert sqs_fifo_server.faults == Faults(throttle=1.0)
+            sqs_fifo_server.faults = Faults()
+        """
+    )
+    other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=3, failed=1)
+
+
+def test_queue_and_message_are_new_whatever_there_is(other: pytest.Pytester) -> None:
+    """Neither collides with a name or a deduplication id that a test thought of."""
+    other.makepyfile(
+        """
+        def test_first(sqs_fifo_queue, sqs_fifo_server):
+            taken = [f"test-{number}.fifo" for number in range(5)]
+            for name in taken:
+                request = {"QueueName": name, "Attributes": {"FifoQueue": "true"}}
+                sqs_fifo_server.run(lambda model: model.call("CreateQueue", request))
+            for number in range(5):
+                sqs_fifo_queue.send("by hand", dedup_id=f"dedup-{number}")
+            sqs_fifo_queue.send("new")
+            assert len(sqs_fifo_queue.messages()) == 6
+
+        def test_second(sqs_fifo_queue):
+            assert sqs_fifo_queue.name not in [f"test-{number}.fifo" for number in range(5)]
+        """
+    )
+    other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=2)
+
+
 def test_client_and_helpers_see_the_same_queue(other: pytest.Pytester) -> None:
     """boto3 needs no settings; what was sent is received in order, and its history told."""
     other.makepyfile(
@@ -84,6 +132,16 @@ def test_client_and_helpers_see_the_same_queue(other: pytest.Pytester) -> None:
         """
     )
     other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=2)
+
+
+def test_refused_message_is_one_line_at_the_tests_own(other: pytest.Pytester) -> None:
+    """With AWS's words, and no frame of ours."""
+    other.makepyfile("def test_queue(sqs_fifo_queue): sqs_fifo_queue.send('1', group='a b')")
+    result = other.runpytest_subprocess(*PLUGIN, *STRICT)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["E *SqsError: InvalidParameterValue: Value a b for parameter MessageGroupId is *"])
+    places = re.findall(r"^(\S+\.py):\d+: ", result.stdout.str(), re.MULTILINE)
+    assert places == ["test_refused_message_is_one_line_at_the_tests_own.py"]
 
 
 def test_workers_of_xdist_do_not_meet(other: pytest.Pytester) -> None:
