@@ -889,7 +889,7 @@ class Schedule:
             served = self._served()
             waiting = self.world.present() - served - self.laws.marked()
             known = self.laws.known(waiting)
-            has_met_marked = bool(self.world.present() & self.laws.marked())  # they may be all that an epoch has
+            marked = self.laws.known(self.world.present() & self.laws.marked())
             self.start_query(triggers=1)
             self._run_query()
             if self.laws.violations or not waiting:
@@ -898,6 +898,11 @@ class Schedule:
                 self.hub.kill(self._query.process)
             misses = 0 if self._served() - served else misses + 1
             has_met_known = any(times > known.get(each, times) for each, times in self.laws.known(waiting).items())
+            now_marked = self.laws.known(marked)
+            # They may be all that an epoch has.
+            has_met_marked = any(
+                now_marked[each] > times or each not in self.world.present() for each, times in marked.items()
+            )
             if misses > int(has_met_known) + has_met_marked and waiting & self.world.present():
                 self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")
                 return
