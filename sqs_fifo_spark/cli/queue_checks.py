@@ -30,7 +30,7 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.option_rules import region_of
-from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.options import ConnectionOptions, SourceOptions
 from sqs_fifo_spark.source.queue import NO_HANDLE
 from sqs_fifo_spark.source.startup import FEWEST_RECEIVES, SHORT_RETENTION_S
 
@@ -126,6 +126,12 @@ class CheckedQueue(QueueCalls):
             if isinstance(error_found, AccessDeniedError):
                 raise error_found
         return True
+
+
+def require_sending(options: ConnectionOptions) -> None:
+    """Raise AccessDeniedError if SQS tells, without a message, that the caller may not send to the queue."""
+    (probe,) = _PROBES["sink"]
+    CheckedQueue(options, SYSTEM_CLOCK).has_judged(probe.operation, probe.arguments)
 
 
 def check_queue(options: SourceOptions, roles: tuple[str, ...]) -> Generator[Finding, None, str | None]:

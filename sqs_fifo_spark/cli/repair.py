@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeAlias
 
 import click
 import pyarrow as pa
@@ -23,13 +25,14 @@ from sqs_fifo_spark.cli.flags import (
     parse_connection,
 )
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line
+from sqs_fifo_spark.cli.queue_checks import require_sending
 from sqs_fifo_spark.cli.view import open_to_look
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import OptionError, RowError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SINK, parse_sink_options
-from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.source import repair
@@ -37,7 +40,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner, longest_wait_s
 from sqs_fifo_spark.source.queue import Outcome, Queue
 
-F = TypeVar("F", bound=Callable[..., Any])
+PutAside: TypeAlias = Callable[[pa.RecordBatch], None]
 
 _force = click.option(
     "--force",
@@ -79,11 +82,17 @@ def skip(
     journal = open_to_look(location, access_of(connection, location))
     is_moved = False
     if journal.skip_of(message_id) is None:
-        to = str(to_queue or (to_file and to_file.absolute()))
-        repair.find(journal, epoch, message_id)  # before anything is changed
-        put_aside = _to_queue(journal, to_queue, connection) if to_queue else _to_file(to_file, message_id)
-        taken = _take_over(journal, force=force)
-        is_moved = repair.skip(taken, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside)
+        row = repair.find(journal, epoch, message_id)
+        aside: AbstractContextManager[PutAside]
+        if to_file is not None:
+            to, aside = str(to_file.absolute()), _to_file(to_file, message_id)
+        else:
+            to = str(to_queue)
+            aside = nullcontext(_to_queue(journal, to, connection, row))
+        after = _owner_to_follow(journal, force=force)
+        with aside as put_aside:
+            taken = repair.take_over(journal, SYSTEM_CLOCK, after=after)  # last, so that no query stops for nothing
+            is_moved = repair.skip(taken, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside)
     told = journal.skip_of(message_id) or {}
     if as_json:
         print_json({**told, "wasMovedBefore": not is_moved})
@@ -115,7 +124,8 @@ def release(journal_location: str, force: bool, as_json: bool, **connection: str
     journal = open_to_look(location, access_of(connection, location), queue.describe().arn)
     found = Counter[Outcome]()
     if journal.claims():
-        found = repair.release(_take_over(journal, force=force), queue)
+        after = _owner_to_follow(journal, force=force)
+        found = repair.release(repair.take_over(journal, SYSTEM_CLOCK, after=after), queue)
     released, lost, failed = (found[outcome] for outcome in (Outcome.DONE, Outcome.LOST, Outcome.FAILED))
     if as_json:
         print_json({"messages": found.total(), "released": released, "notHeld": lost, "notAnswered": failed})
@@ -126,15 +136,14 @@ def release(journal_location: str, force: bool, as_json: bool, **connection: str
     return Status.PROBLEM if failed else Status.OK
 
 
-def _take_over(journal: Journal, *, force: bool) -> repair.Taken:
-    """Take the journal over, once its owner is known not to run, or by `force`. Raises FencedError if it runs."""
+def _owner_to_follow(journal: Journal, *, force: bool) -> int | None:
+    """Return the claim of the owner, once that is known not to run; None by `force`. FencedError if it runs."""
 
     def tell(owner: Owner) -> None:
         click.echo(f"asking whether {owner} still runs, for up to {longest_wait_s(owner):.0f} s ...", err=True)
 
     _require_own_user(journal.store)
-    after = None if force else repair.require_no_owner(journal, SYSTEM_CLOCK, before_wait=tell)
-    return repair.take_over(journal, SYSTEM_CLOCK, after=after)
+    return None if force else repair.require_no_owner(journal, SYSTEM_CLOCK, before_wait=tell)
 
 
 def _require_own_user(store: Store) -> None:
@@ -151,47 +160,60 @@ def _require_own_user(store: Store) -> None:
             )
 
 
-def _to_file(file: Path | None, message_id: str) -> Callable[[pa.RecordBatch], None]:
-    """Return what adds a row to the file, unless it is there already."""
-    assert file is not None
+@contextmanager
+def _to_file(file: Path, message_id: str) -> Iterator[PutAside]:
+    """Open the file, for this process alone, and yield what adds a row to it, unless it is there already."""
+    with _written(file):
+        out = _opened(file)
+    with out:
+        with _written(file):
+            fcntl.flock(out, fcntl.LOCK_EX)
+            there = out.read()
+        is_there = message_id in map(_id_in, there.splitlines())
 
-    if file.exists() and not file.is_file():
-        raise click.UsageError(f"'{file}' is not a regular file.")
-
-    def add(row: pa.RecordBatch) -> None:
-        (values,) = row.to_pylist()
-        line = json.dumps(row_as_json(values), ensure_ascii=False).encode() + b"\n"
-        try:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(descriptor, "r+b") as out:
-                there = out.read()
-                if message_id in map(_id_in, there.splitlines()):
-                    return
+        def add(row: pa.RecordBatch) -> None:
+            (values,) = row.to_pylist()
+            line = json.dumps(row_as_json(values), ensure_ascii=False).encode() + b"\n"
+            with _written(file):
                 # A line that was cut off by a crash stays as it is, on a line of its own.
                 out.write((b"\n" if there and not there.endswith(b"\n") else b"") + line)
                 out.flush()
                 os.fsync(out.fileno())
-            folder = os.open(file.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise click.ClickException(f"cannot write '{file}': {error.strerror or error}.") from None
 
-    return add
+        yield (lambda row: None) if is_there else add
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(f"cannot write '{file}': {error.strerror or error}.") from None
+
+
+def _opened(file: Path) -> IO[bytes]:
+    """Return the file, opened to be read and added to; it outlives a crash even if it is made now."""
+    if file.exists() and not file.is_file():
+        raise click.UsageError(f"'{file}' is not a regular file.")
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return os.fdopen(descriptor, "r+b")
 
 
 def _id_in(line: bytes) -> str | None:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found.get("messageId") if isinstance(found, dict) else None
 
 
-def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None]) -> Callable[[pa.RecordBatch], None]:
-    """Return what sends a row to the queue; the queue is asked for its settings now, before anything is changed."""
+def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], row: pa.RecordBatch) -> PutAside:
+    """Return what sends a row to the queue. Raises now for what can be told before `row` is sent there."""
     chosen = {name: value for name, value in connection.items() if not name.startswith("journal_")}
     options = parse_sink_options(given({**chosen, "queue_url": url}, SINK))
     queue = SinkQueue(options, SYSTEM_CLOCK)
@@ -201,19 +223,30 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None]) 
             f"'{url}' is the queue that the journal's query reads, so the message would come back to it. Give another "
             "FIFO queue, or --to-file."
         )
+    require_sending(options)
     form = RowForm(None, True, facts.max_message_bytes)
 
-    def send(row: pa.RecordBatch) -> None:
-        # Its own deduplication id may be another message's too, in a queue that several are moved to.
-        sources = ("messageId" if name == "messageDeduplicationId" else name for name in row.schema.names)
-        row = pa.RecordBatch.from_arrays([row.column(name) for name in sources], schema=row.schema)
-        deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
+    @contextmanager
+    def refusal_told() -> Iterator[None]:
         try:
-            (message,) = outgoing(columns_of(row, first_row=1), form, first_row=1)
-            queue.send([message], _confirmed, stopped=threading.Event(), deadline=deadline)
+            yield
         except RefusedRowError as error:
             raise RowError(f"'{url}' does not take the message: {error.reason}. Use --to-file.") from None
 
+    def message_of(row: pa.RecordBatch) -> Outgoing:
+        # Its own deduplication id may be another message's too, in a queue that several are moved to.
+        sources = ("messageId" if name == "messageDeduplicationId" else name for name in row.schema.names)
+        row = pa.RecordBatch.from_arrays([row.column(name) for name in sources], schema=row.schema)
+        (message,) = outgoing(columns_of(row, first_row=1), form, first_row=1)
+        return message
+
+    def send(row: pa.RecordBatch) -> None:
+        deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
+        with refusal_told():
+            queue.send([message_of(row)], _confirmed, stopped=threading.Event(), deadline=deadline)
+
+    with refusal_told():
+        message_of(row)
     return send
 
 

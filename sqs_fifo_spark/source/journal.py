@@ -95,9 +95,13 @@ class Journal(JournalIdentity):
         while True:
             highest = max([self.first_claim - 1, *map(_number, claims)])
             if after is not None and highest != after:
+                owner = self.owner()
+                who, remedy = ("a query", "Stop it, and try again")
+                if owner is not None and owner.is_command:
+                    who, remedy = ("another command", "Try again")
                 raise FencedError(
-                    f"a query took over the journal at '{self.location}' (claim {highest}) meanwhile, so nothing was "
-                    "changed. Stop it, and try again."
+                    f"{who} took over the journal at '{self.location}' (claim {highest}) meanwhile, so nothing was "
+                    f"changed. {remedy}."
                 )
             number = highest + 1
             self._token = uuid.uuid4().hex

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.journal import Journal
+from tests.helpers import wait_until
 from tests.unit.cli.conftest import Rig, lines, one_error
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
@@ -99,19 +101,23 @@ def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]
         (["--to-file", "{aside}", "--message-id", "../x"], Status.USAGE, "'../x' is no id of a message"),
         (["--to-file", "{aside}/none/x"], Status.REFUSED, "cannot write '.*/none/x'"),
         (["--to-queue", "{own}"], Status.USAGE, "is the queue that the journal's query reads"),
+        (["--to-file", "{folder}/" + "x" * 300], Status.REFUSED, "cannot write '.*/xxx.*': File name too long"),
         (["--to-queue", "{missing}"], Status.REFUSED, "missing"),
+        (["--to-queue", ""], Status.USAGE, "option 'queueUrl' is empty"),
     ],
 )
 def test_what_cannot_be_moved_is_told_in_one_line_and_stays(
     rig: Rig, rows: list[dict[str, Any]], tmp_path: Path, given: list[str], status: Status, text: str
 ) -> None:
     places = {"aside": tmp_path / "aside", "own": rig.url, "missing": rig.url.replace("bids", "missing")}
+    places["folder"] = tmp_path
     places["other"] = rig.create("aside")
     default = ["--region", "us-east-1", "--epoch", "1", "--message-id", rows[0]["messageId"]]
-    result = rig.on_journal("skip", *default, *(each.format(**places) for each in given))
+    before = rig.stored()
+    result = rig.on_journal("skip", *default, "--force", *(each.format(**places) for each in given))
     assert result.exit_code == status
     assert re.search(text, one_error(result))
-    assert not (rig.journal / "skipped").exists()
+    assert rig.stored() == before  # so a query that runs goes on
     assert read_again(rig) == ["a1", "a2", "a3"]
 
 
@@ -124,10 +130,23 @@ def test_a_message_that_is_too_large_for_the_other_queue_stays(rig: Rig, monkeyp
     small = rig.create("small")
     rig.sqs.set_queue_attributes(QueueUrl=small, Attributes={"MaximumMessageSize": "1024"})
     arguments = ("--epoch", "1", "--message-id", row["messageId"], "--region", "us-east-1", "--to-queue", small)
+    before = rig.stored()
     result = rig.on_journal("skip", *arguments)
     assert result.exit_code == Status.PROBLEM
     assert f"'{small}' does not take the message: it has 1,025 bytes" in one_error(result)
-    assert not (rig.journal / "skipped").exists()
+    assert rig.stored() == before
+
+
+def test_a_queue_that_one_may_not_send_to_is_known_before_the_journal_is_taken(
+    rig: Rig, rows: list[dict[str, Any]]
+) -> None:
+    other, before = rig.create("aside"), rig.stored()
+    rig.server.faults = Faults(deny=frozenset({"SendMessageBatch"}))
+    arguments = ("--epoch", "1", "--message-id", rows[0]["messageId"], "--region", "us-east-1", "--to-queue", other)
+    result = rig.on_journal("skip", *arguments, "--force")
+    assert result.exit_code == Status.REFUSED
+    assert "sqs:SendMessage" in one_error(result)
+    assert rig.stored() == before
 
 
 def test_a_torn_line_in_the_file_is_left_and_what_is_there_is_not_added_again(
@@ -135,14 +154,39 @@ def test_a_torn_line_in_the_file_is_left_and_what_is_there_is_not_added_again(
 ) -> None:
     """A command that was killed in the middle of its write leaves a part of a line."""
     file, message_id = tmp_path / "aside.jsonl", rows[2]["messageId"]
-    file.write_text('{"messageId": "torn')
+    file.write_text("[" * 100_000 + '\n{"messageId": "torn')
     for _ in range(2):
         result = rig.on_journal("skip", "--epoch", "1", "--message-id", message_id, "--to-file", str(file))
         assert result.exit_code == Status.OK
         (rig.journal / "skipped" / message_id).unlink()
-    torn, line = file.read_text().splitlines()
+    _, torn, line = file.read_text().splitlines()
     assert torn == '{"messageId": "torn'
     assert json.loads(line)["messageId"] == message_id
+
+
+def test_two_commands_at_once_add_a_message_to_the_file_once(
+    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The second one waits for the first one to close the file, before it takes the journal from it."""
+    file, message_id = tmp_path / "aside.jsonl", rows[0]["messageId"]
+    arguments = ["--epoch", "1", "--message-id", message_id, "--to-file", str(file), "--force"]
+    line = [sys.executable, "-m", "sqs_fifo_spark", "journal", "skip", "--journal-location", rig.location, *arguments]
+    before = rig.stored()
+    with file.open("ab") as ours:
+        fcntl.flock(ours, fcntl.LOCK_EX)
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            wait_until(lambda: is_waiting_for_lock(process.pid), 60, "the lock is waited for")
+            assert rig.stored() == before
+            ours.write(json.dumps({"messageId": message_id}).encode())
+            ours.close()
+            told, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (Status.OK, "")
+    assert f"is in '{file}'" in told
+    assert file.read_text().count(message_id) == 1
+
+
+def is_waiting_for_lock(pid: int) -> bool:
+    return any(" -> FLOCK " in line and f" {pid} " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
 def test_released_messages_can_be_received_at_once(rig: Rig, rows: list[dict[str, Any]]) -> None:

@@ -292,6 +292,20 @@ def test_a_query_that_starts_while_the_last_one_is_asked_about_keeps_the_journal
     world.audit()
 
 
+def test_a_command_that_comes_first_is_not_called_a_query(world: World) -> None:
+    """There is nothing to stop or to start again; and what was marked before is moved for good."""
+    world.send("a1", "a2")
+    epoch, message_id = poisoned(world, "a1")
+    taken = repair.take_over(opened(world), world.clock)
+
+    def run_another(row: pa.RecordBatch) -> None:
+        repair.take_over(opened(world), world.clock)
+
+    assert repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=run_another)
+    with pytest.raises(FencedError, match=r"another command took over the journal .* Try again\."):
+        repair.take_over(opened(world), world.clock, after=taken.claim)
+
+
 def test_a_command_does_not_wait_for_another_one(world: World) -> None:
     """Its claim says that it is none of a query."""
     world.send("a1")
