@@ -34,6 +34,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import EpochSettledError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner
+from sqs_fifo_spark.source.repair import require_open
 
 F = TypeVar("F", bound=Callable[..., Any])
 _CONTENT = ("body", "messageAttributes")
@@ -200,32 +201,33 @@ class _Part:
 
 
 def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]], track: Track) -> Iterator[_Part]:
-    """Yield what each segment serves, in order. Raises EpochSettledError for one that was dropped since."""
+    """Yield what each segment serves, in order. Raises EpochSettledError if the epoch is committed meanwhile."""
     skipped = journal.skipped()
-    for plan, names in plans.items():
-        for name in track(names, f"epoch {epoch}"):
-            segment = journal.read(name)
-            if segment is None:
-                raise EpochSettledError(
-                    f"epoch {epoch} was committed, and '{name}' dropped, while it was read. Its messages are deleted."
-                )
-            origin = segment.head.origin
-            yield _Part(plan, origin.partition, origin.link, segment.served(skipped))
+    for name in track([name for names in plans.values() for name in names], f"epoch {epoch}"):
+        segment = journal.read(name)
+        if segment is None:
+            raise EpochSettledError(
+                f"epoch {epoch} was committed, and '{name}' dropped, while it was read. Its messages are deleted."
+            )
+        origin = segment.head.origin
+        yield _Part(origin.plan, origin.partition, origin.link, segment.served(skipped))
+    require_open(journal, epoch)
 
 
 def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str]]:
     """Return the names of the epoch's segments by plan: of all plans, or of the one asked for.
 
-    Raises EpochSettledError if there are none.
+    Raises EpochSettledError if there are none, or the epoch is committed.
     """
+    require_open(journal, epoch)
     found = plans_of(journal, epoch)
     if plan is not None:
         found = {number: names for number, names in found.items() if number == plan}
     if not found:
         which = f"epoch {epoch}" if plan is None else f"plan {plan} of epoch {epoch}"
         raise EpochSettledError(
-            f"the journal at '{journal.location}' has nothing of {which}: it is committed, or not sealed yet. "
-            "'journal show' lists what there is."
+            f"the journal at '{journal.location}' has nothing of {which}: none of it is sealed. 'journal show' lists "
+            "what there is."
         )
     return found
 

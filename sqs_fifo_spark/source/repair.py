@@ -86,17 +86,22 @@ def take_over(journal: Journal, clock: Clock, *, after: int | None = None) -> Ta
     return Taken(journal, claim, ledger, settle_claim(journal, claim, ledger))
 
 
+def require_open(journal: Journal, epoch: int) -> None:
+    """Raise EpochSettledError if the epoch is settled; its objects may still be there."""
+    settled = journal.ledger().epoch
+    if epoch <= settled:
+        raise EpochSettledError(
+            f"epoch {epoch} is settled (the journal at '{journal.location}' is at {settled}): its micro-batch is "
+            "committed and its messages are deleted."
+        )
+
+
 def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
     """Return the row of this message in `epoch`, as a batch of one row with the source's columns.
 
     Raises EpochSettledError if the epoch is settled, and NoSuchMessageError if it does not have this message.
     """
-    settled = journal.ledger().epoch
-    if epoch <= settled:
-        raise EpochSettledError(
-            f"epoch {epoch} is settled (the journal at '{journal.location}' is at {settled}): its micro-batch is "
-            "committed and its messages are deleted, so there is nothing to move."
-        )
+    require_open(journal, epoch)
     for name in reversed(journal.objects().get(epoch, [])):
         head = journal.head(name)
         for place, receipt in enumerate(head.receipts if head else ()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import stat
 import subprocess
 import sys
@@ -73,7 +74,46 @@ def test_a_committed_epoch_is_shown_as_such(rig: Rig) -> None:
         more = ("--to-file", str(rig.journal.parent / "x.jsonl")) if command == "export" else ()
         result = rig.on_journal(command, "--epoch", "1", *more)
         assert result.exit_code == Status.PROBLEM
-        assert "has nothing of epoch 1: it is committed, or not sealed yet" in one_error(result)
+        assert f"epoch 1 is settled (the journal at '{rig.journal}' is at 1)" in one_error(result)
+
+
+def committed_but_not_dropped(rig: Rig) -> Callable[[], None]:
+    """Let a query read an epoch. Return what commits it as one that is killed before it has dropped its objects."""
+    rig.send("1", "2")
+    driver, end, _ = rig.read_epoch()
+    kept = rig.journal.parent / "kept"
+    shutil.copytree(rig.journal / "epochs", kept)
+
+    def commit() -> None:
+        driver.commit(end)
+        shutil.copytree(kept, rig.journal / "epochs", dirs_exist_ok=True)
+        shutil.rmtree(kept)
+
+    return commit
+
+
+@pytest.mark.parametrize("command", [("cat", "--json"), ("cat",), ("export", "--to-file", "{folder}/x.jsonl")])
+def test_a_committed_epoch_whose_objects_are_there_is_no_content(
+    rig: Rig, tmp_path: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Committed before the command, or while it reads: only the first prints nothing at all."""
+    commit, read = committed_but_not_dropped(rig), Journal.read
+    done: list[None] = []
+
+    def commit_and_read(self: Journal, name: str) -> Any:
+        if not done:
+            done.append(commit())
+        return read(self, name)
+
+    arguments = [each.format(folder=tmp_path) for each in command]
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "read", commit_and_read)
+        meanwhile = rig.on_journal(*arguments, "--epoch", "1")
+    before = rig.on_journal(*arguments, "--epoch", "1")
+    assert (meanwhile.exit_code, before.exit_code, before.stdout) == (Status.PROBLEM, Status.PROBLEM, "")
+    assert one_error(meanwhile) == one_error(before)
+    assert "epoch 1 is settled" in one_error(before)
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
 
 @pytest.mark.parametrize("epoch", [1, 2], ids=["committed", "unknown"])
