@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -113,12 +114,16 @@ class Track(Protocol):
 
 @contextmanager
 def progress(*, is_shown: bool = True) -> Iterator[Track]:
-    """While the block runs, show on the standard error how much of what is tracked is done, if that is a terminal."""
+    """While the block runs, show on the standard error how much of what is tracked is done, if that is a terminal.
+
+    It has one line to move its cursor in, so only one sequence is to be tracked.
+    """
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not (is_shown and console.is_terminal)) as shown:
+    is_shown = is_shown and sys.stderr.isatty() and console.is_interactive  # by FORCE_COLOR rich may err
+    with Progress(console=console, transient=True, disable=not is_shown) as shown:
         yield lambda items, what: shown.track(items, description=what)
 
 

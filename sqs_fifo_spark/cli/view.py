@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 from sqs_fifo_spark.cli.output import Track
 from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
@@ -92,24 +94,21 @@ class JournalView:
 
 
 def look_at(journal: Journal, track: Track) -> JournalView:
-    """Return what stands in the journal now. `track` goes through the objects that are read.
+    """Return what stands in the journal now. `track` goes once through the objects that are read.
 
     Raises JournalUnavailableError, and JournalCorruptError for a ledger that is damaged.
     """
     ledger = journal.ledger()
-    plans, damage, leftovers = [], [], 0
-    for epoch, names in journal.objects().items():
-        if epoch <= ledger.epoch:
-            leftovers += len(names)
-            continue
-        by_plan: dict[int, list[str]] = {}
-        for name in names:
-            by_plan.setdefault(journal.plan_of(name) or 0, []).append(name)
-        for plan, of_plan in sorted(by_plan.items()):
-            seen, wrong = _look_at_plan(journal, epoch, plan, track(sorted(of_plan), f"epoch {epoch}"))
-            damage += wrong
-            if seen.segments or seen.caught:
-                plans.append(seen)
+    objects = journal.objects().items()
+    leftovers = sum(len(names) for epoch, names in objects if epoch <= ledger.epoch)
+    opened = [(epoch, name) for epoch, names in objects if epoch > ledger.epoch for name in names]
+    places = sorted((epoch, journal.plan_of(name) or 0, name) for epoch, name in opened)
+    plans, damage = [], []
+    for (epoch, plan), of_plan in groupby(track(places, "open epochs"), itemgetter(0, 1)):
+        seen, wrong = _look_at_plan(journal, epoch, plan, (name for _, _, name in of_plan))
+        damage += wrong
+        if seen.segments or seen.caught:
+            plans.append(seen)
     sink_queries = {name.split("/")[1] for name in journal.store.list("sent") if name.count("/") > 1}
     owner, skipped = journal.owner(), sorted(journal.skipped())
     return JournalView(journal.claims(), owner, skipped, ledger, plans, leftovers, sorted(sink_queries), damage)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -236,35 +232,6 @@ def test_messages_of_one_deduplication_id_are_all_exported(rig: Rig, tmp_path: P
         assert sent.exit_code == Status.PROBLEM
         assert "1 of 3 messages sent" in sent.stdout
         assert "SQS took 2 of the messages for copies of others in the file" in one_error(sent)
-
-
-@pytest.mark.parametrize("command", ["show", "cat", "export"])
-@pytest.mark.parametrize("form", [(), ("--json",)])
-def test_a_terminal_sees_how_far_a_command_is(rig: Rig, tmp_path: Path, command: str, form: tuple[str, ...]) -> None:
-    """On the standard error, and not where JSON is asked for; what is printed for programs or files is the same."""
-    a_read_epoch(rig)
-    of_epoch = ("--epoch", "1")
-    arguments = {"show": (), "cat": of_epoch, "export": (*of_epoch, "--to-file", str(tmp_path / "a.jsonl"))}
-    line = [sys.executable, "-m", "sqs_fifo_spark", "journal", command, "--journal-location", rig.location]
-    ours, theirs = pty.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as terminal:
-        try:
-            done = subprocess.run(
-                [*line, *arguments[command], *form],
-                stdout=subprocess.PIPE,
-                stderr=theirs,
-                env={**os.environ, "TERM": "xterm", "COLUMNS": "80"},
-                timeout=60,
-                check=False,
-            )
-            os.write(theirs, b".")  # so that there is something to read in any case
-        finally:
-            os.close(theirs)
-        seen = terminal.read(100_000)
-    assert done.returncode == Status.OK
-    assert b"\x1b" not in done.stdout
-    assert (b"epoch 1" in seen and b"100%" in seen) == (not form)
-    assert bool(form) == (seen == b".")
 
 
 def test_export_replaces_no_file_unless_told_to(rig: Rig, tmp_path: Path) -> None:

@@ -1,0 +1,58 @@
+"""How far a command is shows in one line, on a terminal alone; and a signal leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sqs_fifo_spark.cli.output import Status
+from tests.unit.cli.conftest import Rig
+from tests.unit.cli.test_journal import a_read_epoch, put_again_for_another_plan
+
+
+@pytest.mark.parametrize("command", ["show", "cat", "export"])
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_terminal_sees_how_far_a_command_is(rig: Rig, tmp_path: Path, command: str, form: tuple[str, ...]) -> None:
+    """On the standard error, and not where JSON is asked for; what is printed for programs or files is the same."""
+    a_read_epoch(rig)
+    plan, _ = put_again_for_another_plan(rig)
+    of_epoch = ("--epoch", "1", *(("--plan", str(plan)) if command == "export" else ()))
+    arguments = {"show": (), "cat": of_epoch, "export": (*of_epoch, "--to-file", str(tmp_path / "a.jsonl"))}
+    done, seen = on_terminal(rig, "xterm", command, *arguments[command], *form)
+    assert done.returncode == Status.OK
+    assert b"\x1b" not in done.stdout
+    assert (b"epoch" in seen and b"100%" in seen) == (not form)
+    assert seen.count(b"\r\n") <= 1  # one bar, in one line
+    assert bool(form) == (seen == b"")
+
+
+def on_terminal(rig: Rig, kind: str, *arguments: str) -> tuple[subprocess.CompletedProcess[bytes], bytes]:
+    """Run a command on the journal. Return how it ended, and what a terminal of this kind got as its standard error."""
+    command, *others = arguments
+    line = [sys.executable, "-m", "sqs_fifo_spark", "journal", command, "--journal-location", rig.location, *others]
+    env = {**os.environ, "TERM": kind, "COLUMNS": "80"}
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        try:
+            done = subprocess.run(line, stdout=subprocess.PIPE, stderr=theirs, env=env, timeout=60, check=False)
+            os.write(theirs, b".")  # so that there is something to read in any case
+        finally:
+            os.close(theirs)
+        return done, terminal.read(100_000).removesuffix(b".")
+
+
+def test_what_moves_no_cursor_gets_no_bar(rig: Rig) -> None:
+    """Neither a terminal that cannot, nor a file where colours are forced: an error is one line there, too."""
+    a_read_epoch(rig)
+    arguments = ("cat", "--epoch", "1", "--message-id", "none")
+    _, seen = on_terminal(rig, "dumb", *arguments)
+    assert seen.startswith(b"error: ")
+    line = [sys.executable, "-m", "sqs_fifo_spark", "journal", *arguments, "--journal-location", rig.location]
+    env = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"}
+    done = subprocess.run(line, capture_output=True, env=env, timeout=60, check=False)
+    assert (done.stderr.count(b"\n"), b"\x1b" in done.stderr) == (1, False)
