@@ -253,7 +253,9 @@ def journal_location(option: Option, value: str) -> str:
             "a path must be absolute, because driver and executors do not share a working directory.",
         )
     path = unquote(urlsplit(value).path) if scheme else value
-    if not path.isprintable() or {".", ".."} & set(path.split("/")):
+    if not path.isprintable():
+        raise refuse(option, value, "it must not hold line breaks or other characters that do not print.")
+    if {".", ".."} & set(path.split("/")):
         raise refuse(option, value, "it must not hold '.' or '..', which behind a link lead elsewhere. Write it out.")
     if scheme == "file" and (urlsplit(value).netloc or not urlsplit(value).path.startswith("/")):
         raise refuse(option, value, "a file:// location must hold an absolute path, as in file:///data/journal.")
@@ -390,7 +392,7 @@ class OptionTable:
                     f"options '{self.by_field[name].name}' and '{self.by_field[name].alias}' are both given, and are "
                     f"two names of one. Leave {self.by_field[name].alias} out."
                 )
-            chosen[name], values[name] = option, _value(option, written)
+            chosen[name], values[name] = option, value_of(option, written)
         for name, option in (self.by_field | chosen).items():
             if option.is_required and name not in values:
                 raise OptionError(f"option '{option.name}' is missing. {option.meaning}")
@@ -419,7 +421,8 @@ class OptionTable:
         return f"unknown option {key!r}. The options are {', '.join(option.name for option in self.options)}."
 
 
-def _value(option: Option, written: str | None) -> Any:
+def value_of(option: Option, written: str | None) -> Any:
+    """Return the value as the options have it. Raises OptionError."""
     value = "" if written is None else str(written).strip()
     if not value:
         raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")

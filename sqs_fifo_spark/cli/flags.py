@@ -82,6 +82,5 @@ def access_of(chosen: Mapping[str, str | None], journal_location: str) -> S3Acce
 
 def checked_location(value: str) -> str:
     """Return a `journalLocation` that source and sink take. Raises OptionError."""
-    option = SOURCE["journalLocation"]
-    location: str = option.rule(option, value.strip())
+    location: str = rules.value_of(SOURCE["journalLocation"], value)
     return location

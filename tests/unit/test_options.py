@@ -153,6 +153,11 @@ def test_keys_are_compared_without_regard_to_case() -> None:
             "file://journal",
             "a file:// location must hold an absolute path, as in file:///data/journal.",
         ),
+        (
+            "journalLocation",
+            "s3://bucket/a%0Ab",
+            "it must not hold line breaks or other characters that do not print.",
+        ),
         ("journalLocation", "s3:///journal", "it must name a bucket or container, as in s3://bucket/journals/bids."),
         (
             "journalLocation",

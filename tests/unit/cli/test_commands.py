@@ -90,6 +90,14 @@ def test_exit_statuses_stand_in_the_help() -> None:
         ),
         (["journal", "show"], "Missing option '--journal-location'."),
         (["journal", "show", "--journal-location", "here"], "a path must be absolute"),
+        *(
+            (
+                ["journal", "show", "--journal-location", wrong],
+                "'journalLocation' holds line breaks or other characters",
+            )
+            for wrong in ("/a\nb", "s3://a/b\nc", "/no\udcff-utf-8")
+        ),
+        (["journal", "show", "--journal-location", ""], "'journalLocation' is empty"),
         (["journal", "show", "--journal-location", "/tmp/x", "--role-arn", "x"], "option 'roleArn' is 'x'"),
         (["send", "--queue-url", "https://h/1/b.fifo"], "give either --body or --file."),
         (["doctor", "--queue-url", "https://h/1/b.fifo", "--role", "x"], "'x' is not one of"),
