@@ -61,25 +61,34 @@ def send(
         raise click.UsageError("--group is missing: the message of --body needs a message group, such as auction-1.")
     options = parse_sink_options(given({**connection, "message_group_id": group}, SINK))
     lines = [{"body": body, "messageDeduplicationId": dedup_id}] if file is None else _read(file)
+    if not lines:
+        raise click.UsageError("there is no line, so nothing to send.")
     queue = SinkQueue(options, SYSTEM_CLOCK)
     done: list[Confirmed] = []
     try:
         _send(queue, _checked(lines, queue, options.message_group_id), done, _print_json if as_json else _print)
+        added = len({each.message_id for each in done})
+        if not as_json:
+            print_line(f"{added} of {len(lines)} messages sent")
     except (RefusedRowError, SqsFifoError) as error:
         what = str(error)
         if isinstance(error, RefusedRowError):
             what = f"{'the message' if file is None else f'line {error.row}'} cannot be sent: {error.reason}."
-        print_error(f"{what} {len(done)} of {len(lines)} messages were confirmed before.")
+        print_error(f"{what} {_confirmed(done, lines)}")
         return Status.PROBLEM if isinstance(error, RefusedRowError) else status_of(error)
-    added = len({each.message_id for each in done})
-    if not as_json:
-        print_line(f"{added} of {len(lines)} messages sent")
+    except (OSError, KeyboardInterrupt, SystemExit):  # an output that takes no more, or an interruption
+        click.echo(_confirmed(done, lines), err=True)
+        raise
     if added < len(done):
         print_error(
             f"SQS took {len(done) - added} of the messages for copies of others in the file, as they have the same "
             "deduplication id, or body: the same message id is printed for both. Give each an id of its own."
         )
     return Status.OK if added == len(done) else Status.PROBLEM
+
+
+def _confirmed(done: Sequence[Confirmed], lines: Sequence[Any]) -> str:
+    return f"{len(done)} of {len(lines)} messages were confirmed before."
 
 
 def _read(file: IO[bytes]) -> list[dict[str, Any]]:

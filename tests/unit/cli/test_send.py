@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +87,7 @@ GOOD = line("good", "good")
         (["--body", "x", "--dedup-id", "1"], "", Status.USAGE, "--group is missing: the message of --body needs"),
         (["--body", "x", "--group", ""], "", Status.USAGE, "--group is missing"),
         (["--body", "", "--group", "g", "--dedup-id", "1"], "", Status.PROBLEM, "its body is empty"),
+        (["--file", "-"], "", Status.USAGE, "there is no line, so nothing to send"),
         (["--file", "-"], GOOD + "x", Status.USAGE, "line 2 is not a JSON object"),
         (["--file", "-"], GOOD + "[" * 100_000, Status.USAGE, "line 2 is not a JSON object"),
         (["--file", "-"], GOOD + "[1]", Status.USAGE, "line 2 is not a JSON object"),
@@ -149,6 +153,37 @@ def test_what_was_confirmed_before_a_failure_is_printed(rig: Rig, monkeypatch: p
     assert "1 of 3 messages were confirmed before." in one_error(result)
     assert shown == [1]
     assert rig.receive() == [("0", "g", 1)]
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize("output", ["closed", "/dev/full"])
+def test_an_output_that_takes_no_more_hides_not_how_much_was_sent(
+    rig: Rig, tmp_path: Path, form: tuple[str, ...], output: str
+) -> None:
+    """Such as that of `| head -1`, or a full disk."""
+    file = tmp_path / "lines"
+    file.write_text("".join(line(str(number), str(number)) for number in range(3)))
+    command = [sys.executable, "-m", "sqs_fifo_spark", "send", "--queue-url", rig.url, "--file", str(file), *form]
+    end, out = os.pipe() if output == "closed" else (None, os.open(output, os.O_WRONLY))
+    if end is not None:
+        os.close(end)
+    done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(out)
+    told, *more = done.stderr.splitlines()
+    assert told == "1 of 3 messages were confirmed before."
+    assert (done.returncode, bool(more)) == ((Status.PROBLEM, False) if output == "closed" else (Status.REFUSED, True))
+    assert [body for body, *_ in rig.receive()] == ["0"]
+
+
+def test_an_interruption_tells_how_much_was_sent(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(each: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sqs_fifo_spark.cli.send._print", interrupt)
+    result = rig.on_queue("send", "--file", "-", input=GOOD + line("2", "2"))
+    assert result.exit_code == Status.INTERRUPTED
+    assert result.stderr.split("\n")[0] == "1 of 2 messages were confirmed before."
+    assert result.stderr.endswith("\nerror: interrupted\n")
 
 
 def test_a_message_that_sqs_takes_for_a_copy_of_another_is_told_of(rig: Rig) -> None:
