@@ -53,9 +53,9 @@ def write_file(file: Path, chosen: str, batches: Iterable[pa.RecordBatch], *, re
     written. Whatever `batches` raises leaves no file behind.
     """
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    if file.exists() and not file.is_file():
-        raise click.UsageError(f"'{file}' is not a regular file.")
     try:
+        if file.exists() and not file.is_file():
+            raise click.UsageError(f"'{file}' is not a regular file.")
         if not replace:
             _require_absent(file)
         try:

@@ -274,6 +274,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
     [
         ("rows.csv", Status.USAGE, "does not tell the format"),
         ("missing/rows.jsonl", Status.REFUSED, "No such file or directory"),
+        (f"{'x' * 300}.jsonl", Status.REFUSED, "xxx.jsonl': File name too long"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_one_line(
