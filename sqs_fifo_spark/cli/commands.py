@@ -20,6 +20,7 @@ Exit status:
   2  wrong usage: a flag, an option or a value
   3  a service, a queue, a journal or a file could not be reached, or refused
   130  interrupted
+  143  ended by SIGTERM
 """
 
 

@@ -46,6 +46,7 @@ class Status(enum.IntEnum):
     USAGE = 2
     REFUSED = 3
     INTERRUPTED = 130
+    TERMINATED = 143
 
 
 def status_of(error: SqsFifoError) -> Status:

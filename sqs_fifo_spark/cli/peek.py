@@ -89,7 +89,7 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
     if failure is not None:
         raise failure
     if interrupted.is_set():
-        return Status.INTERRUPTED
+        return interrupted.status
     return Status.PROBLEM if kept else Status.OK
 
 
@@ -133,12 +133,19 @@ def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_lett
         print_line(f"SQS gave no message: the queue is empty, or others hold the heads of its groups{moved}.")
 
 
+class _Interruption(threading.Event):
+    """Set by a signal."""
+
+    status = Status.INTERRUPTED
+
+
 @contextmanager
-def _interruptions() -> Iterator[threading.Event]:
+def _interruptions() -> Iterator[_Interruption]:
     """Let SIGINT and SIGTERM set the event, rather than end the process while it holds messages."""
-    interrupted = threading.Event()
+    interrupted = _Interruption()
 
     def note(number: int, frame: FrameType | None) -> None:
+        interrupted.status = Status.TERMINATED if number == signal.SIGTERM else Status.INTERRUPTED
         interrupted.set()
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}

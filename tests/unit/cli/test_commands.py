@@ -170,6 +170,19 @@ def test_local_queue_and_demo_need_neither_click_nor_rich(arguments: list[str], 
     assert says in " ".join((ran.stdout + ran.stderr).split())
 
 
+def test_an_interruption_before_a_command_begins_is_one_line() -> None:
+    code = (
+        "import sys\n"
+        "from sqs_fifo_spark import cli\n"
+        "def find_spec(name):\n"
+        "    raise KeyboardInterrupt\n"
+        "cli.find_spec = find_spec\n"
+        "sys.exit(cli.main())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (Status.INTERRUPTED, "error: interrupted\n")
+
+
 def test_a_reader_that_has_gone_ends_a_command_without_a_traceback(rig: Rig) -> None:
     """As `| head` does."""
     rig.send(*map(str, range(10)))

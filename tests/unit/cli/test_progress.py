@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sqs_fifo_spark.cli.output import Status
+from tests.helpers import wait_until
 from tests.unit.cli.conftest import Rig
-from tests.unit.cli.test_journal import a_read_epoch, put_again_for_another_plan
+from tests.unit.cli.test_journal import a_read_epoch, put_again_for_another_plan, segments_of
 
 
 @pytest.mark.parametrize("command", ["show", "cat", "export"])
@@ -56,3 +58,23 @@ def test_what_moves_no_cursor_gets_no_bar(rig: Rig) -> None:
     env = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"}
     done = subprocess.run(line, capture_output=True, env=env, timeout=60, check=False)
     assert (done.stderr.count(b"\n"), b"\x1b" in done.stderr) == (1, False)
+
+
+def test_sigterm_leaves_neither_a_draft_nor_a_hidden_cursor(rig: Rig, tmp_path: Path) -> None:
+    a_read_epoch(rig)
+    stuck = segments_of(rig)[0]
+    stuck.unlink()
+    os.mkfifo(stuck)  # who opens it waits
+    line = [sys.executable, "-m", "sqs_fifo_spark", "journal", "export", "--journal-location", rig.location]
+    arguments = ["--epoch", "1", "--to-file", str(tmp_path / "rows.jsonl")]
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+        with subprocess.Popen([*line, *arguments], stderr=theirs, env=env) as process:
+            os.close(theirs)
+            wait_until(lambda: list(tmp_path.glob(".rows.jsonl.*")), 60, "a draft")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == Status.TERMINATED
+        seen = terminal.read(100_000)
+    assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l") >= 0  # shown again after it was hidden
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
