@@ -142,7 +142,8 @@ def skip(
         taken.require_claim()
     except FencedError:
         owner = taken.journal.owner()
-        if owner is not None and owner.is_command:  # it serves nothing, and has fenced what came between
+        # Another command serves nothing. With a claim further on, a query may have come between.
+        if owner is not None and owner.is_command and owner.claim == taken.claim + 1:
             return is_new
         raise FencedError(
             f"message '{message_id}' was moved to '{to}' and marked, but a query has opened the journal at "

@@ -190,6 +190,20 @@ def test_a_query_that_starts_before_the_mark_is_told_of(world: World) -> None:
     assert world.journal().skip_of(message_id) is not None
 
 
+def test_a_query_is_told_of_though_a_command_has_come_after_it(world: World) -> None:
+    """It may have served the message before that command stopped it."""
+    world.send("a1", "a2")
+    epoch, message_id = poisoned(world, "a1")
+    taken = repair.take_over(opened(world), world.clock)
+
+    def start_query_and_command(row: pa.RecordBatch) -> None:
+        Query(world).resume()
+        repair.take_over(opened(world), world.clock)
+
+    with pytest.raises(FencedError, match="and marked, but a query has opened the journal"):
+        repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=start_query_and_command)
+
+
 def test_what_is_marked_is_not_put_aside_again(world: World) -> None:
     """Whatever place the next call names: the mark says where it is."""
     world.send("a1", "a2")
