@@ -125,10 +125,19 @@ def _print_view_json(journal: Journal, view: JournalView) -> None:
 
 
 def _print_view(journal: Journal, view: JournalView) -> None:
-    ledger = view.ledger
-    carried = sum(map(len, ledger.carried.values()))
     print_line(f"journal    {journal.id} at {journal.location}")
     print_line(f"queue      {journal.queue_arn}")
+    if view.claims or not view.sink_queries:  # a sink makes no claim, and has no epochs
+        _print_source(view)
+    if view.sink_queries:
+        print_line(f"sink       records what was sent for: {', '.join(view.sink_queries)}")
+    for line in view.damage:
+        print_line(f"damaged    {line}", "red")
+
+
+def _print_source(view: JournalView) -> None:
+    ledger = view.ledger
+    carried = sum(map(len, ledger.carried.values()))
     print_line(f"owner      {_owner_text(view.owner)}")
     print_line(
         f"committed  up to epoch {ledger.epoch}; {len(ledger.unconfirmed)} deletes not confirmed, {carried} messages "
@@ -136,14 +145,10 @@ def _print_view(journal: Journal, view: JournalView) -> None:
     )
     if view.skipped:
         print_line(f"skipped    {', '.join(view.skipped)}")
-    if view.sink_queries:
-        print_line(f"sink       records what was sent for: {', '.join(view.sink_queries)}")
     if view.plans:
         print_table(_PLAN_COLUMNS, map(_plan_row, view.plans))
     else:
         print_line("open       no epoch")
-    for line in view.damage:
-        print_line(f"damaged    {line}", "red")
 
 
 def _owner_json(owner: Owner | None) -> dict[str, Any] | None:

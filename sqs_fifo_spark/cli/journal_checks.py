@@ -160,4 +160,5 @@ def _owner(store: Store, queue_arn: str | None) -> Finding:
         return not_checked(check, "the journal's place gave no answer")
     except SqsFifoError as error:
         return failure(check, str(error))
-    return ok(check, f"it is this queue's; {len(claims)} claims stand" if claims else "it is this queue's")
+    used = ", and has been used" if claims else ""
+    return ok(check, f"it is this queue's{used}")

@@ -195,7 +195,7 @@ def _permission(queue: CheckedQueue, probe: _Probe) -> Finding:
         return failure(probe.action, str(error))
     if is_certain:
         return ok(probe.action, "allowed")
-    return warning(probe.action, f"not denied; that it is allowed cannot be told without {probe.without}", probe.remedy)
+    return warning(probe.action, f"not denied; only {probe.without} would show that it is allowed", probe.remedy)
 
 
 def _settings(attributes: Mapping[str, str], roles: tuple[str, ...]) -> Iterator[Finding]:

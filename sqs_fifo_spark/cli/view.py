@@ -30,7 +30,8 @@ def open_to_look(location: str, access: S3Access, queue_arn: str | None = None) 
     journal = Journal.look(store) if queue_arn is None else Journal.find(store, queue_arn)
     if journal is None:
         raise JournalUnavailableError(
-            f"there is no journal at '{location}'. Correct the location; a query makes its journal when it starts."
+            f"there is no journal at '{location}'. Correct the location; a source makes its journal when it starts, a "
+            "sink with its first row."
         )
     return journal
 

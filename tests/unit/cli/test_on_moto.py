@@ -132,7 +132,7 @@ ON_JOURNAL = "--journal-location {journal}"
             Status.OK,
             [
                 *(f"^ok .* journal: {step}: " for step in ("write", "put if absent", "read", "list", "delete")),
-                "^ok .* journal: queue: it is this queue's; 1 claims stand",
+                "^ok .* journal: queue: it is this queue's, and has been used",
             ],
         ),
         (
