@@ -248,7 +248,7 @@ class SourceOptions(ConnectionOptions):
         "maxBytesPerTrigger",
         rules.size,
         "Bytes of message bodies and attributes after which a micro-batch takes no further receive; at most `1g` "
-        "for each partition and, with `deleteAfter=journal`, for all.",
+        "for each partition; with `deleteAfter=journal`, at most `1g` in all.",
         default=64 << 20,
     )
     max_fetch_s: float = option(

@@ -5,29 +5,19 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from importlib.util import find_spec
-from types import FrameType
 
-_INTERRUPTED, _TERMINATED = 130, 143
+_INTERRUPTED = 130
 
 
 def main() -> int:
     """Run the command that the command line names, and return its exit status."""
     try:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, _end)
         return _run()
     except KeyboardInterrupt:  # where no command has begun
         print("error: interrupted", file=sys.stderr)
         return _INTERRUPTED
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    """Let the command end as after an error: what it has begun is put in order."""
-    sys.exit(_TERMINATED)
 
 
 def _run() -> int:

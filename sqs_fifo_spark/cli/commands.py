@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -22,6 +25,14 @@ Exit status:
   130  interrupted
   143  ended by SIGTERM
 """
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: the command ends as after Ctrl-C, but for its status."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
 
 
 class Commands(click.Group):
@@ -48,6 +59,8 @@ class Commands(click.Group):
     ) -> NoReturn:
         """Run what the command line asks for, and exit with what the command returned as its status."""
         extra["standalone_mode"] = False
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, _terminate)
         try:
             status = super().main(args, prog_name or "sqs-fifo-spark", **extra)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -60,8 +73,9 @@ class Commands(click.Group):
             status = _fail(error.format_message(), Status.REFUSED)
         except SqsFifoError as error:
             status = _fail(str(error), status_of(error))
-        except click.Abort:
-            status = _fail("interrupted", Status.INTERRUPTED)
+        except click.Abort as error:
+            is_terminated = isinstance(error.__cause__, _Terminated)
+            status = _fail("interrupted", Status.TERMINATED if is_terminated else Status.INTERRUPTED)
         except OSError as error:  # of the output, for all else is told by who meets it
             if isinstance(error, BrokenPipeError):
                 raise
@@ -87,6 +101,7 @@ def _argparse_command(name: str, help: str) -> click.Command:
     def call(arguments: tuple[str, ...]) -> int:
         from sqs_fifo_spark.cli import plain
 
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the local queue has its own way, and the demo nothing to lose
         return plain.run([name, *arguments])
 
     return click.Command(

@@ -163,22 +163,19 @@ def _require_own_user(store: Store) -> None:
 @contextmanager
 def _to_file(file: Path, message_id: str) -> Iterator[PutAside]:
     """Open the file, for this process alone, and yield what adds a row to it, unless it is there already."""
-    with _written(file):
-        out = _opened(file)
-    with out:
-        with _written(file):
-            fcntl.flock(out, fcntl.LOCK_EX)
-            there = out.read()
+    with _written(file), _opened(file) as out:
+        fcntl.flock(out, fcntl.LOCK_EX)
+        there = out.read()
+        os.fsync(out.fileno())  # whoever wrote it may have been killed before that
         is_there = message_id in map(_id_in, there.splitlines())
 
         def add(row: pa.RecordBatch) -> None:
             (values,) = row.to_pylist()
             line = json.dumps(row_as_json(values), ensure_ascii=False).encode() + b"\n"
-            with _written(file):
-                # A line that was cut off by a crash stays as it is, on a line of its own.
-                out.write((b"\n" if there and not there.endswith(b"\n") else b"") + line)
-                out.flush()
-                os.fsync(out.fileno())
+            # A line that was cut off by a crash stays as it is, on a line of its own.
+            out.write((b"\n" if there and not there.endswith(b"\n") else b"") + line)
+            out.flush()
+            os.fsync(out.fileno())
 
         yield (lambda row: None) if is_there else add
 

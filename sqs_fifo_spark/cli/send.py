@@ -76,7 +76,7 @@ def send(
             what = f"{'the message' if file is None else f'line {error.row}'} cannot be sent: {error.reason}."
         print_error(f"{what} {_confirmed(done, lines)}")
         return Status.PROBLEM if isinstance(error, RefusedRowError) else status_of(error)
-    except (OSError, KeyboardInterrupt, SystemExit):  # an output that takes no more, or an interruption
+    except (OSError, KeyboardInterrupt, SystemExit):  # SystemExit is what rich raises at a closed pipe
         click.echo(_confirmed(done, lines), err=True)
         raise
     if added < len(done):

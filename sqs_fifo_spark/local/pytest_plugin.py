@@ -104,7 +104,8 @@ def sqs_fifo_queue(sqs_fifo_server: LocalQueueServer) -> Iterator[LocalQueue]:
     try:
         yield LocalQueue(sqs_fifo_server, name)
     finally:
-        sqs_fifo_server.faults = faults
+        if sqs_fifo_server.faults is not faults:
+            sqs_fifo_server.faults = faults
         sqs_fifo_server.run(lambda model: _delete(model, name))
 
 
@@ -117,7 +118,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         return
     faults = server.faults
     yield
-    server.faults = faults
+    if server.faults is not faults:  # else planned ones would be counted from the beginning
+        server.faults = faults
 
 
 def _server_class() -> type[LocalQueueServer] | None:

@@ -30,6 +30,7 @@ _REFUSALS = frozenset(
         "InvalidParameterValue",
         "MissingParameter",
         "MissingRequiredParameter",
+        "Validation",
         "ValidationError",
     }
 )
@@ -139,7 +140,7 @@ class CloudWatch:
                     self._client = self._client or cloudwatch_client(self._region, self._endpoint_url)
                     self._client.put_metric_data(Namespace=self._namespace, MetricData=self._data[:_MOST_DATA])
             except Exception as error:
-                response = getattr(error, "response", {})
+                response = getattr(error, "response", None) or {}
                 code = str(response.get("Error", {}).get("Code", ""))
                 status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
                 if code.removesuffix("Exception") in _REFUSALS or status == _TOO_LARGE:

@@ -12,7 +12,7 @@ from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -163,6 +163,7 @@ def refusal(code: str, status: int = 400) -> ClientError:
     [
         (refusal("InvalidParameterValue"), False),
         (refusal("InvalidParameterCombinationException"), False),
+        (refusal("ValidationException"), False),
         (refusal("RequestEntityTooLarge", 413), False),
         (refusal("Throttling"), True),
         (refusal("AccessDenied"), True),
@@ -170,6 +171,7 @@ def refusal(code: str, status: int = 400) -> ClientError:
         (refusal("InvalidSignatureException"), True),
         (refusal("MissingAuthenticationToken"), True),
         (OSError(SECRET), True),
+        (ReadTimeoutError(endpoint_url=SECRET), True),  # which has a `response`, but none
     ],
 )
 def test_only_what_cloudwatch_refuses_for_what_it_says_is_dropped(
