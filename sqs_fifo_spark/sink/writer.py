@@ -95,8 +95,7 @@ class _PlannedWrite:
         return SentMessage(sent)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str, why_known: str) -> None:
-        tell_of(self._options.queue_name)
-        sent = _sent_of(messages)
+        sent = self._sent_of(messages)
         rows, known, equal, overtaking = (
             sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking")
         )
@@ -130,6 +129,25 @@ class _PlannedWrite:
             )
         finish_write(lambda: _store(self._options), sent, SYSTEM_CLOCK)
 
+    def _tell_aborted(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+        # Nothing can be taken back, and nothing need be: a row that is sent again is recognised.
+        sent = self._sent_of(messages)
+        _log.warning(
+            "%s was aborted. Its finished partitions, %d of %d, have sent %d rows, which stay sent. The others may "
+            "have sent some, too: an error of this package says how many, unless it came before the first row.",
+            what,
+            len(sent),
+            len(messages),
+            sum(each.rows for each in sent),
+        )
+
+    def _sent_of(self, messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
+        """Return what the tasks have told, from which the driver knows of which write its log lines tell."""
+        sent = [message.sent for message in messages if isinstance(message, SentMessage)]
+        place = sent[0].place if sent else None
+        tell_of(self._options.queue_name, query=place and place.query, batch=place and place.batch)
+        return sent
+
 
 class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
     """Sends the rows of a batch write."""
@@ -148,7 +166,8 @@ class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
 
     @called_by_spark
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        if self._options.journal_location is not None and any(each.place.query is None for each in _sent_of(messages)):
+        has_query = all(each.place.query is not None for each in self._sent_of(messages))
+        if self._options.journal_location is not None and not has_query:
             warn_once(
                 "a batch write with a journal does not say who writes what, so the journal knows what was sent only "
                 "until the write ends: started again, it sends everything again. If it may be repeated, give it "
@@ -163,7 +182,7 @@ class SqsFifoWriter(_PlannedWrite, DataSourceArrowWriter):
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _tell_aborted(messages, "the batch write")
+        self._tell_aborted(messages, "the batch write")
 
 
 class SqsFifoStreamWriter(_PlannedWrite, _StreamWriter):  # type: ignore[misc]
@@ -192,7 +211,7 @@ class SqsFifoStreamWriter(_PlannedWrite, _StreamWriter):  # type: ignore[misc]
         self._commit(messages, f"micro-batch {batchId}", "it, or a task of it, ran again")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        _tell_aborted(messages, f"micro-batch {batchId}")
+        self._tell_aborted(messages, f"micro-batch {batchId}")
 
     def _batches(self, rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
         while part := list(itertools.islice(rows, _ROWS_AT_ONCE)):
@@ -214,20 +233,3 @@ def _place() -> Place:
 def _store(options: SinkOptions) -> Store | None:
     location = options.journal_location
     return None if location is None else open_store(location, journal_access(options))
-
-
-def _sent_of(messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
-    return [message.sent for message in messages if isinstance(message, SentMessage)]
-
-
-def _tell_aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    # Nothing can be taken back, and nothing need be: a row that is sent again is recognised.
-    sent = _sent_of(messages)
-    _log.warning(
-        "%s was aborted. Its finished partitions, %d of %d, have sent %d rows, which stay sent. The others may have "
-        "sent some, too: an error of this package says how many, unless it came before the first row.",
-        what,
-        len(sent),
-        len(messages),
-        sum(each.rows for each in sent),
-    )

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from sqs_fifo_spark import logs
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, OptionError
 from sqs_fifo_spark.sink import writer
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
@@ -169,6 +170,19 @@ def test_why_rows_were_sent_before_is_told_as_far_as_it_is_known(sqs: Sqs, caplo
         "the batch write: 3 of its 8 rows had been sent before, and were not sent twice: it, or a task of it, ran "
         "again, or another write of the same micro-batch, or of the same 'txnAppId' and 'txnVersion', had equal rows.",
     ]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_lines_of_the_driver_tell_of_the_query_that_its_tasks_have_told(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """Spark does not tell it to the driver. Where no task has ended, the queue alone is known."""
+    monkeypatch.setattr(logs, "_where", "-")
+    given = SqsFifoStreamWriter(sqs.options(), SCHEMA)
+    getattr(given, end)([None, SentMessage(Sent(Place(1, "q1", 7), rows=5))], 7)
+    assert logs._where == "q.fifo query q1 batch 7"
+    getattr(given, end)([None], 8)
+    assert logs._where == "q.fifo"
 
 
 def test_a_journal_that_cannot_be_opened_does_not_fail_a_finished_write(
