@@ -123,8 +123,10 @@ def progress(*, is_shown: bool = True) -> Iterator[Track]:
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    is_shown = is_shown and sys.stderr.isatty() and console.is_interactive  # by FORCE_COLOR rich may err
-    with Progress(console=console, transient=True, disable=not is_shown) as shown:
+    if not (is_shown and sys.stderr.isatty() and console.is_interactive):  # by FORCE_COLOR rich may err
+        yield lambda items, what: items
+        return
+    with Progress(console=console, transient=True) as shown:
         yield lambda items, what: shown.track(items, description=what)
 
 
