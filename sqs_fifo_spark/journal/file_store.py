@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import functools
+import itertools
 import os
+import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +33,10 @@ _PASSING = frozenset(
     }
 )
 """Errors of network file systems, above all, that are over when the call is made again."""
+_DOUBTFUL = ".doubtful"
+_DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
+_DEAD_AFTER_S = 600.0
+"""No write of a draft takes so long; one that did would be made again."""
 _MOST_DURABLE = 1_000
 _TICK_S = 2.0
 """Longer than one tick of a file system's clock."""
@@ -41,6 +47,10 @@ class FileStore:
 
     Directories are made 0700 and files 0600, because bodies are somebody's data. A put is on disk (fsync) before
     it returns. Hard links give put-if-absent: linking to a taken name fails, also on NFS.
+
+    Linux reports once that it could not write a folder: the next fsync may succeed though names there are on no disk.
+    So a failed one leaves a mark in the folder, and no process that finds it acts upon a name there. The mark need not
+    outlast the machine: after a loss of power only what is on the disk shows.
 
     With an `anchor`, the name of an object, nothing is written, or said to be missing, unless that object is there: see
     `anchored`.
@@ -55,6 +65,7 @@ class FileStore:
         # Both are emptied when they are long.
         self._durable: set[Path] = set()
         self._synced: dict[Path, tuple[int, int]] = {}
+        self._is_swept = anchor is not None  # an executor leaves that to the driver
 
     def anchored(self, anchor: str) -> FileStore:
         return FileStore(self._root, self._clock, anchor=anchor)
@@ -107,6 +118,7 @@ class FileStore:
         """Remove the objects, and folders that are empty then: their own, and lower-numbered ones beside those.
 
         A leftover may have made such an older folder again. If it was killed there, it left a draft that no list shows.
+        A driver's first call removes the dead drafts from folders that are never empty, too.
         """
         by_folder: dict[Path, list[Path]] = {}
         for name in names:
@@ -120,6 +132,9 @@ class FileStore:
             for folder in _folders_in(parent):
                 if folder < newest:
                     self._remove_if_empty(folder)
+        if not self._is_swept:
+            self._is_swept = True
+            _remove_dead_drafts([self._root, *_folders_in(self._root)])
 
     def _put(self, path: Path, data: bytes) -> bool:
         self._make_folder(path.parent)
@@ -140,7 +155,7 @@ class FileStore:
                 is_new = False
         finally:
             _remove_draft(draft)
-        _sync_folder(path.parent)  # also another writer's name, who may have died before this
+        self._sync(path.parent)  # also another writer's name, who may have died before this
         self._require_anchor()  # the file system may have gone in between
         return is_new
 
@@ -154,7 +169,7 @@ class FileStore:
             each.mkdir(mode=0o700, exist_ok=True)
         for each in reversed(missing):
             if self._root not in each.parents:
-                _sync_folder(each.parent)
+                self._sync(each.parent)
         self._durable.discard(folder)
         self._make_durable(folder)
 
@@ -165,7 +180,7 @@ class FileStore:
         if self._synced.get(folder) == seen:
             return
         self._make_durable(folder)
-        _sync_folder(folder)
+        self._sync(folder)
         if len(self._synced) >= _MOST_DURABLE:
             self._synced.clear()
         if self._clock.now() - status.st_mtime > _TICK_S:
@@ -176,10 +191,28 @@ class FileStore:
         if folder in self._durable:
             return
         for each in reversed([each for each in (folder, *folder.parents) if self._root in each.parents]):
-            _sync_folder(each.parent)
+            self._sync(each.parent)
         if len(self._durable) >= _MOST_DURABLE:
             self._durable.clear()
         self._durable.add(folder)
+
+    def _sync(self, folder: Path) -> None:
+        """Make the names in `folder` durable. Raises _DoubtfulError once that has failed, in whichever process."""
+        mark = (folder if folder == self._root or self._root in folder.parents else self._root) / _DOUBTFUL
+        failed = errno.EIO
+        if not mark.exists():
+            try:
+                return _sync_folder(folder)
+            except _DoubtfulError as error:
+                failed = error.errno or failed
+                with suppress(OSError):  # a file system that has turned read-only fails every fsync
+                    mark.touch(0o600)
+        raise _DoubtfulError(
+            failed,
+            f"{os.strerror(failed)}: what was written to '{mark.parent}' may be on no disk, and no other try would "
+            "tell. Stop the query, check the disk and mount it anew, so that only what is on it shows; then remove "
+            f"'{mark}'",
+        )
 
     def _or_none(self, read: Callable[[], bytes]) -> bytes | None:
         try:
@@ -232,8 +265,12 @@ class FileStore:
             ) from None
 
 
+class _DoubtfulError(OSError):
+    """Names in a folder may not be durable. Another try would prove nothing."""
+
+
 def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in _PASSING
+    return isinstance(error, OSError) and error.errno in _PASSING and not isinstance(error, _DoubtfulError)
 
 
 def _folders_in(folder: Path) -> list[Path]:
@@ -241,6 +278,18 @@ def _folders_in(folder: Path) -> list[Path]:
         return [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []  # they are looked for with the next delete
+
+
+def _remove_dead_drafts(folders: Sequence[Path]) -> None:
+    """Remove the drafts of writers that were killed in `folders`, of which one has just been changed.
+
+    By the file system's own time. A living writer that stood still for so long misses its draft, and writes another.
+    """
+    with suppress(OSError):
+        now = max(folder.stat().st_mtime for folder in folders)
+        for entry in itertools.chain.from_iterable(map(os.scandir, folders)):
+            if _DRAFT.fullmatch(entry.name) and now - entry.stat().st_mtime > _DEAD_AFTER_S:
+                Path(entry.path).unlink(missing_ok=True)
 
 
 def _unlink(paths: Iterable[Path]) -> None:
@@ -260,9 +309,11 @@ def _raise_unless_missing(error: OSError) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable: a file's own fsync does not."""
+    """Make the names in `folder` durable: a file's own fsync does not. Raises _DoubtfulError if they may not be."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise _DoubtfulError(*error.args) from None
     finally:
         os.close(descriptor)

@@ -8,10 +8,12 @@ import itertools
 import logging
 import os
 import socket
+import stat
 import struct
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -223,17 +225,30 @@ def test_a_lost_permission_is_told(tmp_path: Path) -> None:
     assert store.get("a/x") == b"1"
 
 
-class _Failing:
-    """Fails the next calls of one function of `os` with `code`, before or after their effect."""
+def is_of_folder(descriptor: int) -> bool:
+    return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
-    def __init__(self, function: Callable[..., Any], code: int, times: int, *, after: bool = False) -> None:
+
+class _Failing:
+    """Fails the next calls of one function of `os` with `code`, before or after their effect, those that `is_hit`."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        code: int,
+        times: int,
+        *,
+        after: bool = False,
+        is_hit: Callable[..., bool] = lambda *given: True,
+    ) -> None:
         self._function = function
         self._code = code
         self.left = times
         self._after = after
+        self._is_hit = is_hit
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        if not self.left:
+        if not self.left or not self._is_hit(*arguments):
             return self._function(*arguments, **named)
         self.left -= 1
         if self._after:
@@ -249,7 +264,7 @@ def test_what_passes_by_itself_is_tried_again(
     """A put that failed twice is written a third time, whole, from its beginning."""
     clock = ManualClock()
     store = FileStore(tmp_path, clock)
-    failing = _Failing(getattr(os, call), code, 2)
+    failing = _Failing(getattr(os, call), code, 2, is_hit=lambda *given: call != "fsync" or not is_of_folder(given[0]))
     with monkeypatch.context() as patched:
         patched.setattr(os, call, failing)
         assert store.put_if_absent("a/x", b"body")
@@ -274,9 +289,118 @@ def test_what_does_not_pass_in_time_is_told(tmp_path: Path, monkeypatch: pytest.
     clock = ManualClock()
     store = FileStore(tmp_path, clock)
     before = clock.monotonic()
-    monkeypatch.setattr(os, "fsync", _Failing(os.fsync, errno.EIO, 1_000))
+    monkeypatch.setattr(os, "open", _Failing(os.open, errno.EIO, 1_000))
     assert os.strerror(errno.EIO) in line(store, lambda: store.put_if_absent("a/x", b"body"))
     assert 0 < clock.monotonic() - before < 1
+
+
+def acted_upon(root: Path, code: int) -> list[str]:
+    """Let the fsync of a folder fail once, after a put's link; return what is taken for durable afterwards."""
+    clock = ManualClock()
+    store = FileStore(root, clock)
+    store.put_if_absent("a/w", b"1")
+    calls: dict[str, Callable[[FileStore], object]] = {
+        "put": lambda store: store.put_if_absent("a/x", b"1"),
+        "put of another": lambda store: store.put_if_absent("a/y", b"1"),
+        "get": lambda store: store.get("a/x"),
+    }
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", _Failing(os.fsync, code, 1, is_hit=is_of_folder))
+        found = ["first put"] if does(calls["put"], store) else []
+    for which, each in (("", store), (", in another process", FileStore(root, clock))):
+        found += [f"{name}{which}" for name, call in calls.items() if does(call, each)]
+    assert (root / "a/x").exists()
+    assert all(not name.startswith("a/.") for name in store.list("a"))
+    return found
+
+
+def does(call: Callable[[FileStore], object], store: FileStore) -> bool:
+    """Return whether there is an answer; what there is instead says what to do."""
+    try:
+        call(store)
+    except JournalUnavailableError as error:
+        return f"remove '{store.location}/a/.doubtful'" not in str(error)
+    return True
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EAGAIN])
+def test_a_name_whose_folder_failed_to_be_written_is_acted_upon_by_nobody(tmp_path: Path, code: int) -> None:
+    """Linux tells of that once: the next fsync succeeds, and a delete from the queue would follow. [law 1]"""
+    assert acted_upon(tmp_path, code) == []
+    (tmp_path / "a/.doubtful").unlink()  # as an operator does, who has mounted it anew
+    assert FileStore(tmp_path).get("a/x") == b"1"
+
+
+def test_an_fsync_that_is_made_again_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the second one is believed."""
+
+    def believe(self: FileStore, folder: Path) -> None:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    monkeypatch.setattr(FileStore, "_sync", believe)
+    assert acted_upon(tmp_path, errno.EIO)
+
+
+def test_a_doubt_about_the_root_s_own_name_stands_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left in a folder that is somebody else's."""
+    store = FileStore(tmp_path / "journal")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _Failing(os.fsync, errno.EIO, 1))
+        line(store, lambda: store.put_if_absent("x", b"1"))
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+    line(FileStore(tmp_path / "journal"), lambda: store.put_if_absent("x", b"1"))
+
+
+FOLDERS = ("", "drivers", "ledger", "skipped")
+
+
+def drafts_left(root: Path) -> set[str]:
+    """Return which drafts of writers that died, an hour ago and just now, are there after a driver's start."""
+    journal = Journal.create(FileStore(root), ARN)
+    an_hour_ago = root.stat().st_mtime - 3_600
+    for folder in FOLDERS:
+        (root / folder).mkdir(exist_ok=True)
+        for name in ("old", "new"):
+            draft = root / folder / f".{name}.{uuid.uuid4().hex}"
+            draft.touch()
+            if name == "old":
+                os.utime(draft, (an_hour_ago, an_hour_ago))
+    (root / ".a user's own").touch()
+    os.utime(root / ".a user's own", (an_hour_ago, an_hour_ago))
+    Journal.check_store(FileStore(root))
+    assert Journal.find(FileStore(root), ARN) is not None
+    assert journal.store.list("drivers") == []
+    return {path.name.partition(".")[2].partition(".")[0] for path in root.rglob(".*")}
+
+
+def test_what_killed_writers_left_in_folders_that_are_never_empty_goes(tmp_path: Path) -> None:
+    """Not a draft that may still be written, nor what is no draft."""
+    assert drafts_left(tmp_path) == {"new", "a user's own"}
+
+
+def test_drafts_that_stay_for_ever_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: nobody removes them."""
+    monkeypatch.setattr("sqs_fifo_spark.journal.file_store._remove_dead_drafts", lambda folders: None)
+    assert "old" in drafts_left(tmp_path)
+
+
+def test_a_writer_whose_draft_was_removed_writes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stood still for so long that it was taken for dead."""
+    real = os.link
+
+    def remove_first(draft: str, path: Any) -> None:
+        monkeypatch.setattr(os, "link", real)
+        Path(draft).unlink()
+        real(draft, path)
+
+    monkeypatch.setattr(os, "link", remove_first)
+    store = FileStore(tmp_path, ManualClock())
+    assert store.put_if_absent("a/x", b"1")
+    assert store.get("a/x") == b"1"
 
 
 def test_a_seal_whose_answer_was_lost_is_recognised_as_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
