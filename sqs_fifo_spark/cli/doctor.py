@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import asdict
 
 import click
@@ -13,9 +14,13 @@ from sqs_fifo_spark.cli.journal_checks import check_journal
 from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
 from sqs_fifo_spark.cli.python_checks import check_python
 from sqs_fifo_spark.cli.queue_checks import check_queue
+from sqs_fifo_spark.cli.waiting import begun
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.options import SourceOptions
 
+HOST_S = 5.0
+"""How long a silent host may keep an operator waiting, so that all is over within 10 s: the queue's, or STS if that one
+answers, and beside them the journal's."""
 _ROLES = {"source": ("source",), "sink": ("sink",), "both": ("source", "sink")}
 
 
@@ -58,9 +63,10 @@ def _findings(
     options: SourceOptions, location: str | None, roles: tuple[str, ...], *, start_spark: bool
 ) -> Iterator[Finding]:
     yield from check_python(start_spark=start_spark)
-    queue_arn = yield from check_queue(options, roles)
-    if location is not None:
-        yield from check_journal(location, journal_access(options), queue_arn)
+    queue_arn = Future[str | None]()
+    journal = begun(lambda: list(check_journal(location, journal_access(options), queue_arn.result, HOST_S)))
+    queue_arn.set_result((yield from check_queue(options, roles, HOST_S)))
+    yield from journal.result()
 
 
 def _print(finding: Finding) -> None:

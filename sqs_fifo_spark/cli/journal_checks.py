@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.cli.finding import FAILURE, Finding, failure, not_checked, ok, warning
 from sqs_fifo_spark.cli.waiting import NoAnswerError, answer
 from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
@@ -36,53 +35,59 @@ class _NotAskedError(JournalUnavailableError):
 
 
 class _Asked:
-    """A store that has CALL_BUDGET_S for each answer, and is asked no more once one has not come."""
+    """A store that has `patience_s` for each answer, and is asked no more once one has not come."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, patience_s: float) -> None:
         self.location = store.location
         self._store = store
+        self._patience_s = patience_s
         self._is_silent = False
 
     def get(self, name: str) -> bytes | None:
-        return self._answer(lambda: self._store.get(name))
+        return self.answer(lambda: self._store.get(name))
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
-        return self._answer(lambda: self._store.get_range(name, start, length))
+        return self.answer(lambda: self._store.get_range(name, start, length))
 
     def list(self, prefix: str) -> list[str]:
-        return self._answer(lambda: self._store.list(prefix))
+        return self.answer(lambda: self._store.list(prefix))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self._answer(lambda: self._store.put_if_absent(name, data))
+        return self.answer(lambda: self._store.put_if_absent(name, data))
 
     def delete(self, names: Iterable[str]) -> None:
-        self._answer(lambda: self._store.delete(names))
+        self.answer(lambda: self._store.delete(names))
 
-    def _answer(self, call: Callable[[], T]) -> T:
+    def answer(self, call: Callable[[], T]) -> T:
         if self._is_silent:
             raise _NotAskedError(f"'{self.location}' was not asked")
         try:
-            return answer(call, f"the journal's place, '{self.location}'", CALL_BUDGET_S)
+            return answer(call, f"the journal's place, '{self.location}'", self._patience_s)
         except NoAnswerError:
             self._is_silent = True
             raise JournalUnavailableError(
-                f"'{self.location}' gave no answer within {CALL_BUDGET_S:.0f} s. Check the network and the location. "
+                f"'{self.location}' gave no answer within {self._patience_s:g} s. Check the network and the location. "
                 "What was written without an answer may stay below check/, where nothing reads it"
             ) from None
 
 
-def check_journal(location: str, access: S3Access, queue_arn: str | None) -> Iterator[Finding]:
-    """Yield what is found of the journal at `location`; with `queue_arn`, whether it is that queue's.
+def check_journal(
+    location: str | None, access: S3Access, queue_arn: Callable[[], str | None], patience_s: float
+) -> Iterator[Finding]:
+    """Yield what is found of the journal at `location`, if there is one to check, and whether it is the queue's.
 
-    A step that is not got to, because one before it failed, is not said to be well.
+    A step that is not got to, because one before it failed, is not said to be well. An answer is waited for
+    `patience_s`, and a place that gives none is asked no more.
     """
+    if location is None:
+        return
     try:
         store = open_store(location, access)
+        asked = _Asked(store, patience_s)
+        made = asked.answer(lambda: _missing_folders(store))  # of a file server's mount, that may hang too
     except JournalUnavailableError as error:
         yield failure("journal", str(error))
         return
-    made = _missing_folders(store)
-    asked = _Asked(store)
     left = dict.fromkeys(_STEPS)
     for finding in _check_store(asked):
         left.pop(finding.check)
@@ -90,9 +95,9 @@ def check_journal(location: str, access: S3Access, queue_arn: str | None) -> Ite
     for step in left:
         yield not_checked(step, "a step before it failed")
     for folder in made:
-        with suppress(OSError):  # somebody has put something there since
-            folder.rmdir()
-    yield _owner(asked, queue_arn)
+        with suppress(OSError, JournalUnavailableError):  # somebody has put something there since
+            asked.answer(folder.rmdir)
+    yield _owner(asked, queue_arn())
 
 
 def _missing_folders(store: Store) -> list[Path]:

@@ -8,11 +8,13 @@ gets a request that it has to refuse. What is known of the order in which it jud
 - A call that is refused as a whole, for its arguments, may be allowed or not: AWS does not document whether it looks
   at the permission first. So that is a warning, not an ok.
 
-After a call that had no answer, or for which there were no credentials, no other one is made: it would fare alike.
+After a call that had no answer in time, or for which there were no credentials, no other one is made: it would fare
+alike.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +23,7 @@ from typing import Any
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, QueueCalls
 from sqs_fifo_spark.aws.codes import LostHoldError, error_from_aws
 from sqs_fifo_spark.cli.finding import FAILURE, Finding, failure, not_checked, ok, warning
+from sqs_fifo_spark.cli.waiting import NoAnswerError, answer
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -39,6 +42,7 @@ GOOD_RECEIVES = 10
 _AWS_KEY = "alias/aws/sqs"
 _READS = "sqs:GetQueueAttributes"
 _SILENT = "a call before had no usable answer"
+_NO_STS = "A network without a way to STS is enough for this, and harmless"
 _POLICY = (
     "conf/iam-source.json and conf/iam-sink.json are policies that grant what is needed; a queue in another account "
     "needs one of its own"
@@ -101,13 +105,26 @@ class CheckedQueue(QueueCalls):
     is_silent = False
     """Whether a call has had no answer, in all the time that a call has."""
 
+    def __init__(self, options: ConnectionOptions, patience_s: float) -> None:
+        """`patience_s` is how long each call may take, with all that it needs: names, credentials, other tries."""
+        super().__init__(options, SYSTEM_CLOCK)
+        self.patience_s = patience_s
+
     def attributes(self) -> Mapping[str, str]:
         """Return all attributes of the queue. Raises the errors of `aws.calls`."""
         return self._attributes("All")
 
     def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
+        limit_s = min(budget_s, self.patience_s)
+        call = functools.partial(super()._retrying, operation, limit_s / 2, **arguments)  # whose error tells more
         try:
-            return super()._retrying(operation, budget_s, **arguments)
+            return answer(call, "the queue", limit_s)
+        except NoAnswerError:
+            self.is_silent = True
+            raise TransientQueueError(
+                f"{operation} on '{self._url}' had no answer within {limit_s:g} s. Check the network, 'region' and "
+                "'endpointUrl', and how credentials are come by."
+            ) from None
         except TransientQueueError:
             self.is_silent = True
             raise
@@ -118,10 +135,10 @@ class CheckedQueue(QueueCalls):
         Raises AccessDeniedError if not, and the other errors of `aws.calls` but QueueRequestError.
         """
         try:
-            answer = self._retrying(operation, CALL_BUDGET_S, **arguments)
+            told = self._retrying(operation, CALL_BUDGET_S, **arguments)
         except QueueRequestError as error:
             return isinstance(error, LostHoldError)
-        for failed in answer.get("Failed") or ():
+        for failed in told.get("Failed") or ():
             error_found = error_from_aws(operation, self._url, str(failed.get("Code")), str(failed.get("Message")))
             if isinstance(error_found, AccessDeniedError):
                 raise error_found
@@ -131,15 +148,18 @@ class CheckedQueue(QueueCalls):
 def require_sending(options: ConnectionOptions) -> None:
     """Raise AccessDeniedError if SQS tells, without a message, that the caller may not send to the queue."""
     (probe,) = _PROBES["sink"]
-    CheckedQueue(options, SYSTEM_CLOCK).has_judged(probe.operation, probe.arguments)
+    CheckedQueue(options, CALL_BUDGET_S).has_judged(probe.operation, probe.arguments)
 
 
-def check_queue(options: SourceOptions, roles: tuple[str, ...]) -> Generator[Finding, None, str | None]:
+def check_queue(
+    options: SourceOptions, roles: tuple[str, ...], patience_s: float
+) -> Generator[Finding, None, str | None]:
     """Yield what is found of the queue, and return its ARN if the queue tells it.
 
-    `roles` are those in which it is to be used: source, sink or both.
+    `roles` are those in which it is to be used: source, sink or both. An answer is waited for `patience_s`, and what
+    gives none is asked no more.
     """
-    queue = CheckedQueue(options, SYSTEM_CLOCK)
+    queue = CheckedQueue(options, patience_s)
     probes = [probe for role in roles for probe in _PROBES[role]]
     attributes: Mapping[str, str] = {}
     failed: SqsFifoError | None = None
@@ -174,12 +194,16 @@ def _credentials(queue: CheckedQueue, options: SourceOptions, failed: SqsFifoErr
         return failure("credentials", str(failed))
     if region_of(options.endpoint_url or options.queue_url) is None:
         return ok("credentials", "not asked: the endpoint is not AWS's, so AWS's STS does not know who calls it")
+    if queue.is_silent:
+        return not_checked("credentials", "the queue had no usable answer, and STS is likely to fare alike")
     try:
-        return ok("credentials", queue.caller())
+        return ok("credentials", answer(queue.caller, "STS", queue.patience_s))
+    except NoAnswerError:
+        return warning("credentials", f"STS gave no answer within {queue.patience_s:g} s", _NO_STS)
     except AccessDeniedError as error:
         return failure("credentials", str(error), "Credentials come from environment, profile or instance role")
     except SqsFifoError as error:
-        return warning("credentials", str(error), "A network without a way to STS is enough for this, and harmless")
+        return warning("credentials", str(error), _NO_STS)
 
 
 def _permission(queue: CheckedQueue, probe: _Probe) -> Finding:
@@ -277,17 +301,19 @@ def _redrive(attributes: Mapping[str, str], options: SourceOptions, queue: Check
         yield warning("maxReceiveCount", f"{says}; each crash of a query costs one", remedy)
     else:
         yield ok("maxReceiveCount", says)
-    yield not_checked("dead-letter queue", _SILENT) if queue.is_silent else _dead_letters(arn, options)
+    yield (
+        not_checked("dead-letter queue", _SILENT) if queue.is_silent else _dead_letters(arn, options, queue.patience_s)
+    )
 
 
-def _dead_letters(arn: str, options: SourceOptions) -> Finding:
+def _dead_letters(arn: str, options: SourceOptions, patience_s: float) -> Finding:
     name = arn.rpartition(":")[2]
     check, remedy = "dead-letter queue", "Correct deadLetterTargetArn, or make that queue: a FIFO queue"
     if not name.endswith(".fifo"):
         return failure(check, f"{arn} is not a FIFO queue", remedy)
     # It is in the same account and region.
     url = f"{options.queue_url.rstrip('/').rpartition('/')[0]}/{name}"
-    other = CheckedQueue(replace(options, queue_url=url), SYSTEM_CLOCK)
+    other = CheckedQueue(replace(options, queue_url=url), patience_s)
     try:
         attributes = other.attributes()
     except QueueNotFoundError:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.cli import journal_checks, python_checks, queue_checks, waiting
+from sqs_fifo_spark.cli import python_checks, queue_checks, waiting
 from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.local import Faults
@@ -409,6 +411,7 @@ def test_a_spark_that_does_not_start_is_a_failure(
 
 
 NOT_CHECKED = "not checked, because "
+HOST_S = "sqs_fifo_spark.cli.doctor.HOST_S"
 
 
 def not_checked(findings: dict[str, tuple[str, str]]) -> set[str]:
@@ -428,7 +431,7 @@ def test_a_queue_that_does_not_answer_is_waited_for_once(rig: Rig, monkeypatch: 
         return call(self, operation, *given, **named)
 
     monkeypatch.setattr(queue_checks.CheckedQueue, "_call", note)
-    monkeypatch.setattr(queue_checks.CheckedQueue, "attributes", lambda self: self._attributes("All", budget_s=0.1))
+    monkeypatch.setattr(HOST_S, 1.0)
     rig.driver()
     rig.url = "http://127.0.0.1:9/000000000000/bids.fifo"
     arguments = ("--role", "both", "--journal-location", str(rig.journal))
@@ -444,7 +447,7 @@ def test_a_queue_that_stops_answering_is_asked_no_more(rig: Rig, monkeypatch: py
     """Nor is its dead-letter queue, which is in the same place; what was told before is judged."""
     arn = rig.arn(rig.create("dead"))
     rig.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 10}))
-    monkeypatch.setattr(queue_checks, "CALL_BUDGET_S", 0.1)
+    monkeypatch.setattr(HOST_S, 1.0)
     rig.server.faults = Faults(reset=1.0, actions=frozenset({"ReceiveMessage"}))
     findings = found(rig, "--role", "both", status=Status.PROBLEM)
     assert levels(findings, "failure") == {RECEIVES}
@@ -496,17 +499,57 @@ def test_a_place_that_does_not_answer_is_waited_for_once(rig: Rig, monkeypatch: 
         return True
 
     monkeypatch.setattr(FileStore, "put_if_absent", hang)
-    monkeypatch.setattr(journal_checks, "CALL_BUDGET_S", 0.3)
-    monkeypatch.setattr(waiting, "TOLD_AFTER_S", 0.1)
+    monkeypatch.setattr(HOST_S, 1.5)
+    monkeypatch.setattr(waiting, "TOLD_AFTER_S", 0.7)
     result = rig.on_queue("doctor", "--json", "--journal-location", str(rig.journal))
     is_over.set()
     findings = {each["check"]: (each["level"], each["says"]) for each in lines(result)}
-    assert result.stderr.startswith(f"waiting for an answer of the journal's place, '{rig.journal}', for up to")
+    assert f"waiting for an answer of the journal's place, '{rig.journal}', for up to" in result.stderr
     assert levels(findings, "failure") == {"journal: write"}
     assert "gave no answer within" in findings["journal: write"][1]
     steps = {f"journal: {step}" for step in ("put if absent", "read", "list", "delete", "queue")}
     assert not_checked(findings) == steps
     assert len(puts) == 1
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """Return the address of a host that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_hosts_that_never_answer_are_given_up_in_time(rig: Rig, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the queue and of the journal: each is waited for once, and each line says why."""
+    monkeypatch.setattr(HOST_S, 0.5)
+    rig.url = f"{silent}/000000000000/bids.fifo"
+    began_at = SYSTEM_CLOCK.monotonic()
+    findings = found(
+        rig, "--role", "both", "--journal-location", "s3://any/x", "--journal-endpoint-url", silent, status=1
+    )
+    assert SYSTEM_CLOCK.monotonic() - began_at < 5
+    assert levels(findings, "failure") == {"sqs:GetQueueAttributes", "journal: write"}
+    assert "had no answer within 0.5 s" in findings["sqs:GetQueueAttributes"][1]
+    assert "'s3://any/x' gave no answer within 0.5 s" in findings["journal: write"][1]
+    steps = {f"journal: {step}" for step in ("put if absent", "read", "list", "delete", "queue")}
+    assert not_checked(findings) == PERMISSIONS | steps
+
+
+def test_an_sts_that_never_answers_is_given_up_in_time(rig: Rig, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is not asked where the queue itself is silent."""
+    is_over = threading.Event()
+    asked: list[bool] = []
+    monkeypatch.setattr("sqs_fifo_spark.aws.client.caller_arn", lambda config: asked.append(is_over.wait(60)))
+    monkeypatch.setattr(queue_checks, "region_of", lambda url: "us-east-1")
+    monkeypatch.setattr(HOST_S, 1.5)
+    level, text = found(rig)["credentials"]
+    is_over.set()
+    assert level == "warning"
+    assert text.startswith("STS gave no answer within 1.5 s. A network without a way to STS")
+    monkeypatch.setattr(HOST_S, 0.2)
+    rig.url = f"{silent}/000000000000/bids.fifo"
+    assert "credentials" in not_checked(found(rig, status=Status.PROBLEM))
+    assert len(asked) == 1
 
 
 def test_a_location_that_is_none_is_wrong_usage(rig: Rig) -> None:
