@@ -1,15 +1,25 @@
 """Reads what SQS answers to a lean call, from the connection's own socket and to a deadline.
 
 Of an answer as SQS gives it only the length is read; any other is http.client's matter.
+
+The deadline of a receive moves while bytes come, for its messages may need longer than any other answer, and are hidden
+until they have come. What has not come by the time that they are worth anything is cut off: those that are whole count.
 """
 
 from __future__ import annotations
 
 import base64
+import codecs
 import http
 import http.client
 import io
 import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,35 +29,96 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
 _BUFFER = 1 << 16
 """Bytes; most answers come in one piece."""
+_FIRST_MESSAGE = re.compile(r'\s*\{\s*"Messages"\s*:\s*\[\s*')
+_NEXT_MESSAGE = re.compile(r"\s*,\s*")
+
+
+@dataclass
+class Arrival:
+    """How long the answer to one receive may take, and, once it has begun, how it comes."""
+
+    wait_s: float
+    """How long SQS waits for a message before it answers."""
+    within_s: float
+    """How long after SQS has taken the messages they are worth anything."""
+    waited_s: float | None = None
+    """How long after the call its first byte was read, if one was."""
+    is_cut: bool = False
+    """Whether it was still coming when its time was over."""
+    _sent_at: float = 0.0
+    _idle_s: float = math.inf
+
+    def begin(self, read_timeout_s: float) -> None:
+        """Take note that the call is sent now, on a connection that waits so long for the first byte."""
+        self._sent_at, self._idle_s = SYSTEM_CLOCK.monotonic(), read_timeout_s - self.wait_s
+        self.waited_s, self.is_cut = None, False
+
+    def limits(self) -> tuple[float, float]:
+        """Take note of the first byte. Return by when the last one must come, and how long each piece may take."""
+        self.waited_s = SYSTEM_CLOCK.monotonic() - self._sent_at
+        return self._sent_at + min(self.waited_s, self.wait_s) + self.within_s, self._idle_s
+
+
+_arrival: ContextVar[Arrival | None] = ContextVar("arrival", default=None)
+
+
+@contextmanager
+def arriving(arrival: Arrival) -> Iterator[None]:
+    """Let the lean receive that is sent inside come as `arrival` says. Other clients pay no regard to it."""
+    token = _arrival.set(arrival)
+    try:
+        yield
+    finally:
+        _arrival.reset(token)
+
+
+def arrival_of_call() -> Arrival | None:
+    return _arrival.get()
 
 
 class _Until(io.RawIOBase):
-    """What a connection's socket brings until a time on the monotonic clock; then TimeoutError."""
+    """What a socket brings until a time on the monotonic clock, which `arrival` moves; then TimeoutError."""
 
-    def __init__(self, connection: Any, until: float) -> None:
+    def __init__(self, connection: Any, until: float, arrival: Arrival | None) -> None:
         self._socket = connection.sock
         self._until = until
+        self._idle_s = math.inf
+        self._arrival = arrival
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         left_s = self._until - SYSTEM_CLOCK.monotonic()
-        if left_s <= 0:
-            raise TimeoutError
-        self._socket.settimeout(left_s)
-        count: int = self._socket.recv_into(buffer)
+        try:
+            if left_s <= 0:
+                raise TimeoutError
+            self._socket.settimeout(min(left_s, self._idle_s))
+            count: int = self._socket.recv_into(buffer)
+        except TimeoutError:
+            if self._arrival and self._arrival.waited_s is not None:
+                self._arrival.is_cut = SYSTEM_CLOCK.monotonic() >= self._until
+            raise
+        if self._arrival and self._arrival.waited_s is None:
+            self._until, self._idle_s = self._arrival.limits()
         return count
 
 
-def received(connection: Any, until: float) -> tuple[http.client.HTTPResponse | None, bytes]:
+def received(
+    connection: Any, until: float, arrival: Arrival | None = None
+) -> tuple[http.client.HTTPResponse | None, bytes]:
     """Return the answer on that connection, which may be used again if it is open: the response if a refusal, the body.
+
+    If there is an `arrival`, only the first byte must come by `until`. Of an answer that is cut the body has the
+    messages that are whole, if there is one.
 
     Raises what a socket raises, or HTTPException for what SQS never answers; then more may be to come.
     """
-    file = io.BufferedReader(_Until(connection, until), _BUFFER)
-    content = _plain_content(file)
+    file = io.BufferedReader(_Until(connection, until, arrival), _BUFFER)
+    content = _plain_content(file, arrival)
     if content is not None:
+        if arrival and arrival.is_cut:
+            connection.close()
         return None, content
     response = http.client.HTTPResponse(SimpleNamespace(makefile=lambda mode: file), method="POST")  # type: ignore[arg-type]
     response.begin()
@@ -74,7 +145,7 @@ def parsed(operation: str, content: bytes) -> dict[str, Any]:
     return answer
 
 
-def _plain_content(file: io.BufferedReader[Any]) -> bytes | None:
+def _plain_content(file: io.BufferedReader[Any], arrival: Arrival | None) -> bytes | None:
     """Return the body of an answer as SQS gives it: 200, of a told length, on a connection that stays.
 
     Returns None for any other, and leaves that to http.client, of which nothing is read then. That takes a large part
@@ -96,10 +167,33 @@ def _plain_content(file: io.BufferedReader[Any]) -> bytes | None:
     if len(lengths) != 1 or not lengths[0].isdigit():
         return None
     file.read(end + 4)
-    content = file.read(int(lengths[0]))
-    if len(content) < int(lengths[0]):
-        raise http.client.IncompleteRead(content)
-    return content
+    pieces, left = list[bytes](), int(lengths[0])
+    try:
+        while left and (piece := file.read1(min(left, _BUFFER))):
+            pieces.append(piece)
+            left -= len(piece)
+    except TimeoutError:
+        whole = _whole_messages(b"".join(pieces)) if arrival and arrival.is_cut else None
+        if whole is None:
+            raise
+        return whole
+    if left:
+        raise http.client.IncompleteRead(b"".join(pieces))
+    return b"".join(pieces)
+
+
+def _whole_messages(content: bytes) -> bytes | None:
+    """Return the answer to a receive without what follows the last whole message; None if it has none."""
+    text = codecs.getincrementaldecoder("utf-8")().decode(content)  # the last character may be cut, too
+    decoder, end = json.JSONDecoder(), None
+    separator = _FIRST_MESSAGE.match(text)
+    while separator:
+        try:
+            end = decoder.raw_decode(text, separator.end())[1]
+        except (ValueError, RecursionError):
+            break
+        separator = _NEXT_MESSAGE.match(text, end)
+    return None if end is None else f"{text[:end]}]}}".encode()
 
 
 def _as_boto3_has_it(found: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import botocore.exceptions
 import botocore.parsers
 
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.aws.codes import STALE, error_from_aws
+from sqs_fifo_spark.aws.codes import STALE, error_from_aws, is_signed_too_early, is_wrong_clock
 from sqs_fifo_spark.aws.credentials import ASSUME_ROLE, ChainError, told
 from sqs_fifo_spark.aws.lean import IllegalHeaderError
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
@@ -217,9 +217,10 @@ class QueueCalls:
         try:
             return begun() if begun else ask()
         except botocore.exceptions.ClientError as error:
-            if error.response.get("Error", {}).get("Code") not in STALE:
+            what, text = _code_and_text(error)
+            # They may have been renewed; or this machine stood still before it sent what it had signed.
+            if what not in STALE and not is_signed_too_early(what, text):
                 raise
-            what = str(error.response["Error"]["Code"])  # they may have been renewed
         except (
             ChainError,
             IllegalHeaderError,
@@ -231,7 +232,7 @@ class QueueCalls:
         aws.forget_clients(self._config)
         if begun:
             # The answers to others, begun beside it, wait to be read: a second call is made like any other try.
-            raise TransientQueueError(f"{operation} on '{self._url}' was refused for its credentials ({what}).")
+            raise TransientQueueError(f"{operation} on '{self._url}' was refused for its signature ({what}).")
         return ask()
 
     def _call(
@@ -244,7 +245,7 @@ class QueueCalls:
         begun: Callable[[], Mapping[str, Any]] | None = None,
         **arguments: Any,
     ) -> Mapping[str, Any]:
-        """Make one call, or wait for the one that was `begun`; and make a second one if credentials were renewed.
+        """Make one call, or wait for the one that was `begun`; and make a second one if its signature was too old.
 
         Nothing is sent after `latest`, if given, or once `stopped` is set: that is TransientQueueError.
         """
@@ -262,19 +263,20 @@ class QueueCalls:
             try:
                 return self._ask(operation, wait_time_s, arguments, begun)
             except botocore.exceptions.ClientError as error:
-                error_body = error.response.get("Error", {})
+                code, text = _code_and_text(error)
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
                 asked = str(error.operation_name)  # a role may have to be assumed first
                 ours = error_from_aws(
                     asked if asked.startswith(ASSUME_ROLE) else operation,
                     self._url,
-                    str(error_body.get("Code", "")),
-                    str(error_body.get("Message", "")),
+                    code,
+                    text,
                     status=status,
                 )
                 has_role = self._config.identity.role_arn is not None  # else it is one of the profile's
-                if asked == ASSUME_ROLE and has_role and not isinstance(ours, TransientQueueError):
-                    ours = self._no_role(str(error_body.get("Code", "")))
+                is_about_role = not isinstance(ours, TransientQueueError) and not is_wrong_clock(code, text)
+                if asked == ASSUME_ROLE and has_role and is_about_role:
+                    ours = self._no_role(code)
                 raise ours from None
             except botocore.exceptions.NoRegionError:
                 raise OptionError(
@@ -332,6 +334,11 @@ class QueueCalls:
             "caller's own identity needs 'sts:AssumeRole' for it, and the role's trust policy must name that identity; "
             "if the policy asks for an external id, give roleExternalId."
         )
+
+
+def _code_and_text(error: botocore.exceptions.ClientError) -> tuple[str, str]:
+    told = error.response.get("Error", {})
+    return str(told.get("Code", "")), str(told.get("Message", ""))
 
 
 def _max_receive_count(redrive_policy: str) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ _UNTRUSTED = frozenset(
         "AuthFailure",
         "IncompleteSignature",
         "InvalidSecurity",
+        "InvalidSignatureException",
         "MissingAuthenticationToken",
         "OptInRequired",
         "RequestExpired",
@@ -77,6 +79,9 @@ _ABOUT_MESSAGES = frozenset(
 )
 
 
+_TIME = re.compile(r"\b\d{8}T\d{6}Z\b")
+
+
 class MessageRefusedError(QueueRequestError):
     """SQS does not take a message of the call, for what it is. `code` is AWS's."""
 
@@ -113,6 +118,13 @@ def error_from_aws(
         error = TransientQueueError(f"{said}, and again until the time to retry was over. Nothing is lost.")
         error.is_throttling = is_throttling
         return error
+    if is_wrong_clock(code, message):
+        times = _TIME.findall(message)  # nothing else of the text is shown
+        shown = f": it was signed at {times[0]}, and AWS's clock says {times[-1]}" if len(times) > 1 else ""
+        return AccessDeniedError(
+            f"AWS refuses the time of a call ({said}){shown}. They may differ by minutes at most. Synchronise the "
+            "clocks of driver and executors with a time server."
+        )
     if code in STALE:
         return AccessDeniedError(
             f"AWS does not take the credentials ({said}). Renew them where driver and executors find them, and start "
@@ -138,10 +150,24 @@ def error_from_aws(
     return QueueRequestError(refused)
 
 
+def is_signed_too_early(code: str, message: str) -> bool:
+    """Whether a signature is refused for its age: a clock is slow, or its machine stood still before it sent the call.
+
+    A refused signature has had no effect, and a new one may do.
+    """
+    return code == "RequestExpired" or (code in _UNTRUSTED and "signature expired" in message.lower())
+
+
+def is_wrong_clock(code: str, message: str) -> bool:
+    """Whether a signature is refused for its time."""
+    is_early = code in _UNTRUSTED and "signature not yet current" in message.lower()
+    return is_early or is_signed_too_early(code, message)
+
+
 def _remedy(operation: str, code: str) -> str:
     """Return what to do about a call that was denied. The permission of a batch call is that of the single one."""
     if code in _UNTRUSTED:
-        return "Correct the credentials that driver and executors find, or the clock of their machine."
+        return "Correct the credentials that driver and executors find."
     if code in _KEY_DENIED:
         return (
             "Grant the permissions 'kms:Decrypt' and, for a sink, 'kms:GenerateDataKey' on the key that encrypts the "

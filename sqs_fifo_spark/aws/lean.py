@@ -36,7 +36,7 @@ import botocore.parsers
 import urllib3.exceptions
 from botocore.awsrequest import HeadersDict
 
-from sqs_fifo_spark.aws.answer import parsed, received
+from sqs_fifo_spark.aws.answer import Arrival, arrival_of_call, parsed, received
 from sqs_fifo_spark.aws.form import Form, NotLeanError, answered_by, before_call
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 
@@ -120,15 +120,20 @@ class LeanClient:
         headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
         connection = self._sent(_head(headers) + body)
         latest = SYSTEM_CLOCK.monotonic() + self._read_timeout
-        return lambda: self._answer(operation, arguments, connection, latest)
+        arrival = arrival_of_call()
+        if arrival:
+            arrival.begin(self._read_timeout)
+        return lambda: self._answer(operation, arguments, connection, latest, arrival)
 
     def _call(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return self.begin(operation, **arguments)()
 
-    def _answer(self, operation: str, arguments: dict[str, Any], connection: Any, latest: float) -> dict[str, Any]:
+    def _answer(
+        self, operation: str, arguments: dict[str, Any], connection: Any, latest: float, arrival: Arrival | None
+    ) -> dict[str, Any]:
         """Return the answer. Raises what boto3 raises, and ResponseParserError for what cannot be read."""
         with self._closed_on_error(connection):
-            refusal, content = received(connection, max(latest, SYSTEM_CLOCK.monotonic() + _LEAST_S))
+            refusal, content = received(connection, max(latest, SYSTEM_CLOCK.monotonic() + _LEAST_S), arrival)
             answer = {} if refusal is not None else parsed(operation, content)
         self._pool._put_conn(connection)
         if refusal is not None:

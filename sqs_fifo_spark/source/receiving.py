@@ -10,17 +10,18 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.pool import Answer
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue, is_held_up
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue, Received, is_held_up
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
@@ -33,10 +34,23 @@ _LONGEST_GAP = 64
 time that it is in vain."""
 DELETE_BUDGET_S = 30.0
 """How long a task tries to delete a link, or a copy. What is left is tried again: with the next link, by the commit."""
+RENEW_BUDGET_S = 1.0
+"""For how long renewals are begun for an answer that came late: others wait to be read."""
 _LAST_S = 1.0
 """Where SQS throttles, a receive that begins so late may have no turn any more: that is no news."""
 _WAIT_S = 1
 """How long a receive beside a delete waits for what the delete unlocks."""
+
+
+def hold(received: Received, lease: Lease, options: SourceOptions, clock: Clock) -> None:
+    """Hold what one receive has brought. What was long on its way is renewed at once, by one try.
+
+    A heartbeat that held nothing may wake only after they have lapsed. A refusal is left to it: it meets the same one.
+    """
+    lease.hold((message.receipt for message in received), since=received.since)
+    if received and clock.monotonic() - received.since >= options.heartbeat_s:
+        with suppress(SqsFifoError):
+            lease.renew(within_s=RENEW_BUDGET_S)
 
 
 class Receiver:
@@ -135,12 +149,12 @@ class Receiver:
                 break
             at_once = 1 if wait_time_s and not receives else self._at_once(receives, most, room, size)
             asked = self._receive(at_once, 0 if receives else wait_time_s)
-            answers = [answer for answer in asked if answer[1]]
+            answers = [answer for answer in asked if answer]
             receives += len(answers)
             has_freed = False
-            for received_at, answer in answers:
+            for answer in answers:
                 self._largest = max(self._largest, sum(message.size for message in answer))
-                kept = self._keep(answer, received_at)
+                kept = self._keep(answer)
                 messages += kept
                 room -= len(kept)
                 size -= sum(message.size for message in kept)
@@ -205,19 +219,19 @@ class Receiver:
             hoped, wanted, space = min(hoped, most - receives), min(wanted, room), min(space, size)
         return max(1, min(CONCURRENT_CALLS, hoped, -(-wanted // MAX_ENTRIES), space // max(1, self._largest)))
 
-    def _receive(self, count: int, wait_time_s: int) -> list[tuple[float, list[Message]]]:
-        """Return the answers of up to so many receives, each with when it was asked for; all are held.
+    def _receive(self, count: int, wait_time_s: int) -> list[Received]:
+        """Return the answers of up to so many receives; all are held.
 
         Where one fails for good, that is raised when all are over: what the others bring is in `unsealed`.
         """
         left = self._messages_left
-        begun: list[tuple[float, Begun[list[Message]]]] = []
+        begun: list[tuple[float, Begun[Received]]] = []
         while len(begun) < count and not (begun and (self._queue.pace.is_slow or is_held_up(begun[0][0], self._clock))):
             begun.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
             left -= MAX_ENTRIES
-        answers: dict[int, tuple[float, list[Message]]] = {}
-        failed: dict[int, Callable[[], tuple[float, list[Message]]]] = {}
-        waits: dict[int, Answer[tuple[float, list[Message]]]] = {}
+        answers: dict[int, Received] = {}
+        failed: dict[int, Callable[[], Received]] = {}
+        waits: dict[int, Answer[Received]] = {}
         errors: list[Exception] = []
         for place, (asked_at, call) in enumerate(begun):
             finish = functools.partial(self._finish, asked_at, call)
@@ -236,36 +250,36 @@ class Receiver:
                 answers[place] = wait.result()
             except Exception as error:
                 errors.append(error)
-        for _, messages in answers.values():
+        for messages in answers.values():
             self.unsealed += (message.receipt for message in messages)
         if errors:
             raise errors[0]
         return [answers[place] for place in sorted(answers)]
 
-    def _begin(self, most: int, wait_time_s: int) -> tuple[float, Begun[list[Message]]]:
+    def _begin(self, most: int, wait_time_s: int) -> tuple[float, Begun[Received]]:
         self._queue.pace.wait()
         asked_at = self._clock.monotonic()
         budget_s = self._deadline - asked_at
         return asked_at, self._queue.begin_receive(most, wait_time_s=wait_time_s, budget_s=budget_s)
 
-    def _finish(self, asked_at: float, call: Begun[list[Message]]) -> tuple[float, list[Message]]:
-        """Return the answer to a receive, with when it was asked for. May run beside others."""
+    def _finish(self, asked_at: float, call: Begun[Received]) -> Received:
+        """Return the answer to a receive that was begun then. May run beside others."""
         try:
             answer = call.result()
         except TransientQueueError as error:
             if not error.is_throttling or self._deadline - asked_at >= _LAST_S:
                 _log.warning("a partition stops receiving early: %s", error)
-            return asked_at, []
+            return Received()
         # At once: others may take long, and finding the copies among them reads the ledger.
-        self._lease.hold((message.receipt for message in answer), since=asked_at)
-        return asked_at, answer
+        hold(answer, self._lease, self._options, self._clock)
+        return answer
 
-    def _keep(self, answer: list[Message], asked_at: float) -> list[Message]:
+    def _keep(self, answer: Received) -> list[Message]:
         """Delete the copies in an answer, which is held; return the other messages."""
         kept = self._copies.delete_from(answer)
         if kept is not answer:
             # Copies whose delete has failed are held again.
-            self._lease.hold((message.receipt for message in kept), since=asked_at)
+            self._lease.hold((message.receipt for message in kept), since=answer.since)
         if len(kept) < len(answer):
             self._forget({message.receipt for message in answer} - {message.receipt for message in kept})
             if not self._has_message:

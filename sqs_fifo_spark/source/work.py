@@ -19,6 +19,7 @@ from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.queue import Counts, Queue
+from sqs_fifo_spark.source.receiving import hold
 from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S
 from sqs_fifo_spark.source.verdict import Verdict
 
@@ -131,7 +132,7 @@ class Work:
         return caught
 
     def _probe(self, claimed: Claimed, max_messages: int) -> tuple[Message, ...]:
-        """Return what a long poll brings and no epoch has served; nothing when the queue gives no answer."""
+        """Return what a long poll brings and no epoch has served; nothing when the queue gives no whole answer."""
         while True:
             asked_at = self._clock.monotonic()
             try:
@@ -139,7 +140,7 @@ class Work:
             except TransientQueueError as error:
                 if self._available_now:
                     raise  # it would end as if nothing were left
-                _log.warning("the queue gives no answer, so the query waits for it: %s", error)
+                _log.warning("the queue gives no whole answer, so the query waits for it: %s", error)
                 return ()
             self._is_idle = not found
             if found or not self._available_now or self._available_now.may_end_empty(asked_at):
@@ -158,12 +159,12 @@ class Work:
             received = self._queue.receive(min(MAX_ENTRIES, max_messages), wait_time_s=wait_time_s)
             if not received:
                 return (), is_all
-            self._lease.hold([message.receipt for message in received], since=self._clock.monotonic())
+            hold(received, self._lease, self._options, self._clock)
             if not self._available_now:
                 until = min(until, self._clock.monotonic() + CALL_BUDGET_S)
             left_s = max(1.0, min(until - self._clock.monotonic(), SETTLE_BUDGET_S))
             found, has_released = self._without_copies(claimed, received, left_s)
-            is_all = is_all and not has_released
+            is_all = is_all and not has_released and not received.is_cut
             if found:
                 # A copy was in its group's way: what stands behind it can be received only now.
                 return found, is_all and len(found) == len(received)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import botocore.exceptions
 import pytest
 
+from sqs_fifo_spark.aws import calls
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.codes import error_from_aws
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
@@ -42,7 +43,7 @@ def test_a_permission_is_told_by_its_name_in_a_policy(operation: str, permission
     ("code", "says"),
     [
         ("SignatureDoesNotMatch", "Correct the credentials that driver and executors find"),
-        ("RequestExpired", "or the clock of their machine"),
+        ("InvalidSignatureException", "Correct the credentials that driver and executors find"),
         ("KmsAccessDenied", "'kms:Decrypt' and, for a sink, 'kms:GenerateDataKey' on the key"),
         ("KMS.DisabledException", "and see that it is enabled"),
     ],
@@ -71,3 +72,80 @@ def test_a_role_that_may_not_be_assumed_is_told_as_such(monkeypatch: pytest.Monk
         f"AWS denied AssumeRole on '{URL}': AccessDenied. Let the role's trust policy and, for 'roleArn', a policy of "
         "the caller allow 'sts:AssumeRole'."
     )
+
+
+LATE = "Signature expired: 20261127T100000Z is now earlier than 20261127T101000Z (20261127T101500Z - 5 min.)"
+EARLY = "Signature not yet current: 20261127T103000Z is still later than 20261127T102000Z (20261127T101500Z + 5 min.)"
+OPTIONS = parse_source_options({"queueUrl": URL, "journalLocation": "/journal"})
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "shown"),
+    [
+        ("InvalidSignatureException", LATE, "it was signed at 20261127T100000Z, and AWS's clock says 20261127T101500Z"),
+        ("SignatureDoesNotMatch", EARLY, "it was signed at 20261127T103000Z, and AWS's clock says 20261127T101500Z"),
+        ("RequestExpired", "Request has expired.", "(receive_message"),
+    ],
+)
+def test_a_wrong_clock_is_told_as_one(code: str, text: str, shown: str) -> None:
+    """With both times; no permission would help, and no other credentials."""
+    error = error_from_aws("receive_message", URL, code, f"{text} SECRET", status=403)
+    assert isinstance(error, AccessDeniedError)
+    assert shown in str(error)
+    assert "Synchronise the clocks of driver and executors" in str(error)
+    assert not any(wrong in str(error) for wrong in ("credentials", "permission", "SECRET"))
+
+
+def refused(count: int, text: str, monkeypatch: pytest.MonkeyPatch, operation: str = "ReceiveMessage") -> list[str]:
+    """Refuse the first `count` signatures of a client; what it is asked for."""
+    asked: list[str] = []
+
+    def receive_message(**arguments: object) -> dict[str, object]:
+        asked.append(str(arguments["ReceiveRequestAttemptId"]))
+        if len(asked) > count:
+            return {}
+        told = {"Error": {"Code": "InvalidSignatureException", "Message": text}}
+        raise botocore.exceptions.ClientError(told, operation)
+
+    client = SimpleNamespace(receive_message=receive_message)
+    monkeypatch.setattr(aws, "sqs_client", lambda config, wait_time_s=0: client)
+    return asked
+
+
+def require_signed_anew(is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = refused(1, LATE, monkeypatch)
+    assert Queue(OPTIONS, SYSTEM_CLOCK).begin_receive(10, is_beside=is_beside).result() == []
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_a_machine_that_stood_still_before_it_sent_signs_anew(is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock is right: a refused signature has had no effect, and the next one is taken."""
+    require_signed_anew(is_beside, monkeypatch)
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_a_signature_that_is_taken_for_a_permission_is_caught(is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "is_signed_too_early", lambda code, text: False)
+    with pytest.raises(AccessDeniedError):
+        require_signed_anew(is_beside, monkeypatch)
+
+
+@pytest.mark.parametrize(("text", "most"), [(LATE, 2), (EARLY, 1)])
+def test_a_clock_that_stays_wrong_is_no_reason_to_go_on_asking(
+    text: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = refused(9, text, monkeypatch)
+    with pytest.raises(AccessDeniedError, match="Synchronise the clocks"):
+        Queue(OPTIONS, SYSTEM_CLOCK).receive(10)
+    assert len(asked) == most
+
+
+def test_a_role_that_is_refused_for_the_time_is_told_as_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as a trust policy: that cannot help."""
+    refused(9, EARLY, monkeypatch, "AssumeRole")
+    options = parse_source_options(
+        {"queueUrl": URL, "journalLocation": "/journal", "roleArn": "arn:aws:iam::123456789012:role/r"}
+    )
+    with pytest.raises(AccessDeniedError, match=r"refuses the time of a call \(AssumeRole .+Synchronise"):
+        Queue(options, SYSTEM_CLOCK).receive(10)

@@ -1024,7 +1024,7 @@ def test_an_outage_of_the_queue_does_not_stop_an_idle_query(world: World, caplog
     assert not query.trigger()
     world.fault = lambda action: "refused" if action == "ReceiveMessage" else ""
     assert not query.trigger()
-    assert "gives no answer" in caplog.text
+    assert "gives no whole answer" in caplog.text
     world.fault = lambda action: ""
     world.send("a1")
     query.drain()

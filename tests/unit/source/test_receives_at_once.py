@@ -12,10 +12,9 @@ import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError
 from sqs_fifo_spark.retry import Begun
-from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue, Received
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World, in_both_modes
 from tests.unit.sending import THROTTLED
@@ -51,7 +50,7 @@ class Receives:
         self.rounds = 0
         begin = Queue.begin_receive
 
-        def counted(queue: Queue, *given: Any, **named: Any) -> Begun[list[Message]]:
+        def counted(queue: Queue, *given: Any, **named: Any) -> Begun[Received]:
             begun = begin(queue, *given, **named)
             self.rounds += not self.waiting
             self.waiting += 1
@@ -261,7 +260,7 @@ def test_answers_are_read_before_more_is_begun_where_that_takes_long(
     query, plan = begin(world, 450)
     begin_receive = Queue.begin_receive
 
-    def slowly(queue: Queue, *given: Any, **named: Any) -> Begun[list[Message]]:
+    def slowly(queue: Queue, *given: Any, **named: Any) -> Begun[Received]:
         call = begin_receive(queue, *given, **named)
         world.clock.advance(0.6 * LONGEST_BEGIN_S)
         return call

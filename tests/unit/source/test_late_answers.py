@@ -1,0 +1,83 @@
+"""What was long on its way is hidden since SQS was asked, not since it came; and more of it may be hidden still."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from unittest import mock
+
+import pytest
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.queue import WORTH, Queue, Received
+from tests.simulation.spark import Query, read
+from tests.unit.by_hand import World
+
+SIDES = ("work", "receiving")
+"""Where the driver receives, and where a task does."""
+
+
+@pytest.fixture
+def world(make_world: Callable[..., World]) -> World:
+    return make_world(numPartitions="1")
+
+
+def require_renewed_at_once(world: World, side: str) -> None:
+    """Before anything that may take long: only the rest of its hold is left, and a heartbeat may be asleep."""
+    steps: list[str] = []
+
+    def on_step(event: str) -> None:
+        if event.startswith("after ReceiveMessage ["):
+            world.clock.advance(WORTH * world.options.visibility_timeout_s)
+            steps.append("late")
+        elif steps:
+            steps.append(event)
+
+    world.send(*(f"{group}1" for group in string.ascii_lowercase))
+    query = Query(world)
+    start = query.start_of(0)
+    if side == "work":
+        world.on_step = on_step
+        query.latest_offset(start)
+    else:
+        query.log(query.latest_offset(start))
+        (plan,) = query.plans(0)
+        world.on_step = on_step
+        read(world, plan)
+    assert steps[:2] == ["late", "before ChangeMessageVisibilityBatch"]
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_what_came_late_is_renewed_at_once(world: World, side: str) -> None:
+    require_renewed_at_once(world, side)
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_a_hold_that_counts_from_when_its_message_came_is_caught(world: World, side: str) -> None:
+    def hold(received: Received, lease: Lease, options: SourceOptions, clock: Clock) -> None:
+        lease.hold([message.receipt for message in received], since=clock.monotonic())
+
+    with mock.patch(f"sqs_fifo_spark.source.{side}.hold", hold), pytest.raises(AssertionError):
+        require_renewed_at_once(world, side)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_poll_that_is_cut_is_no_end_of_a_run(world: World, is_cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What SQS hides with the rest of it may be older than the trigger."""
+    query = Query(world, available_now=True)
+    world.clock.advance(3.0)
+    world.send("a1")
+    assert query.trigger()
+    world.send("b1")
+    receive = Queue.receive
+
+    def cut(queue: Queue, *given: int, **named: int) -> Received:
+        received = receive(queue, *given, **named)
+        received.is_cut = is_cut
+        return received
+
+    monkeypatch.setattr(Queue, "receive", cut)
+    assert query.trigger()
+    assert bool(query.offsets[-1].partitions) is is_cut  # an epoch of none is the last
