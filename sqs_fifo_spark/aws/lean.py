@@ -26,6 +26,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -52,6 +53,17 @@ OPERATIONS: Mapping[str, Mapping[str, Any]] = {
 _LEAST_S = 0.25
 """How long an answer is waited for that nobody has waited for in time: it may be there."""
 _log = logging.getLogger(__name__)
+_limit_s: ContextVar[float | None] = ContextVar("limit_s", default=None)
+
+
+@contextmanager
+def answered_within(limit_s: float | None) -> Iterator[None]:
+    """Let the lean calls that are made inside end after `limit_s` each, if given, connecting included."""
+    token = _limit_s.set(limit_s)
+    try:
+        yield
+    finally:
+        _limit_s.reset(token)
 
 
 def with_lean_calls(client: Any, credentials: Any) -> Any:
@@ -118,8 +130,9 @@ class LeanClient:
         """
         body = _encode(arguments).encode()
         headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
+        began, limit_s = SYSTEM_CLOCK.monotonic(), _limit_s.get()
         connection = self._sent(_head(headers) + body)
-        latest = SYSTEM_CLOCK.monotonic() + self._read_timeout
+        latest = SYSTEM_CLOCK.monotonic() + self._read_timeout if limit_s is None else began + limit_s
         arrival = arrival_of_call()
         if arrival:
             arrival.begin(self._read_timeout)
@@ -147,10 +160,12 @@ class LeanClient:
         except Exception as error:
             raise _as_botocore_tells(error, self._url) from None
         with self._closed_on_error(connection):
-            connection.timeout = self._connect_timeout
+            limit_s = _limit_s.get()
+            connect_s = self._connect_timeout if limit_s is None else min(self._connect_timeout, limit_s)
+            connection.timeout = connect_s
             self._pool._validate_conn(connection)
             if connection.sock is not None:
-                connection.sock.settimeout(self._connect_timeout)
+                connection.sock.settimeout(connect_s)
             try:
                 connection.send(request)
             except OSError as error:

@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import FencedError, OptionError
 from sqs_fifo_spark.journal.store import Store
@@ -282,7 +281,7 @@ class Driver:
             may_be_deleted = epoch.deletes or head.origin.deletes
             self._lease.hold(head.receipts, since=since, may_be_deleted=may_be_deleted)
         # What an earlier driver left may be about to lapse; all else is not due. The heartbeat does the rest of it.
-        self._lease.renew(within_s=CALL_BUDGET_S)
+        self._lease.renew()
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             after=start.name,

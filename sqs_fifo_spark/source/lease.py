@@ -1,8 +1,10 @@
 """Leases: holding messages that were received, by renewing their visibility timeout before it is over.
 
 A hold is renewed `heartbeat_s` after a receive or the last renewal, which is at most a third of the visibility
-timeout: two renewals may fail before the hold is lost. Short work makes no call at all. SQS lets a message be held for
-at most 12 hours from its receive, however often it is renewed.
+timeout: what fails is repeated for two heartbeats before the hold is lost. Short work makes no call at all. SQS lets a
+message be held for at most 12 hours from its receive, however often it is renewed.
+
+Renewals are made in passes, of one short try for each call. So what fails never keeps others waiting that are due.
 
 A lost hold is logged once for each group, and never fatal: what is sealed is served from the journal, and
 a message that SQS delivers again is recognised.
@@ -10,8 +12,8 @@ a message that SQS delivers again is recognised.
 
 from __future__ import annotations
 
+import functools
 import logging
-import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -22,11 +24,18 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Outcome, Queue, split_into_batches
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
 """How long before SQS's limit of 12 hours a renewed hold ends, because our clock and SQS's may differ."""
+FIRST_ANSWER_S, LONGEST_ANSWER_S = 2.0, 10.0
+"""How long a renewal waits for its answer, at first and at most: twice as long after each failure."""
+FIRST_PAUSE_S = 0.5
+"""When a renewal that failed is tried again: after twice as long each time, up to a fourth of a heartbeat."""
+PASS_S = CALL_BUDGET_S - LONGEST_ANSWER_S
+"""How long a pass begins calls, so that it ends within the budget of one call, whatever SQS does."""
+_MOST_DOUBLINGS = 8
 
 
 @dataclass
@@ -37,6 +46,8 @@ class _Hold:
     expires_at: float
     """Monotonic time at which SQS ends the hold, as far as we know."""
     may_be_deleted: bool = False
+    failures: int = 0
+    """How many of its renewals have failed since the last one that did not."""
 
 
 class Lease:
@@ -122,62 +133,79 @@ class Lease:
         with self._lock:
             self._holds.clear()
 
-    def renew(self, *, within_s: float = math.inf) -> None:
-        """Renew everything that is due, in calls for ten handles of the same receives; begin none after `within_s`.
+    def renew(self, *, within_s: float = PASS_S) -> None:
+        """Try once to renew each hold that is due, in calls for ten of the same receives; the first to end go first.
 
-        What fails without an answer is tried again at the next heartbeat, and within this one while the hold
-        lasts. Raises what no retry cures, once all calls are made: AccessDeniedError, QueueNotFoundError,
-        QueueRequestError.
+        No call is begun after `within_s`, nor after half a heartbeat: what is left is due still. What fails is due
+        again after a pause that grows with its failures, behind what has not failed. A hold that is over is lost without a
+        call. Another pass at the same time makes other calls. Raises what no retry cures, once all calls are made:
+        AccessDeniedError, QueueNotFoundError, QueueRequestError.
         """
-        now = self._clock.monotonic()
-        with self._lock:
-            due = [hold for hold in self._holds.values() if hold.renew_at <= now]
+        began = self._clock.monotonic()
+        latest = began + min(within_s, self._heartbeat_s / 2)
         errors: list[Exception] = []
-        by_timeout: dict[int, list[Receipt]] = {}
-        for hold in due:
-            timeout_s = self._allowed_timeout(hold.receipt)
-            if timeout_s > 0:
-                by_timeout.setdefault(timeout_s, []).append(hold.receipt)
-            else:
-                self._lose(hold.receipt, "SQS's limit of 12 hours is reached")
-        for timeout_s, receipts in by_timeout.items():
-            self._extend(receipts, timeout_s, now + within_s, errors)
+        self._queue.renew(
+            [functools.partial(self._extend, *call, latest, errors) for call in self._calls_for_due(began)]
+        )
         if errors:
             raise errors[0]
 
-    def _extend(self, receipts: list[Receipt], timeout_s: int, deadline: float, errors: list[Exception]) -> None:
-        def call(entries: list[Receipt]) -> list[Outcome]:
-            with self._lock:
-                holds = [self._holds.get(entry.receipt_handle) for entry in entries]
-            asked_at = self._clock.monotonic()
-            if not any(holds) or asked_at > deadline:
-                return [Outcome.FAILED] * len(entries)  # nobody needs them any more, or they are due still
-            left_s = min((hold.expires_at - asked_at for hold in holds if hold), default=0.0)
-            # One heartbeat's time at most, so that one slow call does not cost the other holds theirs. Nor does the
-            # end of a task wait for longer than for any call.
-            budget_s = max(0.0, min(left_s, self._heartbeat_s, CALL_BUDGET_S, deadline - asked_at))
-            try:
-                outcomes = self._queue.extend(entries, timeout_s, budget_s=budget_s)
-            except Exception as error:
-                errors.append(error)  # raised when the other calls are made: they need not lose their holds with it
-                return [Outcome.FAILED] * len(entries)
-            with self._lock:
-                for hold, outcome in zip(holds, outcomes, strict=True):
-                    if hold and outcome is Outcome.DONE:
-                        hold.renew_at = asked_at + min(self._heartbeat_s, timeout_s / 3)
-                        hold.expires_at = asked_at + timeout_s
-                    elif hold and outcome is Outcome.FAILED:
-                        now = self._clock.monotonic()
-                        hold.renew_at = now + min(self._heartbeat_s / 4, max(1.0, (hold.expires_at - now) / 2))
-            return outcomes
+    def _calls_for_due(self, now: float) -> list[tuple[list[Receipt], int]]:
+        """Return what is to be extended, and for how many seconds, by call; lose what cannot be."""
+        with self._lock:
+            due = [hold for hold in self._holds.values() if hold.renew_at <= now]
+            due.sort(key=lambda hold: (hold.failures, hold.expires_at))
+            for hold in due:
+                hold.renew_at = now + self._heartbeat_s  # no other pass takes it meanwhile
+        by_timeout: dict[int, list[Receipt]] = {}
+        for hold in due:
+            timeout_s = self._allowed_timeout(hold.receipt)
+            if hold.expires_at <= now:
+                why = "its renewals failed until it was over" if hold.failures else "it was over before its renewal"
+                self._lose(hold.receipt, why)
+            elif timeout_s <= 0:
+                self._lose(hold.receipt, "SQS's limit of 12 hours is reached")
+            else:
+                by_timeout.setdefault(timeout_s, []).append(hold.receipt)
+        return [(part, timeout_s) for timeout_s, due_ in by_timeout.items() for part in split_into_batches(due_)]
 
-        for receipt, outcome in self._queue.renew(receipts, call):
+    def _extend(self, entries: list[Receipt], timeout_s: int, latest: float, errors: list[Exception]) -> None:
+        with self._lock:
+            holds = [self._holds.get(entry.receipt_handle) for entry in entries]
+            kept = [hold for hold in holds if hold]
+            asked_at = self._clock.monotonic()
+            if asked_at > latest:
+                for left in kept:
+                    left.renew_at = asked_at
+                return
+        if not kept:
+            return  # nobody needs them any more
+        # Short, so that a call that hangs costs the others little; longer after a failure, for the link may be slow.
+        answer_s = FIRST_ANSWER_S * 2 ** min(_MOST_DOUBLINGS, max(hold.failures for hold in kept))
+        answer_s = min(answer_s, LONGEST_ANSWER_S, max(FIRST_ANSWER_S, self._heartbeat_s / 2))
+        is_refused = False
+        try:
+            outcomes = self._queue.extend(entries, timeout_s, budget_s=0.0, answer_s=answer_s)
+        except Exception as error:
+            errors.append(error)  # raised when the other calls are made: they need not lose their holds with it
+            outcomes, is_refused = [Outcome.FAILED] * len(entries), True
+        with self._lock:
+            now = self._clock.monotonic()
+            for hold, outcome in zip(holds, outcomes, strict=True):
+                if hold and outcome is Outcome.DONE:
+                    hold.renew_at = asked_at + min(self._heartbeat_s, timeout_s / 3)
+                    hold.expires_at = asked_at + timeout_s
+                    hold.failures = 0
+                elif hold and outcome is Outcome.FAILED:
+                    # What was refused is due at once: the heartbeat pauses by itself, and its `check` is to meet it.
+                    pause_s = 0.0 if is_refused else FIRST_PAUSE_S * 2 ** min(_MOST_DOUBLINGS, hold.failures)
+                    hold.renew_at = min(now + min(pause_s, self._heartbeat_s / 4), hold.expires_at)
+                    hold.failures += 1
+        for receipt, outcome in zip(entries, outcomes, strict=True):
             if outcome is Outcome.LOST and self._may_be_deleted(receipt):
                 self.stop_renewing([receipt])
             elif outcome is Outcome.LOST:
                 self._lose(receipt, "SQS ended it")
-            elif outcome is Outcome.FAILED and not self.is_held(receipt):
-                self._lose(receipt, "its renewals failed until it was over")
 
     def _may_be_deleted(self, receipt: Receipt) -> bool:
         with self._lock:
@@ -223,12 +251,10 @@ class Heartbeat:
         self._look_at = clock.monotonic() + self._look_every_s
         """When to discover again. Only the thread that does so uses it."""
         self._stopped = threading.Event()
-        # Held while renewing: two threads that find the same renewals due would pay for them twice.
-        self._renewing = threading.Lock()
         # By thread; each sets and removes its own, `check` all. Only whole items are read or written.
         self._failures: dict[str, BaseException] = {}
         steps: dict[str, tuple[Callable[[], None], Callable[[], float]]] = {
-            "sqs-fifo-heartbeat": (self._renew, self._until_due_s)
+            "sqs-fifo-heartbeat": (self._lease.renew, self._until_due_s)
         }
         if discover is not None:
             steps["sqs-fifo-discovery"] = self._look, self._until_look_s
@@ -254,10 +280,13 @@ class Heartbeat:
     def check(self) -> None:
         """If a heartbeat failed, try once more, and raise the error if that fails too. Otherwise do nothing.
 
-        So a failure that has passed meanwhile does not stop the query.
+        So a failure that has passed meanwhile does not stop the query. SQS keeps it for CALL_BUDGET_S at most.
         """
         if self._failures:
-            self._beat(within_s=CALL_BUDGET_S)
+            latest = self._clock.monotonic() + PASS_S
+            if self._discover is not None:
+                self._discover()
+            self._lease.renew(within_s=latest - self._clock.monotonic())  # what was discovered may be due
             self._failures.clear()
 
     def _run(self, name: str, step: Callable[[], None], usual_s: Callable[[], float]) -> None:
@@ -276,32 +305,22 @@ class Heartbeat:
                 self._failures.pop(name, None)
                 pause_s = usual_s()
 
-    def _beat(self, within_s: float = math.inf) -> None:
-        if self._discover is not None:
-            self._discover()
-        self._renew(within_s)  # what was discovered may be due
-
     def _look(self) -> None:
         """Renew what is due; before that, discover, once a heartbeat, and at least once in LONGEST_LOOK_S.
 
-        What was discovered may be due before the other thread, which knew nothing of it, wakes.
+        What was discovered may be due before the other thread, which knew nothing of it, wakes. A pass is short, so
+        looks are on time whatever SQS does.
         """
         now = self._clock.monotonic()
         if now >= self._look_at and self._discover is not None:
             self._discover()
             self._look_at = now + self._look_every_s
-        self._renew()
-
-    def _renew(self, within_s: float = math.inf) -> None:
-        with self._renewing:
-            if not self._stopped.is_set():
-                self._lease.renew(within_s=within_s)
+        self._lease.renew()
 
     def _until_look_s(self) -> float:
         return min(self._until_due_s(), max(0.0, self._look_at - self._clock.monotonic()))
 
     def _until_due_s(self) -> float:
         due = self._lease.next_renewal()
-        if due is None:
-            return self._every_s
-        return min(self._every_s, max(0.0, due - self._clock.monotonic()))
+        soon_s = self._every_s / 4  # another thread may have begun to hold, or failed to renew, what is due earlier
+        return soon_s if due is None else min(soon_s, max(0.0, due - self._clock.monotonic()))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from sqs_fifo_spark.aws.answer import Arrival, arriving
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls, named_apart
 from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
+from sqs_fifo_spark.aws.lean import answered_within
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -149,7 +150,10 @@ class Queue(QueueCalls):
         # For a client that cannot send a call without waiting for its answer. What runs there waits for nothing else.
         self._begun_pool = pool("begun", max(CONCURRENT_CALLS, deletes))
         self._call_pool = pool("call", CONCURRENT_CALLS)
-        self._renewal_pool = pool("renewal", renewal_threads(options.max_messages_per_trigger, options.heartbeat_s))
+        self._renewal_pool = pool("renewal", MOST_RENEWAL_THREADS)
+        self._renewals = renewal_threads(options.max_messages_per_trigger, options.heartbeat_s)
+        self._slow_renewals = 0
+        """How many renewals took longer than they should, of those that were made last."""
 
     def _beside(self, ask: Ask) -> Ask:
         return self._begun_pool.submit(ask).result
@@ -392,23 +396,44 @@ class Queue(QueueCalls):
         answers = _call_in_batches(call, receipts, self._call_pool)
         return Counter(outcome for _, outcome in answers)
 
-    def renew(
-        self, receipts: Iterable[Receipt], call: Callable[[list[Receipt]], list[Outcome]]
-    ) -> list[tuple[Receipt, Outcome]]:
-        """Return each receipt with its outcome of `call`, which is to `extend` the up to ten that it is given.
+    def renew(self, calls: Sequence[Callable[[], None]]) -> None:
+        """Make these calls to `extend`, the first ones first, several at once; return when all are over.
 
-        `call` is made when a thread is free, and decides then what is still to be renewed, and how long it may take.
+        At one time are as many as renew a full micro-batch in time, and one more for each that was slow when calls were
+        made last: those that hang keep no others waiting.
         """
-        return _call_in_batches(call, receipts, self._renewal_pool)
+        left = iter(calls)
+        slow: list[float] = []
+
+        def work(_: int) -> None:
+            for call in left:  # each thread takes the next one
+                began = self._clock.monotonic()
+                call()
+                if self._clock.monotonic() - began > RENEWAL_S:
+                    slow.append(began)
+
+        threads = min(len(calls), self._renewals + self._slow_renewals, MOST_RENEWAL_THREADS)
+        for _ in self._renewal_pool.map(work, range(threads)):
+            pass
+        self._slow_renewals = len(slow)
 
     def extend(
-        self, receipts: Sequence[Receipt], visibility_timeout_s: int, *, budget_s: float = CALL_BUDGET_S
+        self,
+        receipts: Sequence[Receipt],
+        visibility_timeout_s: int,
+        *,
+        budget_s: float = CALL_BUDGET_S,
+        answer_s: float | None = None,
     ) -> list[Outcome]:
-        """Hide up to ten messages for `visibility_timeout_s` from now; 0 releases them. Return the outcomes."""
+        """Hide up to ten messages for `visibility_timeout_s` from now; 0 releases them. Return the outcomes.
+
+        It is tried again for `budget_s`; each try is over after `answer_s`, if given.
+        """
         entries = [
             {"ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": visibility_timeout_s} for receipt in receipts
         ]
-        return self._begin_batch("change_message_visibility_batch", entries, budget_s, is_beside=False).result()
+        with answered_within(answer_s):
+            return self._begin_batch("change_message_visibility_batch", entries, budget_s, is_beside=False).result()
 
     def _tell_refused(self, operation: str, code: str) -> None:
         if code not in self._refused:
