@@ -220,20 +220,20 @@ class ObjectStore:
         """Return `call(client)`, made once more after a request that had no answer: obstore itself never repeats a put.
 
         Also after a refusal, with the credentials that are found then: obstore keeps for minutes what it was given.
-        And again as often as the last one has `moved` something. `size` bytes are written.
+        And anew as often as one has `moved` something. `size` bytes are written.
         Obstore has tried for long to reach a store whose certificate is not accepted: that does not pass.
         """
         self._require_same_process()
-        last_moved = -1
+        idle = last_moved = 0
         with self._errors(action, name, size, moved):
             while True:
                 clients = self._clients
                 try:
                     return call(clients.of_size(size))
                 except (*_REFUSALS, obstore.exceptions.GenericError) as error:
-                    if moved() <= last_moved or _UNTRUSTED.search(str(error)):
+                    idle, last_moved = 0 if moved() > last_moved else idle + 1, moved()
+                    if idle > 1 or _UNTRUSTED.search(str(error)):
                         raise
-                    last_moved = moved()
                     if isinstance(error, _REFUSALS) or _REFUSAL.search(str(error)):
                         self._open_anew(clients)
 
