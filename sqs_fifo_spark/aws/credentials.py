@@ -260,6 +260,7 @@ class S3Credentials:
             try:
                 session = open_session(identity)
                 self.region: str | None = session.get_config_variable("region")
+                self.ca_bundle: str | None = session.get_config_variable("ca_bundle")
                 self._credentials = find_credentials(identity, session, queue_region)
                 self._keys = Keys(self._credentials) if self._credentials is not None else _no_keys
             except OptionError:

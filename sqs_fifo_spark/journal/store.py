@@ -58,12 +58,14 @@ def put_until_seen(
     S3 answers one of several racing puts with a conflict that asks for another try. Obstore reports that as a name that
     is taken, though the other put may have failed. Raises JournalUnavailableError when that does not end.
     """
-    deadline = clock.monotonic() + RETRY_BUDGET.total_seconds()
+    deadline = None
     for pause_s in itertools.chain(PAUSES_S, itertools.repeat(1.0)):
         if create():
             return True
         if is_there():
             return False
+        # Counted from the first conflict: a large object may take longer to send.
+        deadline = deadline or clock.monotonic() + RETRY_BUDGET.total_seconds()
         if clock.monotonic() + pause_s > deadline:
             break
         clock.sleep(pause_s)

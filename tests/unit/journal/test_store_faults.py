@@ -872,7 +872,7 @@ def test_keys_that_are_refused_are_read_anew_within_the_call(
         "get_range": lambda: store.get_range("a/x", 0, 1),
         "list": lambda: store.list("a"),
         "delete": lambda: store.delete(["a/x"]),
-        "head": lambda: store._call("read", "a/x", lambda: store._is_there("a/x")),
+        "head": lambda: store._call("read", "a/x", lambda client: store._is_there(client, "a/x")),
     }
     s3.refused = {"old": (status, code)}
     assert "SECRET" not in line(store, calls[first])

@@ -1,0 +1,384 @@
+"""Links to an object store: slow ones, cut ones, TLS with a private CA, a proxy, a wrong clock."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+import struct
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socket import SO_LINGER, SOL_SOCKET
+from threading import Thread, Timer
+from typing import Any
+from unittest import mock
+
+import obstore
+import pytest
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.journal import object_store
+from sqs_fifo_spark.journal.object_store import SLOWEST_LINK, ObjectStore
+from sqs_fifo_spark.journal.store import put_until_seen
+
+DATA = bytes(range(256)) * 800
+CHUNK = 4096
+
+
+class _S3(ThreadingHTTPServer):
+    """A bucket in memory, at the end of a link of `rate` bytes a second for each request."""
+
+    daemon_threads = True
+
+    def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, bytes] = {}
+        self.rate = 1e12
+        self.cut_at: int | None = None
+        """After so many bytes of an answer the connection breaks, once."""
+        self.hangs_at: int | None = None
+        """After so many bytes of an object nothing more comes."""
+        self.answers: list[tuple[int, str]] = []
+        """Statuses, with a code, for the next requests."""
+        self.seen: list[str] = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+            self.url = f"https://localhost:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        return  # a connection that broke
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _S3
+
+    def do_PUT(self) -> None:
+        length = int(self.headers["Content-Length"])
+        body = b"".join(self._slowly(self.rfile.read(min(CHUNK, length - at)) for at in range(0, length, CHUNK)))
+        if self._begin():
+            self.server.objects[self.path] = body
+            self._answer(200, b"", {"ETag": _tag(body)})
+
+    def do_GET(self) -> None:
+        if not self._begin():
+            return
+        data = self.server.objects.get(self.path)
+        if data is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>", {})
+        elif self.headers.get("If-Match") not in (None, _tag(data)):
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>", {})
+        else:
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            start, end = (int(asked[1]), min(int(asked[2]) + 1, len(data))) if asked else (0, len(data))
+            headers = {"ETag": _tag(data), "Last-Modified": formatdate(usegmt=True)}
+            if asked:
+                headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+            self._answer(206 if asked else 200, data[start:end], headers)
+
+    do_HEAD = do_GET
+
+    def _begin(self) -> bool:
+        self.server.seen.append(f"{self.command} {self.headers.get('Range', '')}".strip())
+        if self.server.answers:
+            status, code = self.server.answers.pop(0)
+            self._answer(status, f"<Error><Code>{code}</Code></Error>".encode(), {})
+            return False
+        return True
+
+    def _answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        at = int(self.headers.get("Range", "bytes=0").partition("=")[2].partition("-")[0])
+        for chunk in self._slowly(data[at : at + CHUNK] for at in range(0, len(data), CHUNK)):
+            if self.server.hangs_at is not None and at >= self.server.hangs_at:
+                self.connection.recv(1)  # until the client goes
+                return
+            self.wfile.write(chunk)
+            at += len(chunk)
+            if self.server.cut_at is not None and at >= self.server.cut_at:
+                self.server.cut_at, self.close_connection = None, True
+                self.connection.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.close()
+                return
+
+    def _slowly(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            time.sleep(len(chunk) / self.server.rate)
+            yield chunk
+
+    def log_message(self, *arguments: Any) -> None:
+        return
+
+
+def _tag(data: bytes) -> str:
+    return f'"{hashlib.sha256(data).hexdigest()}"'
+
+
+def served(server: _S3) -> Iterator[_S3]:
+    thread = Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[_S3]:
+    """An S3, asked by a product whose times are 300 times shorter."""
+    monkeypatch.setattr(object_store, "REQUEST_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(object_store, "RETRY_TIMEOUT", timedelta(seconds=0.1))
+    monkeypatch.setattr(object_store, "READ_CHUNK", CHUNK)
+    for server in served(_S3()):
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+        yield server
+
+
+def line(call: Callable[[], object]) -> str:
+    with pytest.raises(JournalUnavailableError) as told:
+        call()
+    assert "\n" not in str(told.value)
+    return str(told.value)
+
+
+# Slow links
+
+
+def read_over_a_slow_link(s3: _S3) -> None:
+    """Get an object, and a range of it, for which one request has not nearly the time."""
+    store = ObjectStore("s3://b/j")
+    s3.objects["/b/j/x"] = DATA
+    s3.rate = 4 * len(DATA) / 3  # three quarters of a second, nearly four requests' time
+    assert store.get("x") == DATA
+    assert "GET" in s3.seen
+    assert s3.seen.count("GET") == 1, "what has come is not read again"
+    assert 3 < len(s3.seen) < 8
+    assert store.get_range("x", 1_000, len(DATA)) == DATA[1_000:]
+
+
+def write_over_a_slow_link(s3: _S3) -> None:
+    """Put an object that needs as long as the slowest link that is promised, far longer than a small one may take."""
+    with mock.patch.object(object_store, "SLOWEST_LINK", 4 * len(DATA) / 3):
+        s3.rate = 4 * len(DATA) / 3
+        assert ObjectStore("s3://b/j").put_if_absent("x", DATA)
+    assert s3.seen == ["PUT"]
+    assert s3.objects == {"/b/j/x": DATA}
+
+
+def test_what_was_sealed_is_read_on_a_slower_link_whatever_its_size(s3: _S3) -> None:
+    """Law 6. A read goes on where it broke off, as long as something comes."""
+    read_over_a_slow_link(s3)
+
+
+def test_what_was_received_is_written_on_the_slowest_link_whatever_its_size(s3: _S3) -> None:
+    """Law 6. In one put, whose limit follows the size."""
+    write_over_a_slow_link(s3)
+
+
+def test_transfers_with_one_limit_for_all_sizes_are_caught(s3: _S3) -> None:
+    """Planted: each request from the start, within the time of a small one."""
+
+    def whole(read: Any, client: Any) -> bytes:
+        return bytes(obstore.get(client, read._name).bytes())
+
+    with mock.patch.object(object_store._Read, "__call__", whole):
+        assert "no answer within" in line(lambda: read_over_a_slow_link(s3))
+    of_size = object_store._Clients.of_size
+    with mock.patch.object(object_store._Clients, "of_size", lambda clients, size: of_size(clients, 0)):
+        assert "no answer within" in line(lambda: write_over_a_slow_link(s3))
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 16, 1 << 22, 1 << 26, 1 << 30])
+def test_a_limit_is_enough_for_the_slowest_link_and_at_most_about_twice_that(size: int) -> None:
+    """What hangs is given up, too. A few limits serve all sizes."""
+    limits: list[timedelta] = []
+    clients = object_store._Clients.__new__(object_store._Clients)
+    clients._by_limit = {}
+    with mock.patch.object(object_store._Clients, "_open", lambda _, limit: limits.append(limit)):
+        clients.of_size(size)
+    least_s = 30 + size / SLOWEST_LINK
+    assert least_s <= limits[0].total_seconds() <= max(60, 2 * least_s)
+
+
+def test_a_transfer_that_ends_for_its_time_says_so(s3: _S3) -> None:
+    """How long, how much, and what a transfer needs; the bucket and its permissions are not what is wrong."""
+    store = ObjectStore("s3://b/j")
+    s3.objects["/b/j/x"] = DATA
+    s3.hangs_at = 20_000
+    said = line(lambda: store.get("x"))
+    assert re.search(r"cannot read 'x' .*\(no answer within [01] s, with [\d,]+ bytes read\)\. Each .* 128 KiB/s", said)
+    s3.rate = 1
+    for call, what in (
+        (lambda: store.put_if_absent("y", b"12345"), r"cannot write 'y' .*\(no answer within \d s for 5 bytes\)"),
+        (lambda: store.get("x"), r"cannot read 'x' .*\(no answer within \d s\)"),
+    ):
+        said = line(call)
+        assert re.search(what, said)
+        assert "bucket" not in said
+        assert "may read" not in said
+
+
+def test_a_read_never_mixes_two_objects(s3: _S3) -> None:
+    """Dropped and put again by others while it is read: nothing of it is served."""
+    store = ObjectStore("s3://b/j")
+    s3.objects["/b/j/x"] = DATA
+    s3.rate = 4 * len(DATA) / 3
+    after = Timer(0.3, s3.objects.update, [{"/b/j/x": DATA[::-1]}])
+    after.start()
+    line(lambda: store.get("x"))
+    after.join()
+
+
+def test_an_empty_object_and_one_that_is_cut_are_read_whole(s3: _S3) -> None:
+    """In as few requests as there are breaks, and one."""
+    store = ObjectStore("s3://b/j")
+    s3.objects = {"/b/j/x": DATA, "/b/j/empty": b""}
+    assert store.get("empty") == b""
+    assert s3.seen == ["GET"]
+    s3.cut_at = 50_000
+    assert store.get("x") == DATA
+    assert len(s3.seen) == 3
+
+
+def test_a_conflict_after_a_long_put_is_tried_again() -> None:
+    """The time for that begins with the conflict, not with the put."""
+    clock, answers = ManualClock(), [False, True]
+
+    def create() -> bool:
+        clock.advance(100)
+        return answers.pop(0)
+
+    assert put_until_seen(create, lambda: False, clock=clock, name="x", location="s3://b")
+
+
+# TLS, proxies, clocks
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """Files: a private CA's certificate, one that it has given to localhost, and the key of that."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import NameOID
+
+    folder, now, keys = tmp_path_factory.mktemp("tls"), datetime.now(timezone.utc), {}
+    for number, name in enumerate(("ca", "localhost"), 1):
+        keys[name] = ec.generate_private_key(ec.SECP256R1())
+        built = x509.CertificateBuilder(
+            issuer_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")]),
+            subject_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+            public_key=keys[name].public_key(),
+            serial_number=number,
+            not_valid_before=now - timedelta(days=1),
+            not_valid_after=now + timedelta(days=1),
+        )
+        built = built.add_extension(x509.BasicConstraints(ca=name == "ca", path_length=None), critical=True)
+        built = built.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        (folder / name).write_bytes(built.sign(keys["ca"], hashes.SHA256()).public_bytes(Encoding.PEM))
+    key = keys["localhost"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "key").write_bytes(key)
+    return folder / "ca", folder / "localhost", folder / "key"
+
+
+@pytest.fixture
+def tls(s3: _S3, authority: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[_S3]:
+    for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    for server in served(_S3(authority[1:])):
+        server.objects["/b/j/x"] = b"1"
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
+        yield server
+
+
+def _takes_root_certificates() -> bool:
+    try:
+        obstore.store.from_url("s3://b", client_options={"root_certificate": ""})
+    except ValueError as error:
+        return "Invalid key" not in str(error)
+    return True
+
+
+def trust(way: str, ca: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the CA where the SDKs and OpenSSL look for it."""
+    if way == "ca_bundle":
+        (folder / "config").write_text(f"[default]\nca_bundle = {ca}\n")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
+    else:
+        monkeypatch.setenv(way, str(ca))
+
+
+WAYS = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "ca_bundle")
+
+
+@pytest.mark.parametrize("way", [*WAYS, "SSL_CERT_FILE"])
+def test_a_private_ca_is_trusted_for_the_journal_as_for_the_queue(
+    tls: _S3, authority: tuple[Path, Path, Path], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever botocore finds it, and where obstore does. Planted, that it is not passed on is caught."""
+    if way in WAYS and not _takes_root_certificates():
+        pytest.skip("this obstore takes no certificate: its error names SSL_CERT_FILE")
+    trust(way, authority[0], tmp_path, monkeypatch)
+    assert ObjectStore("s3://b/j").get("x") == b"1"
+    if way in WAYS:
+        with mock.patch.object(Path, "read_bytes", return_value=b""):
+            assert "TLS" in line(lambda: ObjectStore("s3://b/j").get("x"))
+
+
+def test_a_certificate_that_is_not_trusted_is_named(tls: _S3) -> None:
+    """Not the bucket; and where to put the CA."""
+    said = line(lambda: ObjectStore("s3://b/j").get("x"))
+    assert "TLS: the certificate of the store, or of a proxy before it, is not accepted (UnknownIssuer)" in said
+    assert "AWS_CA_BUNDLE" in said
+    assert "SSL_CERT_FILE" in said
+    assert "bucket" not in said
+
+
+def test_a_file_of_certificates_that_is_not_there_is_named(
+    s3: _S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Where it is named, too."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.pem"))
+    said = line(lambda: ObjectStore("s3://b/j"))
+    assert f"the file of CA certificates '{tmp_path / 'none.pem'}' cannot be read (No such file" in said
+
+
+def test_a_proxy_of_the_environment_is_used_and_what_cannot_be_reached_is_named(
+    s3: _S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for the queue: requests go to the proxy, those for the names in NO_PROXY do not."""
+    for name in ("NO_PROXY", "no_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://s3.invalid")
+    monkeypatch.setenv("HTTP_PROXY", s3.url)
+    s3.objects["http://s3.invalid/b/j/x"] = b"1"
+    assert ObjectStore("s3://b/j").get("x") == b"1"
+    monkeypatch.setenv("NO_PROXY", "s3.invalid")
+    assert "There is no connection. Check the endpoint" in line(lambda: ObjectStore("s3://b/j").get("x"))
+
+
+def test_a_wrong_clock_is_named_and_a_machine_that_paused_signs_anew(s3: _S3) -> None:
+    """S3 calls it a refusal, but no permission is missing."""
+    store = ObjectStore("s3://b/j")
+    s3.objects["/b/j/x"] = DATA
+    skewed = (403, "RequestTimeTooSkewed")
+    s3.answers = [skewed]
+    assert store.get("x") == DATA
+    s3.answers = [skewed] * 2
+    said = line(lambda: store.get("x"))
+    assert "The clock of this machine is wrong" in said
+    assert "permission" not in said.partition("(")[0] + said.rpartition(")")[2]
