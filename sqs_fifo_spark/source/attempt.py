@@ -22,7 +22,7 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
-from sqs_fifo_spark.source.plan import PartitionPlan, partition_of
+from sqs_fifo_spark.source.plan import Deal, PartitionPlan
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from sqs_fifo_spark.source.receiving import DELETE_BUDGET_S, LINK_BYTES, Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
@@ -36,6 +36,7 @@ class Attempt:
     def __init__(
         self,
         plan: PartitionPlan,
+        deal: Deal,
         end: Head | None,
         deferred_groups: set[str],
         queue: Queue,
@@ -60,9 +61,9 @@ class Attempt:
         """What the chain serves up to its end, and SQS has not confirmed to have deleted."""
         self._refused: set[str] = set()
         """The handles among those that SQS has refused."""
-        self._deferred_groups = deferred_groups
+        self._deferred_groups = deferred_groups | deal.reserved | (set() if plan.deletes else deal.groups.keys())
         self._decided_elsewhere = {
-            group for group in plan.decided_groups if partition_of(group, plan.partitions) != plan.partition
+            group: partition for group, partition in deal.groups.items() if partition != plan.partition
         }
         """Groups of what is decided for other partitions, and was not in their chains when this attempt looked."""
         self._told = NO_CALLS
@@ -233,14 +234,15 @@ class Attempt:
         """
         if not self._plan.deletes:
             return received  # all of these are deferred anyway
-        groups = {message.receipt.message_group_id for message in received} & self._decided_elsewhere
-        for partition in sorted({partition_of(group, self._plan.partitions) for group in groups}):
+        groups = {message.receipt.message_group_id for message in received} & self._decided_elsewhere.keys()
+        for partition in sorted({self._decided_elsewhere[group] for group in groups}):
             name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
             first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
             if first is not None:
-                self._decided_elsewhere -= {each.message_group_id for each in _served(first)}
+                for each in _served(first):
+                    self._decided_elsewhere.pop(each.message_group_id, None)
                 self._deferred_groups |= deferred_groups(first)
-        overtaking = groups & self._decided_elsewhere
+        overtaking = groups & self._decided_elsewhere.keys()
         again = {each.receipt.message_group_id for each in received if each.receipt.receive_count > 1}
         self._deferred_groups |= overtaking & again
         overtaking -= again
@@ -307,10 +309,10 @@ class Attempt:
         )
         before = Chain() if end is None else end.chain
         deleted = deleted if end is None else deleted | end.deleted
-        size = sum(message.size for message in messages)
-        chain = before.with_link(link, self._in_flight, receipts, size=size, is_last=is_last)
+        sizes = tuple(message.size for message in messages)
+        chain = before.with_link(link, self._in_flight, receipts, size=sum(sizes), is_last=is_last)
         calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._told))
-        return Segment(Head(origin, receipts, deleted, chain, calls), to_arrow(messages))
+        return Segment(Head(origin, receipts, deleted, chain, calls, sizes), to_arrow(messages))
 
 
 @contextmanager

@@ -260,12 +260,14 @@ class Claimed:
         # 5. Drop what is behind it, while the query goes on. A crash within it leaves some of that, as one after 3; a
         #    crash after it leaves nothing to do.
         self._wait_for_drop()
-        self._dropping = self._drop_pool.submit(functools.partial(self._drop, end, older, ledger.carried.keys()))
+        told = {plan.deal for plan in epoch.plans or () if isinstance(plan.deal, str)}
+        drop = functools.partial(self._drop, end, [*older, *told], ledger.carried.keys())
+        self._dropping = self._drop_pool.submit(drop)
         epoch.stop_renewing()
 
-    def _drop(self, end: Offset, ledgers: Sequence[str], carried: Container[str]) -> None:
-        """Drop these ledgers, and all objects up to the epoch `end` but for those that are `carried`."""
-        self.journal.drop(ledgers)
+    def _drop(self, end: Offset, older: Sequence[str], carried: Container[str]) -> None:
+        """Drop what is `older`, and all objects up to the epoch `end` but for those that are `carried`."""
+        self.journal.drop(older)
         doomed, others = [], list[Receipt]()
         for number, names in self.journal.objects().items():
             for name in names:

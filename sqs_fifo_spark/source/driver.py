@@ -36,8 +36,8 @@ from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.owner import answer_questions
-from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
+from sqs_fifo_spark.source.plan import PartitionPlan, tell
+from sqs_fifo_spark.source.planning import deal_out, expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.startup import open_journal, report_data_loss, require_old_enough, require_same_journal
@@ -277,22 +277,29 @@ class Driver:
         with claimed.told_as_fenced():
             carried = epoch.load_carried(claimed.ledger)
         since = self._clock.monotonic() - self._options.heartbeat_s
-        for head in carried.values():
-            may_be_deleted = epoch.deletes or head.origin.deletes
-            self._lease.hold(head.receipts, since=since, may_be_deleted=may_be_deleted)
+        for left in carried.values():
+            may_be_deleted = epoch.deletes or left.head.origin.deletes
+            self._lease.hold(left.receipts, since=since, may_be_deleted=may_be_deleted)
         # What an earlier driver left may be about to lapse; all else is not due. The heartbeat does the rest of it.
         self._lease.renew()
+        epoch.deal = deal_out(
+            carried,
+            end.partitions,
+            max_messages=epoch.max_messages,
+            skipped=claimed.skipped,
+            is_replay=epoch.is_replay,
+        )
         epoch.plans = plan_partitions(
             replace(end, journal=journal.id),
             after=start.name,
-            carried=carried,
+            deal=epoch.deal,
+            told=tell(epoch.deal, journal, end),
             expected=epoch.expected,
             max_messages=epoch.max_messages,
             max_bytes=self._options.max_bytes_per_trigger,
             claim=claimed.claim,
             deletes=epoch.deletes,
             looks=claimed.ledger.deletes,
-            skipped=claimed.skipped,
         )
         self._open = epoch
         if self._next is not None and self._next.offset.epoch <= end.epoch:

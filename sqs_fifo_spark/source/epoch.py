@@ -21,7 +21,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder
 from sqs_fifo_spark.source.pool import Pool
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from sqs_fifo_spark.source.verdict import Verdict, judge
@@ -58,6 +58,8 @@ class Epoch:
         self.max_messages = max_messages
         self.expected = expected
         self.plans: list[PartitionPlan] | None = None
+        self.deal = Deal()
+        """What the plans tell all tasks."""
         self.verdict: Verdict | None = None
         """Set when the epoch's tasks are over."""
         self._journal = journal
@@ -84,7 +86,7 @@ class Epoch:
         self._objects: dict[str, Head] = {}
         """By name: of each chain the last link that was found, and those that defer something."""
         self._is_closed = False
-        self._taken_over: dict[str, Head] = {}
+        self._taken_over: dict[str, Remainder] = {}
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "announced" if self.plans is None else "planned"
@@ -99,7 +101,7 @@ class Epoch:
         origin = Origin(self._journal.id, offset.epoch, offset.partitions, 0, writer, offset.plan, after)
         messages = sorted(messages, key=lambda message: message.receipt.sequence_number)
         self.caught = tuple(message.receipt for message in messages)
-        head = Head(origin, self.caught)
+        head = Head(origin, self.caught, sizes=tuple(message.size for message in messages))
         self._sources[self._journal.put_caught(Segment(head, to_arrow(messages)))] = head
 
     def with_caught(self, ledger: Ledger) -> Ledger:
@@ -110,8 +112,8 @@ class Epoch:
         ids = tuple(receipt.message_id for receipt in self.caught)
         return replace(ledger, carried={**ledger.carried, name: ids})
 
-    def load_carried(self, ledger: Ledger) -> dict[str, Head]:
-        """Return what is carried to this epoch, by the object that holds it: only those receipts, one for each message.
+    def load_carried(self, ledger: Ledger) -> dict[str, Remainder]:
+        """Return what is carried to this epoch, by the object that holds it: the newest receipt of each message.
 
         Raises JournalUnavailableError if such an object is gone: it may be all that there is of its messages.
         """
@@ -124,9 +126,9 @@ class Epoch:
         found = {}
         for name, message_ids in carried.items():
             head, wanted = self._sources[name], frozenset(message_ids)
-            by_recency = sorted(head.receipts, key=lambda receipt: receipt.recency)
-            newest = {receipt.message_id: receipt for receipt in by_recency if receipt.message_id in wanted}
-            found[name] = Head(head.origin, tuple(newest.values()))
+            by_recency = sorted(enumerate(head.receipts), key=lambda each: each[1].recency)
+            newest = {receipt.message_id: place for place, receipt in by_recency if receipt.message_id in wanted}
+            found[name] = Remainder(head, tuple(newest.values()))
         return found
 
     def discover(self) -> None:
@@ -178,19 +180,20 @@ class Epoch:
             links = [(partition, link) for partition, count in counts.items() for link in range(count)]
             self._take(self._heads(links, self._objects.keys(), self._read_pool))
             self._taken_over = carried
+            left = {name: Head(each.head.origin, tuple(each.receipts)) for name, each in carried.items()}
             self.verdict = judge(
-                self.offset, {**self._objects, **carried}, self.with_caught(ledger), has_returned=self._has_returned
+                self.offset, {**self._objects, **left}, self.with_caught(ledger), has_returned=self._has_returned
             )
         return self.verdict
 
-    def _has_planned(self, carried: Mapping[str, Head]) -> bool:
+    def _has_planned(self, carried: Mapping[str, Remainder]) -> bool:
         """Return whether all tasks that appended to this epoch were told to serve all of `carried`.
 
         Those of an earlier driver, whose epoch runs again, were told what was carried then. And what another query had
         sealed, and is released when the plan is made, may be a copy of what is in any link.
         """
-        planned = {message_id for plan in self.plans or () for _, ids in plan.carried for message_id in ids}
-        left = {receipt.message_id for head in carried.values() for receipt in head.receipts}
+        planned = {(share.name, place) for share in self.deal.shares for place in share.places}
+        left = {(name, place) for name, (_, places) in carried.items() for place in places}
         return not self.is_replay and left <= planned
 
     def _close_chains(self) -> None:
@@ -281,7 +284,7 @@ class Epoch:
 
     def taken_over(self) -> Iterator[Receipt]:
         """Yield what was carried to this closed epoch."""
-        return (receipt for head in self._taken_over.values() for receipt in head.receipts)
+        return (receipt for each in self._taken_over.values() for receipt in each.receipts)
 
     def _begun(self) -> frozenset[int]:
         """Return the partitions of which a task has put a link."""
@@ -295,9 +298,10 @@ class Epoch:
         """Stop renewing this closed epoch's messages, except those that are carried."""
         carried = {receipt.receipt_handle for receipt in self.verdict.carried_receipts()} if self.verdict else set()
         # If SQS delivered a carried message again, its older handle is only in the object that carries it.
-        for head in (*self._objects.values(), *self._taken_over.values()):
-            left = (*head.receipts, *head.chain.unconfirmed)
-            self._lease.stop_renewing(each for each in left if each.receipt_handle not in carried)
+        left = [*self.taken_over()]
+        for head in self._objects.values():
+            left += (*head.receipts, *head.chain.unconfirmed)
+        self._lease.stop_renewing(each for each in left if each.receipt_handle not in carried)
 
     def _held_since(self) -> float:
         """Return since when newly found messages are held: a heartbeat ago; unless replayed, not before the opening."""

@@ -7,6 +7,8 @@
     epochs/00000000000000000042/caught-0000000000000...    what the driver itself received before the epoch of this plan
     ledger/00000000000000000003-00000000000000000041.json  by the driver of claim 3: epoch 41 is settled, and what of
                                                            all that is not finished
+    plans/00000000000000000003-00000000000000000042-1f...  by the driver of claim 3: a deal of epoch 42 that is too long
+                                                           for its plans, with a checksum: see `plan`
     skipped/<message id>                                   a message that an operator has moved aside: see `repair`
 
 A sink's journal has the same identity; what else stands there, `sink.record` says.

@@ -12,24 +12,28 @@ import functools
 import os
 import threading
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pyarrow as pa
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError
+from sqs_fifo_spark.columns import ARROW_SCHEMA
+from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access, journal_access
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.attempt import Attempt, deferred_groups
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Message, from_arrow
-from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan, deal_of, gone
 from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool, Pools
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import Segment
 
 ROWS_PER_BATCH = 2_000
+BYTES_PER_BATCH = 16 << 20
+"""Of rows in Arrow's form: Spark, and Arrow on its way there, hold a batch several times."""
 GATHERED_BYTES = 1 << 20
 """Of rows in Arrow's form, after which those of several links go to Spark."""
 
@@ -43,25 +47,47 @@ def read_partition(options: SourceOptions, plan: PartitionPlan) -> Iterator[pa.R
     journal = _journal(options.journal_location, journal_access(options), plan.journal)
     pools = Pools()
     queue = Queue(options, SYSTEM_CLOCK, pools.make, sharer=plan.partition, sharers=plan.partitions)
-    begun = serve(plan, queue, journal, options, SYSTEM_CLOCK, pools.make("begin", 3))
-    with closing(pools), closing(begun) as links:
-        for rows in _gathered(links):
-            for start in range(0, rows.num_rows, ROWS_PER_BATCH):
-                yield rows.slice(start, ROWS_PER_BATCH)
+    beginning = ThreadPoolExecutor(3, thread_name_prefix="sqs-fifo-begin")
+    begun = serve(plan, queue, journal, options, SYSTEM_CLOCK, beginning)
+    try:
+        with closing(pools), closing(begun) as links:
+            for rows in _gathered(links):
+                yield from _batches(rows)
+    finally:
+        # A read that nobody needs any more may take long, and changes nothing: it is not waited for.
+        beginning.shutdown(wait=False, cancel_futures=True)
+
+
+def _batches(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield `rows`, without copying them, as batches that are not too long, nor too large unless of one row."""
+    for start in range(0, rows.num_rows, ROWS_PER_BATCH):
+        pending = [rows.slice(start, ROWS_PER_BATCH)]
+        while pending:
+            batch = pending.pop()
+            half = batch.num_rows // 2
+            if half and batch.nbytes > BYTES_PER_BATCH:
+                pending += (batch.slice(half), batch.slice(0, half))
+            else:
+                yield batch
 
 
 def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of several links at once where links are small: each batch costs Spark as much as many rows."""
     gathered: list[pa.RecordBatch] = []
-    size = 0
     for rows in links:
-        gathered.append(rows)
-        size += rows.get_total_buffer_size()
-        if size >= GATHERED_BYTES:
-            yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
-            gathered, size = [], 0
-    if gathered:
-        yield from pa.Table.from_batches(gathered).combine_chunks().to_batches()
+        is_large = rows.nbytes >= GATHERED_BYTES  # not worth a copy
+        if not is_large:
+            gathered.append(rows)
+        if is_large or sum(each.nbytes for each in gathered) >= GATHERED_BYTES:
+            yield from _joined(gathered)
+            gathered = []
+        if is_large:
+            yield rows
+    yield from _joined(gathered)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from pa.Table.from_batches(batches, ARROW_SCHEMA).combine_chunks().to_batches()
 
 
 def serve(
@@ -96,10 +122,11 @@ def serve(
     finally:
         is_begun.set()
     del first, is_current, carried  # they have rows, and Spark may take long
-    deferred = set(plan.reserved_groups if plan.deletes else plan.reserved_groups | plan.decided_groups)
+    skipped = deal_of(plan, journal).skipped if plan.skips else frozenset[str]()
+    deferred: set[str] = set()
     while segment is not None:
         look()  # what was read may be a leftover's, put where the epoch's own has been dropped
-        yield segment.served(plan.skipped)
+        yield segment.served(skipped)
         end = segment.head
         if end.chain.is_last:
             return
@@ -107,38 +134,36 @@ def serve(
         segment = read(end.origin.link + 1)
     if end is not None:
         look()
-    with Attempt(plan, end, deferred, queue, journal, options, clock) as attempt:
+    with Attempt(plan, deal_of(plan, journal), end, deferred, queue, journal, options, clock) as attempt:
         links = attempt.append(decided)
         del decided
         for segment in links:
-            yield segment.served(plan.skipped)
+            yield segment.served(skipped)
 
 
 def _decided(plan: PartitionPlan, journal: Journal, is_begun: threading.Event) -> list[Message]:
-    """Return the decided messages: those that the plan carries, with their rows from the journal.
+    """Return the decided messages of this partition, with their rows from the journal.
 
     Or only some of them, if the chain `is_begun`: then it has them.
     """
     messages: list[Message] = []
-    for name, message_ids in plan.carried:
+    for share in deal_of(plan, journal).shares:
+        if share.partition != plan.partition:
+            continue
         if is_begun.is_set():
             break
-        source = journal.read(name)
+        source = journal.read(share.name)
         if source is None:
-            raise EpochSettledError(
-                f"'{name}', which holds messages that epoch {plan.epoch} serves, is gone from the journal. Either the "
-                "epoch is committed and this task runs too late, or somebody has removed it: start the query again."
-            )
-        receipts = source.head.receipts
-        places = {receipt.message_id: place for place, receipt in enumerate(receipts)}
-        if not places.keys() >= set(message_ids):
+            raise gone(share.name, plan.epoch)
+        receipts, places = source.head.receipts, list(share.places)
+        if source.head.origin.writer != share.writer or places[-1] >= len(receipts):
             raise JournalCorruptError(
-                f"'{name}' in the journal is not what the driver saw there: it lacks messages that epoch {plan.epoch} "
-                "serves. With deleteAfter=commit, what is not committed is still in the queue. Restore the object."
+                f"'{share.name}' in the journal is not what the driver saw there, so it lacks messages that epoch "
+                f"{plan.epoch} serves. With deleteAfter=commit, what is not committed is still in the queue. Restore "
+                "the object."
             )
-        wanted = [places[message_id] for message_id in message_ids]
-        held = [receipts[place]._replace(deferred=False) for place in wanted]
-        messages += from_arrow(held, source.rows.take(wanted))
+        held = [receipts[place]._replace(deferred=False) for place in places]
+        messages += from_arrow(held, source.rows.take(places))
     return messages
 
 

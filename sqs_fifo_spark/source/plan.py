@@ -1,19 +1,87 @@
-"""What the driver tells a task, and where what is decided of a group stands."""
+"""What the driver tells a task, and what all tasks of a plan are told in common.
+
+That is one value, the `Deal`. It stands in each plan while it is short; a longer one is put into the journal, once for
+all tasks, so that plans do not grow with what is carried.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import json
+import re
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sqs_fifo_spark.errors import EpochSettledError, JournalCorruptError
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.segment import Head
+
+LONGEST_INLINE = 1 << 16
+"""Bytes of a deal that may stand in each plan; all plans of an epoch may have sixteen times as many."""
+_OBJECT_NAME = re.compile(r"plans/(\d{20})-\d{20}-[0-9a-f]{32}")
+
+
+class Remainder(NamedTuple):
+    """The messages that are left of those in one of the journal's objects: `places` of the receipts in its head."""
+
+    head: Head
+    places: tuple[int, ...]
+
+    @property
+    def receipts(self) -> list[Receipt]:
+        return [self.head.receipts[place] for place in self.places]
+
+
+class Share(NamedTuple):
+    """The messages that `partition` serves of those in the object called `name`, which `writer` has put."""
+
+    partition: int
+    name: str
+    writer: str
+    places: tuple[int, ...]
+    """Where they stand in the object, from 0 on."""
+
+
+@dataclass(frozen=True)
+class Deal:
+    """What is decided before any task of a plan receives: the same for all of them, and for every attempt."""
+
+    shares: tuple[Share, ...] = ()
+    """The messages that the driver received, or an earlier epoch deferred: they are served before all others."""
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """The partition of each group of which anything is decided. SQS keeps it locked while it has those messages."""
+    reserved: frozenset[str] = frozenset()
+    """The groups of what is left for a later epoch, locked as well."""
+    skipped: frozenset[str] = frozenset()
+    """Ids of messages that an operator has moved aside: they are received, sealed and deleted, but not served."""
+
+    def encode(self) -> bytes:
+        """Return the deal's bytes, none if it is empty; the same ones for the same deal."""
+        if self == Deal():
+            return b""
+        told = (self.shares, self.groups, sorted(self.reserved), sorted(self.skipped))
+        return zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 1)
+
+    @staticmethod
+    def decode(data: bytes) -> Deal:
+        """Return the deal whose bytes `encode` has returned."""
+        if not data:
+            return Deal()
+        shares, groups, reserved, skipped = json.loads(zlib.decompress(data))
+        made = tuple(Share(partition, name, writer, tuple(places)) for partition, name, writer, places in shares)
+        return Deal(made, groups, frozenset(reserved), frozenset(skipped))
 
 
 @dataclass(frozen=True)
 class PartitionPlan:
     """One task's share of a plan: what it is to read. The same for every attempt, until another driver plans again.
 
-    `carried` names messages that the driver itself received, or that an earlier epoch deferred: they are decided, and
-    served before anything that the task receives itself. `decided_groups` are the groups of all that is decided for any
-    partition, `reserved_groups` those of what is left for a later epoch. SQS keeps both locked while it has those
-    messages, and we hold them. `plan` is the plan's name, and `after` that of the task's `Origin`.
+    `plan` is the plan's name, and `after` that of the task's `Origin`.
     """
 
     journal: str
@@ -32,13 +100,62 @@ class PartitionPlan:
     """Whether other drivers' tasks may delete so: then tasks look for other drivers before they put anything."""
     expected: int = 0
     """About how many messages the whole epoch can get, carried ones included."""
-    carried: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    decided_groups: frozenset[str] = frozenset()
-    reserved_groups: frozenset[str] = frozenset()
-    skipped: frozenset[str] = frozenset()
-    """Ids of messages that an operator has moved aside: they are received, sealed and deleted, but not served."""
+    deal: bytes | str = field(default=b"", repr=False)
+    """The deal's bytes, or the name of the object that has them: see `deal_of`."""
+    skips: bool = False
+    """Whether the deal names messages that were moved aside: else who finds a whole chain needs no deal."""
 
 
-def partition_of(message_group_id: str, count: int) -> int:
-    """Return the partition, of `count`, of what is decided of a group: the same in every process and replay."""
-    return zlib.crc32(message_group_id.encode()) % count
+def tell(deal: Deal, journal: Journal, offset: Offset) -> bytes | str:
+    """Return how the plans of `offset` tell of `deal`, which is put into the journal if it is long. Runs on the driver.
+
+    The name holds a checksum: an object that is there already is this one, whose put has lost its answer. Raises
+    JournalUnavailableError.
+    """
+    data = deal.encode()
+    if len(data) <= min(LONGEST_INLINE, 16 * LONGEST_INLINE // max(1, offset.partitions)):
+        return data
+    name = f"plans/{journal.own_claim:020d}-{offset.epoch:020d}-{_checksum(data)}"
+    journal.store.put_if_absent(name, data)
+    return name
+
+
+def deal_of(plan: PartitionPlan, journal: Journal) -> Deal:
+    """Return what all tasks of the plan are told in common. Runs on executors; the last object read is kept.
+
+    Raises EpochSettledError if the object is gone, JournalCorruptError if it is another one.
+    """
+    if isinstance(plan.deal, bytes):
+        return Deal.decode(plan.deal)
+    return _read(journal, plan.deal, plan.epoch)
+
+
+@functools.lru_cache(maxsize=1)
+def _read(journal: Journal, name: str, epoch: int) -> Deal:
+    data = journal.store.get(name)
+    if data is None:
+        raise gone(name, epoch)
+    if not name.endswith(_checksum(data)):
+        raise JournalCorruptError(
+            f"'{name}' in the journal is damaged: a checksum does not match. Start the query again: it plans epoch "
+            f"{epoch} anew."
+        )
+    return Deal.decode(data)
+
+
+def gone(name: str, epoch: int) -> EpochSettledError:
+    """Return the error for an object that tasks of `epoch` need and that is gone."""
+    return EpochSettledError(
+        f"'{name}', which holds what epoch {epoch} is to serve, is gone from the journal. Either the epoch is "
+        "committed and this task runs too late, or somebody has removed it: start the query again."
+    )
+
+
+def older_deals(journal: Journal, claim: int) -> list[str]:
+    """Return the names of the deals of drivers before that of `claim`: their tasks stop. Runs on the driver."""
+    names = journal.store.list("plans")
+    return [name for name in names if (match := _OBJECT_NAME.fullmatch(name)) and int(match[1]) < claim]
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]

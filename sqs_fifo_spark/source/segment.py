@@ -109,6 +109,8 @@ class Head:
     chain: Chain = Chain()
     calls: CallCounts = NO_CALLS
     """How many calls the attempts that put the chain's links up to this one had made by then."""
+    sizes: tuple[int, ...] = ()
+    """Bytes of each of these messages, as SQS counts them. Older versions wrote none."""
 
     def in_flight(self) -> tuple[Receipt, ...]:
         """Return what the chain serves and may still be in flight, if this is the last link that it has."""
@@ -138,6 +140,7 @@ def encode(segment: Segment) -> bytes:
         "deleted": sorted(head.deleted),
         "receipts": head.receipts,
         "calls": head.calls,
+        "sizes": head.sizes,
     }
     first = json.dumps(told, separators=(",", ":")).encode()
     second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
@@ -200,7 +203,10 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
         receipts = _receipts(told["receipts"])
         # Older versions wrote none, and newer ones may write more.
         calls = CallCounts(*map(_whole, told.get("calls", ())[:2]))
-        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls)
+        sizes = tuple(map(_whole, told.get("sizes", ())))
+        if sizes and len(sizes) != len(receipts):
+            raise ValueError(len(sizes))
+        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls, sizes)
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
 

@@ -17,6 +17,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S, this_process
+from sqs_fifo_spark.source.plan import older_deals
 from sqs_fifo_spark.source.queue import Queue, most_renewed
 
 _log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ def settle_claim(journal: Journal, claim: int, ledger: Ledger) -> dict[int, list
         for name in names
         if name not in ledger.carried
     )
+    journal.drop(older_deals(journal, claim))
     return {epoch: names for epoch, names in objects.items() if epoch > ledger.epoch}
 
 

@@ -5,9 +5,8 @@ Without any of them the same schedules break no law: that is what the simulation
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from unittest import mock
@@ -16,9 +15,10 @@ from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavail
 from sqs_fifo_spark.source.attempt import Attempt
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.plan import deal_of
 from sqs_fifo_spark.source.queue import Outcome
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
-from tests.simulation.planting import Mutations, instead_of, rewrite
+from tests.simulation.planting import Mutations, instead_of, put, rewrite
 
 MUTATIONS = Mutations()
 planted = MUTATIONS.planted
@@ -76,13 +76,15 @@ def _(make_segment, attempt, *given, **named):
 
 
 @planted("serve what follows carried messages", "source.attempt.Attempt.__init__")
-def _(make, attempt, plan, end, deferred_groups, *given):
-    make(attempt, plan, end, deferred_groups - plan.reserved_groups - plan.decided_groups, *given)
+def _(make, attempt, plan, deal, end, deferred_groups, *given):
+    make(attempt, plan, deal, end, deferred_groups, *given)
+    attempt._deferred_groups = deferred_groups
 
 
-def _locked_groups(attempt: Attempt) -> frozenset[str]:
+def _locked_groups(attempt: Attempt) -> Set[str]:
     """Return the groups of what the plan has decided, or leaves."""
-    return attempt._plan.reserved_groups | attempt._plan.decided_groups
+    deal = deal_of(attempt._plan, attempt._journal)
+    return deal.reserved | deal.groups.keys()
 
 
 def _deferring(attempt: Attempt, segment: Segment, is_it: Callable[[Receipt], bool]) -> Segment:
@@ -273,9 +275,26 @@ def _(receive, queue, most, /, *, wait_time_s=0, **given):
     return receive(queue, most, **given)
 
 
-@planted("hand a group to any partition", "source.planning.partition_of")
-def _(partition_of, message_group_id, count, _numbers=itertools.count()):  # noqa: B008
-    return partition_of(f"{message_group_id}{next(_numbers)}", count)
+MUTATIONS.rewritten(
+    "hand a group to any partition",
+    "source.planning.deal_out",
+    "        for message_id, name, place in by_group[group]:\n",
+    "        for message_id, name, place in by_group[group]:\n            partition = (partition + 1) % count\n",
+)
+MUTATIONS.rewritten(
+    "leave the deal of an epoch that is settled", "source.claimed.Claimed.settle", "[*older, *told]", "older"
+)
+
+
+@planted("drop what newer drivers have dealt out", "source.plan.older_deals")
+def _(older_deals, journal, claim):
+    return older_deals(journal, claim + 1_000)
+
+
+@planted("take another driver's deal for one's own")
+def _():
+    rewrite("source.plan.tell", "{journal.own_claim:020d}", "{10**19:020d}")
+    put("source.plan._checksum", lambda data: "")
 
 
 @planted("let all plans of an epoch share number and name", "source.driver.Driver._new_offset")

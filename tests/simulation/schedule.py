@@ -17,7 +17,7 @@ from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError,
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.plan import LONGEST_INLINE, PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from sqs_fifo_spark.source.receiving import LINK_BYTES
 from tests.simulation.climate import CLEAR, PAUSES_S, Climate
@@ -121,6 +121,8 @@ class Schedule:
         self._most_in_a_receive = random.Random(f"{seed}/receive").choice((2, 3, 10))
         self._most_kept = random.Random(f"{seed}/kept").choice((1, LINK_BYTES))
         """Bytes of others' links that an attempt keeps; it reads the rest again."""
+        self._longest_inline = random.Random(f"{seed}/inline").choice((0, LONGEST_INLINE))
+        """Bytes of a deal that stands in the plans; a longer one is an object of its own."""
         self._drivers: dict[Process, Driver] = {}
         self._launched: Counter[tuple[int, int]] = Counter()
         self._queries = 0
@@ -946,6 +948,7 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),
             mock.patch("sqs_fifo_spark.source.receiving.MAX_ENTRIES", self._most_in_a_receive),
             mock.patch("sqs_fifo_spark.source.attempt.LINK_BYTES", self._most_kept),
+            mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", self._longest_inline),
             mock.patch("sqs_fifo_spark.aws.client.sqs_client", client),
         ):
             yield

@@ -19,7 +19,9 @@ from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.plan import Deal, PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
+from sqs_fifo_spark.source.segment import decode
 
 VISIBILITY_S = 30
 LAPSE_S = VISIBILITY_S + 1
@@ -203,6 +205,9 @@ class World:
         """Who has a delete under way, once for each call."""
         self.on_release: Callable[[set[str]], None] = lambda message_ids: None
         """Told which messages our side asks to release, whatever becomes of it."""
+        self._deals: dict[bytes | str, Deal] = {}
+        self._ids: dict[str, list[str]] = {}
+        """Of the messages in each object that was dealt out."""
         self._told: dict[str, str] = {}
         """Which message each receipt handle stands for that our side was told."""
         self.on_told: Callable[[set[str]], None] = lambda message_ids: None
@@ -360,6 +365,21 @@ class World:
         return found
 
     # What was written
+
+    def deal(self, plan: PartitionPlan) -> Deal:
+        """Return what all tasks of the plan are told in common, also after it was dropped, if it was asked before."""
+        if plan.deal not in self._deals:
+            data = plan.deal if isinstance(plan.deal, bytes) else self.store.objects[plan.deal]
+            self._deals[plan.deal] = Deal.decode(data)
+        return self._deals[plan.deal]
+
+    def carried(self, plan: PartitionPlan) -> dict[str, list[str]]:
+        """Return the ids of the messages that are decided for the plan's task, by the object that has them."""
+        shares = [share for share in self.deal(plan).shares if share.partition == plan.partition]
+        for name in {share.name for share in shares} - self._ids.keys():
+            receipts = decode(self.store.objects[name], name).head.receipts
+            self._ids[name] = [receipt.message_id for receipt in receipts]
+        return {share.name: [self._ids[share.name][place] for place in share.places] for share in shares}
 
     def journal(self) -> Journal:
         """Return the journal as it stands, to be read without a step of anybody's."""

@@ -35,7 +35,7 @@ def test_it_waits_for_what_an_attempt_of_its_own_held_when_it_died(make_world: C
     world.clock.advance(3)
     world.send(*(f"{group}1" for group in "nopqrstuvw"))
     query.log(query.latest_offset(query.start_of(0)))
-    carried = {message_id for plan in query.plans(0) for _, ids in plan.carried for message_id in ids}
+    carried = {message_id for plan in query.plans(0) for ids in world.carried(plan).values() for message_id in ids}
     assert world.sent[0].message_id not in carried
     lose_an_attempt(world, query, 0)
     query.run(0)

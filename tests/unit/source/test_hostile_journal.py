@@ -29,7 +29,7 @@ from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.source.message import Message, from_sqs, to_arrow
 from sqs_fifo_spark.source.offset import MOST_PARTITIONS, EpochPlan, Offset
 from sqs_fifo_spark.source.partition import serve
-from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Share
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.segment import HEADER_LENGTH, Chain, Head, Origin, Segment, decode, decode_head, encode
 
@@ -215,13 +215,15 @@ def test_a_segment_of_another_place_is_refused(tmp_path: Path) -> None:
                 cast(Callable[[str], object], read)(name)
 
 
-def test_a_source_without_the_messages_that_it_should_have_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("writer", "place"), [("w", len(MESSAGES)), ("another attempt", 1)])
+def test_a_source_without_the_messages_that_it_should_have_is_refused(tmp_path: Path, writer: str, place: int) -> None:
     """What the driver saw there is gone: the task says so, and receives nothing."""
     options = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
     store = FileStore(tmp_path)
     journal = Journal.create(store, ARN)
     store.put_if_absent(NAME, bytes_of(journal.id))
-    plan = PartitionPlan(journal.id, 8, 1, 0, 10, 1 << 20, carried=((NAME, ("id-1", "id-9")),))
+    deal = Deal((Share(0, NAME, writer, (0, place)),))
+    plan = PartitionPlan(journal.id, 8, 1, 0, 10, 1 << 20, deal=deal.encode())
     clock = ManualClock()
     with pytest.raises(JournalCorruptError, match="is not what the driver saw there"):
         list(serve(plan, Queue(options, clock), journal, options, clock))

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from sqs_fifo_spark.options import MAX_PARTITION_BYTES
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.planning import expected_messages, partition_count, plan_partitions
+from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder
+from sqs_fifo_spark.source.planning import deal_out, expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.segment import Head, Origin
 
 
-def head(*receipts: Receipt, deletes: bool = False) -> Head:
-    return Head(Origin("j", 6, 1, 0, "w", deletes=deletes), receipts)
+def left(*receipts: Receipt, sizes: tuple[int, ...] | None = None) -> Remainder:
+    """All messages of an object, of one byte each unless told otherwise."""
+    head = Head(Origin("j", 6, 1, 0, "w"), receipts, sizes=(1,) * len(receipts) if sizes is None else sizes)
+    return Remainder(head, tuple(range(len(receipts))))
 
 
 def receipt(number: int, group: str) -> Receipt:
     return Receipt(f"id{number}", f"handle{number}", group, number, 1, 0, 0.0, 0)
 
 
-def plans(count: int, **arguments: object) -> list[PartitionPlan]:
-    chosen: dict[str, object] = {
-        "carried": {},
-        "expected": 10_000,
-        "max_messages": 100,
-        "max_bytes": 1_000,
-        **arguments,
-    }
-    return plan_partitions(Offset("j", 7, count), **chosen)  # type: ignore[arg-type]
+def plans(count: int, deal: Deal | None = None, **arguments: object) -> list[PartitionPlan]:
+    chosen: dict[str, object] = {"expected": 10_000, "max_messages": 100, "max_bytes": 1_000, **arguments}
+    deal = deal or Deal()
+    return plan_partitions(Offset("j", 7, count), deal=deal, told=deal.encode(), **chosen)  # type: ignore[arg-type]
+
+
+def ids(deal: Deal, carried: dict[str, Remainder], partition: int | None = None) -> list[str]:
+    """Return the ids of the messages that are dealt out, to one partition or to all."""
+    shares = [share for share in deal.shares if partition in (None, share.partition)]
+    return [carried[share.name].head.receipts[place].message_id for share in shares for place in share.places]
 
 
 @pytest.mark.parametrize(("expected", "count"), [(0, 1), (1, 1), (100, 1), (101, 2), (20_000, 8)])
@@ -73,9 +79,10 @@ def test_shares_add_up_to_the_limit(limit: int) -> None:
 @pytest.mark.parametrize("caught", [0, 10, 20])
 def test_many_messages_are_shared_out_by_whole_receives(caught: int) -> None:
     """A receive for five messages may leave five of a group behind, locked until the commit."""
-    carried = {"x": head(*(receipt(number, "a") for number in range(caught)))}
-    made = plans(8, carried=carried, max_messages=25_000, expected=50_000)
-    shares = [plan.max_messages - sum(len(ids) for _, ids in plan.carried) for plan in made]
+    deal = deal_out({"x": left(*(receipt(number, "a") for number in range(caught)))}, 8, max_messages=25_000)
+    made = plans(8, deal, max_messages=25_000, expected=50_000)
+    shares = [plan.max_messages for plan in made]
+    shares[deal.groups.get("a", 0)] -= caught
     assert sum(shares) == 25_000 - caught
     assert all(share % 10 == 0 for share in shares)
     assert max(shares) - min(shares) <= 10
@@ -95,44 +102,86 @@ def test_a_partition_s_bodies_fit_into_one_arrow_array(max_bytes: int, count: in
 
 
 def test_a_group_goes_to_one_partition_whoever_received_it() -> None:
-    """What the probe got and what earlier epochs left of a group stand together, in every process."""
+    """What the probe got and what earlier epochs left of a group stand together."""
     groups = [f"group-{number}" for number in range(40)]
     carried = {
-        "epochs/caught": head(*(receipt(number, group) for number, group in enumerate(groups))),
-        "epochs/a": head(*(receipt(100 + number, group) for number, group in enumerate(groups))),
+        "epochs/caught": left(*(receipt(number, group) for number, group in enumerate(groups))),
+        "epochs/a": left(*(receipt(100 + number, group) for number, group in enumerate(reversed(groups)))),
     }
-    made = plans(4, carried=carried, max_messages=1_000)
-    for plan in made:
-        taken = {name: {int(message_id[2:]) % 100 for message_id in ids} for name, ids in plan.carried}
-        assert taken["epochs/caught"] == taken["epochs/a"]
-    assert sum(len(ids) for plan in made for _, ids in plan.carried) == 80
-    assert len({len(plan.carried[0][1]) for plan in made} - {0}) > 1, "they are spread by their groups"
+    deal = deal_out(carried, 4, max_messages=1_000)
+    assert sorted(ids(deal, carried)) == sorted(each.message_id for some in carried.values() for each in some.receipts)
+    for partition in range(4):
+        dealt = ids(deal, carried, partition)
+        assert len(dealt) == 20, "each gets as many"
+        assert len({int(each[2:]) if int(each[2:]) < 100 else 139 - int(each[2:]) for each in dealt}) == 10
+
+
+def test_few_tasks_read_one_object() -> None:
+    """Each reads whole what it has any share in: all together about as many as there are objects and partitions.
+
+    Here two links of a chain have the same groups each, and a few groups stand in many objects.
+    """
+    carried = {
+        f"{chain}-{link}": left(
+            *(receipt(200 * chain + 100 * link + number, f"{chain}/{number}") for number in range(99)),
+            receipt(100_000 + 2 * chain + link, f"hot {chain % 2}"),
+        )
+        for chain in range(100)
+        for link in range(2)
+    }
+    deal = deal_out(carried, 200, max_messages=100_000)
+    counts = Counter[int]()
+    for share in deal.shares:
+        counts[share.partition] += len(share.places)
+    assert len(ids(deal, carried)) == 20_000
+    assert len(counts) == 200
+    assert max(counts.values()) <= 100 + 100, "a hot group stays whole"
+    assert len(deal.shares) <= 2 * (200 + 200), "two links have the same groups, so both are read for each of them"
+
+
+def test_no_partition_is_dealt_more_bytes_than_one_may_have() -> None:
+    """What would take a partition past 2 GiB waits for the next epoch, the rest of its group with it."""
+    part = MAX_PARTITION_BYTES // 4
+    carried = {"x": left(*(receipt(number, "ab"[number > 5]) for number in range(8)), sizes=(part,) * 8)}
+    deal = deal_out(carried, 1, max_messages=100)
+    assert ids(deal, carried) == ["id0", "id1", "id2", "id3"]
+    assert (set(deal.groups), set(deal.reserved)) == ({"a"}, {"a", "b"})
+    deal = deal_out(carried, 2, max_messages=100)
+    assert len(ids(deal, carried)) == 6
+    assert (set(deal.groups), set(deal.reserved)) == ({"a", "b"}, {"a"})
+
+
+def test_what_an_older_version_has_put_counts_as_much_as_sqs_takes() -> None:
+    """Its objects tell no sizes."""
+    carried = {"x": left(*(receipt(number, "a") for number in range(3_000)), sizes=())}
+    assert len(ids(deal_out(carried, 1, max_messages=100_000), carried)) == 1_024
 
 
 def test_of_what_is_carried_each_group_is_taken_from_its_head() -> None:
     """More than the limit waits, and what is left of a group comes after what is taken."""
     carried = {
-        "late": head(*(receipt(number, "ab"[number % 2]) for number in range(10, 20))),
-        "early": head(*(receipt(number, "ab"[number % 2]) for number in range(10))),
+        "late": left(*(receipt(number, "ab"[number % 2]) for number in range(10, 20))),
+        "early": left(*(receipt(number, "ab"[number % 2]) for number in range(10))),
     }
-    taken = sorted(
-        int(message_id[2:])
-        for plan in plans(3, carried=carried, max_messages=13)
-        for _, ids in plan.carried
-        for message_id in ids
-    )
-    assert taken == list(range(13))
+    taken = ids(deal_out(carried, 3, max_messages=13), carried)
+    assert sorted(int(each[2:]) for each in taken) == list(range(13))
 
 
-@pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize(("most", "decided", "reserved"), [(1, "a", "ab"), (2, "ab", "a"), (3, "ab", "")])
-def test_each_task_knows_the_groups_of_all_that_is_decided_or_left(
-    most: int, decided: str, reserved: str, deletes: bool
-) -> None:
+def test_each_task_knows_the_groups_of_all_that_is_decided_or_left(most: int, decided: str, reserved: str) -> None:
     """SQS keeps them locked while it has those messages; it may have lost them, whatever partition they are in."""
-    carried = {"x": head(receipt(1, "a"), receipt(2, "b"), receipt(3, "a"))}
-    made = plans(3, carried=carried, max_messages=most, deletes=deletes)
-    assert {(plan.decided_groups, plan.reserved_groups) for plan in made} == {(frozenset(decided), frozenset(reserved))}
+    deal = deal_out({"x": left(receipt(1, "a"), receipt(2, "b"), receipt(3, "a"))}, 3, max_messages=most)
+    assert all(isinstance(plan.deal, bytes) and Deal.decode(plan.deal) == deal for plan in plans(3, deal))
+    assert (set(deal.groups), set(deal.reserved)) == (set(decided), set(reserved))
+
+
+@pytest.mark.parametrize("is_replay", [False, True])
+def test_a_plan_names_only_the_marks_that_its_tasks_may_meet(is_replay: bool) -> None:
+    """A fresh epoch serves, of what was received before, only what is carried; a replay has links, with any of them."""
+    carried = {"x": left(receipt(1, "a"), receipt(2, "b"))}
+    deal = deal_out(carried, 3, max_messages=9, skipped=frozenset({"id2", "id7"}), is_replay=is_replay)
+    assert deal.skipped == ({"id2", "id7"} if is_replay else {"id2"})
+    assert all(plan.skips for plan in plans(3, deal))
 
 
 @pytest.mark.parametrize("deletes", [False, True])
@@ -144,4 +193,4 @@ def test_each_plan_tells_whose_it_is_and_whether_its_task_deletes(deletes: bool)
 
 def test_an_epoch_without_partitions_has_no_plan() -> None:
     """It is there to commit the one before; what is carried waits."""
-    assert plans(0, carried={"x": head(receipt(1, "a"))}) == []
+    assert plans(0, deal_out({"x": left(receipt(1, "a"))}, 0, max_messages=100)) == []

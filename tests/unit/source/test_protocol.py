@@ -100,7 +100,7 @@ def test_two_attempts_of_one_partition_give_the_same_rows(make_world: Callable[.
     query = Query(world)
     query.log(query.driver.latest_offset(query.start_of(0), 1))
     (plan,) = query.plans(0)
-    fresh = replace(plan, max_messages=2, carried=())
+    fresh = replace(plan, max_messages=2, deal=b"")
     winner: list[Row] = []
     # The second attempt runs as a whole just before the first one seals.
     do_at(world, "before put epochs/", lambda: winner.extend(read(world, fresh)))
@@ -514,7 +514,7 @@ def test_zombie_task_that_is_retried_fails_again(world: World) -> None:
     world.send("b1", "b2")
     for _ in range(3):
         with pytest.raises(EpochSettledError):
-            read(world, replace(plans[0], carried=()))
+            read(world, replace(plans[0], deal=b""))
     query.drain()
     world.audit()
 
@@ -525,7 +525,7 @@ def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> Non
     world.send("a1")
     query = Query(world)
     assert query.trigger()
-    plan = replace(query.plans(0)[0], carried=())
+    plan = replace(query.plans(0)[0], deal=b"")
     late: list[list[Row]] = []
     name = world.journal().segment_name(1, 0, 1)
     link = world.store.objects.pop(name)  # as it is for an attempt that began before there was one
@@ -552,7 +552,7 @@ def test_superseded_driver_deletes_nothing_that_a_leftover_sealed(world: World) 
     world.send("a1")
     query = Query(world)
     query.log(query.latest_offset(query.start_of(0)))
-    plan = replace(query.plans(0)[0], carried=())
+    plan = replace(query.plans(0)[0], deal=b"")
     test = greenlet.getcurrent()
 
     def attempt() -> None:
@@ -608,7 +608,7 @@ def test_what_a_leftover_catches_between_verdict_and_ledger_is_given_back(make_w
 
     # It has received b1, and its put comes when the epoch is judged and its messages are being deleted.
     test = greenlet.getcurrent()
-    leftover = greenlet(lambda: late.append(read(world, replace(plan, carried=()))))
+    leftover = greenlet(lambda: late.append(read(world, replace(plan, deal=b""))))
 
     def on_step(event: str) -> None:
         if greenlet.getcurrent() is leftover:
@@ -1320,6 +1320,6 @@ def test_a_link_that_was_put_in_time_is_not_released_by_its_task(make_world: Cal
     do_at(world, "after put epochs/00000000000000000002/0000", go_on)
     with pytest.raises(EpochSettledError):
         read(world, plan)
-    assert any(each.carried for each in plans)
+    assert any(world.carried(each) for each in plans)
     assert world.depth()[0] == 0
     assert not world.receive_elsewhere()

@@ -28,7 +28,7 @@ from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import read_partition
-from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.plan import PartitionPlan, deal_of
 from sqs_fifo_spark.source.queue import Queue
 
 
@@ -200,9 +200,9 @@ def test_a_plan_shows_no_body_and_no_handle(rig: Rig) -> None:
     start = driver.initial_offset()
     plans = driver.plan(start, driver.latest_offset(start))
     journal = Journal(open_store(str(rig.journal)), start.journal)
-    caught = [journal.read(name) for plan in plans for name, _ in plan.carried]
+    caught = [journal.read(share.name) for share in deal_of(plans[0], journal).shares]
     assert secret in {body for each in caught if each for body in each.rows.column("body").to_pylist()}
-    shown = repr(plans) + str(pickle.dumps(plans))
+    shown = repr(plans) + repr(deal_of(plans[0], journal)) + str(pickle.dumps(plans))
     assert secret not in shown
     assert not any(receipt.receipt_handle in shown for each in caught if each for receipt in each.head.receipts)
     driver.stop()
