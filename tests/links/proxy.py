@@ -171,7 +171,8 @@ class Link:
 
     async def _listen(self, host: str, port: int) -> int:
         async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            # Before Python 3.12 asyncio reports a connection's task that was cancelled as an error.
+            with contextlib.suppress(OSError, asyncio.CancelledError):
                 await self._connect(reader, writer, host, port)
 
         self._servers.append(await asyncio.start_server(connect, "127.0.0.1", 0))
