@@ -217,7 +217,8 @@ class Link:
             trouble = self.troubles.get(head.action) or self.troubles.get("") or Trouble()
             grief = trouble.draw(self._dice)
             self.requests[head.action] += 1
-            self.griefs[grief] += bool(grief)
+            if grief:
+                self.griefs[grief] += 1
             await asyncio.sleep(trouble.delay_s / 2)
             if grief == "reset":
                 return _reset(writer)
