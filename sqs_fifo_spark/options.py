@@ -281,6 +281,14 @@ class SourceOptions(ConnectionOptions):
         low=1,
         high=MAX_CALLS_PER_S,
     )
+    link_bytes_per_s: int | None = option(
+        "linkBytesPerSecond",
+        rules.size,
+        "Bytes per second that the network carries at least, between all of the query and SQS, and a journal that is "
+        "not on a path. It limits nothing: the log warns at the start of settings that need more.",
+        default=None,
+        default_text="not known",
+    )
     delete_after: str = option(
         "deleteAfter",
         rules.delete_after,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.crash.cluster import Cluster
 from tests.crash.harness import Run
+from tests.crash.plan import Road
 from tests.crash.postgres import PostgresServer
 
 SINKS = ("parquet", "postgres")
@@ -24,6 +25,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="decides kinds, points and times (default: %(default)s)")
     parser.add_argument("--sink", choices=SINKS, action="append", help="only this sink (default: both)")
     parser.add_argument("--mode", choices=MODES, action="append", help="only this deleteAfter (default: both)")
+    parser.add_argument(
+        "--link",
+        type=Road.parse,
+        help="put a link between query and queue, such as 2m,50ms: bytes per second and delay of a request; it is "
+        "slower at times, and loses, cuts and resets",
+    )
     parser.add_argument("--keep", action="store_true", help="keep logs, journal, checkpoint and sink in any case")
     given = parser.parse_args()
     # Ended from outside, it still ends all that it has started.
@@ -42,6 +49,7 @@ def main() -> int:
                     count=given.kills,
                     seed=given.seed,
                     say=lambda line: print(line, flush=True),
+                    road=given.link,
                 )()
                 for mode in given.mode or MODES
                 for sink in given.sink or SINKS

@@ -17,16 +17,19 @@ from sqs_fifo_spark.source.segment import decode
 from tests.crash.application import Application, brief, is_our_own
 from tests.crash.audit import Audit, audit
 from tests.crash.cluster import Cluster
-from tests.crash.plan import ANY_TIME, DRIVER, EXECUTOR, KINDS, READER, Kill, kills
+from tests.crash.plan import ANY_TIME, DRIVER, EXECUTOR, KINDS, READER, Kill, Road, kills
 from tests.crash.processes import Process, look
 from tests.crash.sinks import ParquetSink, PostgresTables, Sink
 from tests.crash.traffic import Traffic
 from tests.crash.traps import Traps
 from tests.helpers import journal_epochs, wait_until
+from tests.links.proxy import Link, Trouble
 
 LONG_S = 180.0
 """A deadline for what takes seconds on a quiet machine."""
 VISIBILITY_S = 10
+PADDING = 16_000
+"""Characters added to a body, at most, where messages go over a link, so that transfers take a while."""
 _WATCH_S = 0.001
 _PATIENCE_S = 5.0
 
@@ -69,11 +72,13 @@ class Run:
         count: int,
         seed: int,
         say: Callable[[str], None],
+        road: Road | None = None,
     ) -> None:
         self._cluster = cluster
         self._home = home
         self._count = count
         self._seed = seed
+        self._road = road
         self._began_at = SYSTEM_CLOCK.monotonic()
         self._print = say
         home.mkdir(parents=True)
@@ -88,14 +93,17 @@ class Run:
         """Run to the end and return the result. Raises AssertionError when the query does not go on any more."""
         with (
             LocalQueueServer(seed=self._seed) as self._server,
-            Traffic(self._server, f"{self._sink.name}.fifo", seed=self._seed) as self._traffic,
+            Link(seed=self._seed) as self._link,
+            Traffic(
+                self._server, f"{self._sink.name}.fifo", seed=self._seed, padding=PADDING if self._road else 0
+            ) as self._traffic,
         ):
             settings = {
                 "master": self._cluster.url,
                 "sink": self._sink.name,
                 "address": self._address,
                 "source": {
-                    "queueUrl": self._traffic.url,
+                    "queueUrl": self._link.front(self._traffic.url) if self._road else self._traffic.url,
                     "journalLocation": str(self._home / "journal"),
                     "visibilityTimeoutSeconds": str(VISIBILITY_S),
                     "waitTimeSeconds": "1",
@@ -109,6 +117,7 @@ class Run:
                 self._wait(lambda: self._application.last_commit() >= 1, "the query has committed a micro-batch")
                 for number, kill in enumerate(kills(self._count, self._sink.name, self._delete_after, self._seed), 1):
                     self._drop_answers(kill, number)
+                    self._change_link(number)
                     if not kill.is_hasty:
                         self._progress()
                     self._kill(kill, number)
@@ -218,8 +227,16 @@ class Run:
             self._say(f"the queue drops {kill.dropped:.0%} of its answers after their effect")
             self._server.faults = Faults(seed=self._seed + number, drop_answer=kill.dropped)
 
+    def _change_link(self, number: int) -> None:
+        if self._road is not None:
+            bytes_per_s, trouble = self._road.before_kill(number, self._seed)
+            self._link.up.bytes_per_s = self._link.down.bytes_per_s = bytes_per_s
+            self._link.troubles = {"": trouble}
+            self._say(f"the link carries {bytes_per_s / 1_000:,.0f} KB/s, {trouble}")
+
     def _drain(self) -> None:
         self._server.faults = Faults()
+        self._link.troubles = {"": Trouble(delay_s=self._road.delay_s)} if self._road else {}
         self._traffic.stop()
         self._say(f"all is sent ({self._traffic.resent:,} of it twice); the query drains the queue")
         self._wait(self._is_drained, "all is in the sink, and what is settled is dropped")
@@ -260,6 +277,8 @@ class Run:
         if self._traffic.depth() != (0, 0):
             problems.append(f"the queue holds {self._traffic.depth()} (visible, in flight)")
         self._say(f"speculative copies {self._application.speculative_copies()}")
+        if self._road is not None:
+            self._say(f"requests over the link {self._link.requests.total():,}, {dict(self._link.griefs)}")
         result = Result(found, self._count, self._killed, problems)
         for line in str(result).splitlines():
             self._say(line)

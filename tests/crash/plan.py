@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from tests.links.proxy import Trouble
 
 DRIVER, READER, EXECUTOR, WORKER = KINDS = ("driver", "reader", "executor", "worker")
 ANY_TIME = "any time"
@@ -49,6 +52,16 @@ _HASTY = 0.2
 _LONGEST_WAIT_S = 3.0
 _DROPPING = 0.4
 _DROPPED = 0.2
+# On a link, before each kill: how much of its bandwidth is left, and what befalls requests.
+_SHARES = (1.0, 1.0, 0.5, 0.2)
+_GRIEFS: tuple[dict[str, float], ...] = (
+    {},
+    {},
+    {"lose": 0.1},
+    {"reset": 0.1},
+    {"cut": 0.1},
+    {"lose": 0.05, "reset": 0.05, "cut": 0.05, "hang": 0.01},
+)
 
 
 @dataclass(frozen=True)
@@ -96,3 +109,24 @@ def _is_foreign(point: str, sink: str, delete_after: str) -> bool:
     if delete_after == "commit":
         return point == "task-deleted" or (point == "writing" and sink == "parquet")
     return point == "deleting" or (point == "writing" and sink == "parquet")
+
+
+@dataclass(frozen=True)
+class Road:
+    """The link between query and queue, and how it changes from kill to kill."""
+
+    bytes_per_s: float
+    delay_s: float
+
+    @classmethod
+    def parse(cls, text: str) -> Road:
+        """Return the link that is written as bytes per second and delay of a request, such as `2m,50ms`."""
+        found = re.fullmatch(r"(\d+)([km]?),(\d+)ms", text)
+        if not found:
+            raise ValueError(f"{text!r} is no link; write one as 2m,50ms")
+        return cls(int(found[1]) * {"": 1, "k": 1_000, "m": 1_000_000}[found[2]], int(found[3]) / 1_000)
+
+    def before_kill(self, number: int, seed: int) -> tuple[float, Trouble]:
+        """Return bytes per second and trouble from the kill before until this one."""
+        dice = random.Random(f"{seed}/{number}/link")
+        return self.bytes_per_s * dice.choice(_SHARES), Trouble(delay_s=self.delay_s, **dice.choice(_GRIEFS))

@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
-from tests.crash.plan import ANY_TIME, KINDS, TARGETS, kills
+from tests.crash.plan import ANY_TIME, KINDS, TARGETS, Road, kills
 from tests.crash.traps import POINTS
+from tests.links.proxy import Trouble
 
 SINKS = ("parquet", "postgres")
 MODES = ("commit", "journal")
@@ -49,3 +50,14 @@ def test_fifty_kills_come_to_every_point_and_every_kind_at_any_time(sink: str, m
     assert any(kill.is_hasty for kill in planned)
     assert any(kill.dropped for kill in planned)
     assert any(not kill.dropped for kill in planned)
+
+
+def test_a_link_changes_from_kill_to_kill_and_has_every_grief() -> None:
+    """By the seed alone, and never to more than it carries."""
+    road = Road.parse("2m,50ms")
+    assert road == Road(2e6, 0.05)
+    drawn = [road.before_kill(number, 1) for number in range(25)]
+    assert drawn == [road.before_kill(number, 1) for number in range(25)] != [road.before_kill(1, 2)] * 25
+    assert {share / 2e6 for share, _ in drawn} == {1.0, 0.5, 0.2}
+    assert all(any(getattr(trouble, grief) for _, trouble in drawn) for grief in ("hang", "reset", "lose", "cut"))
+    assert Trouble(delay_s=0.05) in [trouble for _, trouble in drawn]

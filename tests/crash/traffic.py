@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import threading
+import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -29,8 +30,10 @@ class Traffic:
     So the faults, which are for the source, do not touch it.
     """
 
-    def __init__(self, server: LocalQueueServer, name: str, *, seed: int) -> None:
+    def __init__(self, server: LocalQueueServer, name: str, *, seed: int, padding: int = 0) -> None:
+        """Bodies get up to `padding` characters more than they need."""
         self._server = server
+        self._padding = padding
         self._dice = random.Random(f"{seed}/{name}/traffic")
         self.url: str = self._call("CreateQueue", QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
         # Written by the producer's thread and the server's; read when both are done.
@@ -89,7 +92,9 @@ class Traffic:
                 Entries=[
                     {
                         "Id": str(position),
-                        "MessageBody": deduplication_id,
+                        "MessageBody": deduplication_id.ljust(
+                            zlib.crc32(deduplication_id.encode()) % (self._padding + 1), "x"
+                        ),
                         "MessageGroupId": group,
                         "MessageDeduplicationId": deduplication_id,
                     }
@@ -98,6 +103,9 @@ class Traffic:
             )
             for (group, _), done in zip(entries, answer["Successful"], strict=True):
                 self.sent[done["MessageId"]] = Sent(group, int(done["SequenceNumber"]))
+
+    def _body(self, deduplication_id: str) -> str:
+        return deduplication_id.ljust(zlib.crc32(deduplication_id.encode()) % (self._padding + 1), "x")
 
     def _call(self, action: str, **request: Any) -> dict[str, Any]:
         return self._server.run(lambda model: model.call(action, request))

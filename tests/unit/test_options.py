@@ -306,6 +306,7 @@ def test_defaults() -> None:
         "max_fetch_s": 5.0,
         "num_partitions": 8,
         "max_calls_per_s": None,
+        "link_bytes_per_s": None,
         "delete_after": "commit",
         "fail_on_data_loss": True,
     }

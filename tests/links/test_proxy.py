@@ -1,0 +1,155 @@
+"""The link itself: what it carries is unchanged, shared, late, or lost, as it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import urlsplit
+
+import boto3
+import pytest
+
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.local import LocalQueueServer
+from tests.helpers import wait_until
+from tests.links.proxy import Link, Trouble
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalQueueServer]:
+    with LocalQueueServer(queues=["test.fifo"]) as running:
+        yield running
+
+
+@pytest.fixture
+def link() -> Iterator[Link]:
+    with Link(seed=1) as running:
+        yield running
+
+
+def call(url: str, action: str, *, timeout_s: float = 30.0, **request: Any) -> dict[str, Any]:
+    """Make one call on a connection of its own."""
+    with contextlib.closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)) as connection:
+        connection.request("POST", "/", json.dumps(request), {"X-Amz-Target": f"AmazonSQS.{action}"})
+        answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        return answer
+
+
+def seconds(function: Callable[[], object]) -> float:
+    began = SYSTEM_CLOCK.monotonic()
+    function()
+    return SYSTEM_CLOCK.monotonic() - began
+
+
+def test_connections_share_the_bandwidth_fairly(server: LocalQueueServer, link: Link) -> None:
+    """Four who ask at once for 256 KiB each over 1 MiB/s wait about a second, all of them."""
+    url, queue = link.front(server.endpoint_url), server.queue_url("test.fifo")
+    for number in range(4):
+        name = f"fair-{number}"
+        body = "x" * (MIB // 4)
+        call(url, "SendMessage", QueueUrl=queue, MessageBody=body, MessageGroupId=name, MessageDeduplicationId=name)
+    link.down.bytes_per_s = MIB
+
+    def receive(_: int) -> float:
+        return seconds(lambda: call(url, "ReceiveMessage", QueueUrl=queue, MaxNumberOfMessages=1))
+
+    with ThreadPoolExecutor(4) as pool:
+        took_s = list(pool.map(receive, range(4)))
+    assert 0.8 < min(took_s) <= max(took_s) < 2
+
+
+def test_a_request_is_late_by_the_delay_of_its_action(server: LocalQueueServer, link: Link) -> None:
+    """Others are not, and a change holds from the next request on."""
+    url = link.front(server.endpoint_url)
+    link.troubles = {"ListQueues": Trouble(delay_s=0.3)}
+    assert seconds(lambda: call(url, "GetQueueUrl", QueueName="test.fifo")) < 0.2
+    assert 0.3 <= seconds(lambda: call(url, "ListQueues")) < 0.6
+    link.troubles = {}
+    assert seconds(lambda: call(url, "ListQueues")) < 0.2
+    assert link.requests == {"GetQueueUrl": 1, "ListQueues": 2}
+
+
+@pytest.mark.parametrize(
+    ("grief", "error", "reaches"),
+    [
+        ("hang", TimeoutError, False),
+        ("reset", ConnectionResetError, False),
+        ("lose", http.client.RemoteDisconnected, True),
+        ("cut", (ConnectionResetError, http.client.IncompleteRead), True),
+    ],
+)
+def test_each_grief_is_seen_as_itself(
+    server: LocalQueueServer, link: Link, grief: str, error: type[Exception], reaches: bool
+) -> None:
+    """And only those that befall the answer let the request have its effect."""
+    url = link.front(server.endpoint_url)
+    link.troubles = {"CreateQueue": Trouble(**{grief: 1.0})}
+    with pytest.raises(error):
+        call(url, "CreateQueue", timeout_s=0.2, QueueName=f"{grief}.fifo", Attributes={"FifoQueue": "true"})
+    assert link.griefs == {grief: 1}
+    urls = call(url, "ListQueues").get("QueueUrls", [])
+    assert any(each.endswith(f"/{grief}.fifo") for each in urls) == reaches
+
+
+def test_an_answer_names_the_host_that_the_client_called(server: LocalQueueServer, link: Link) -> None:
+    """Else a client would leave the link with its next call."""
+    url = link.front(server.endpoint_url)
+    assert call(url, "GetQueueUrl", QueueName="test.fifo")["QueueUrl"].startswith(f"{url}/")
+
+
+def test_the_seed_decides_who_comes_to_grief(server: LocalQueueServer) -> None:
+    """The same requests in the same order, and about the share that was asked for."""
+
+    def lost(seed: int) -> list[int]:
+        with Link(seed=seed, troubles={"": Trouble(lose=0.3)}) as link:
+            url = link.front(server.endpoint_url)
+            found = []
+            for number in range(40):
+                with contextlib.suppress(http.client.RemoteDisconnected):
+                    call(url, "ListQueues")
+                    continue
+                found.append(number)
+            return found
+
+    assert lost(1) == lost(1) != lost(2)
+    assert 4 <= len(lost(1)) <= 20
+
+
+def test_a_client_that_leaves_is_missed_by_the_server(server: LocalQueueServer, link: Link) -> None:
+    """A long poll that nobody waits for takes no message."""
+    url, queue = link.front(server.endpoint_url), server.queue_url("test.fifo")
+    with pytest.raises(TimeoutError):
+        call(url, "ReceiveMessage", timeout_s=0.2, QueueUrl=queue, WaitTimeSeconds=20)
+    wait_until(lambda: not server.waiting, 5, "nobody waits")
+
+
+def test_a_journal_on_s3_works_over_a_link(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts, lists, reads in ranges and deletes, each known by its name; boto3, which expects a Continue, too."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto.start()
+    try:
+        url = link.front("http://{}:{}".format(*moto.get_host_and_port()))
+        client = boto3.client("s3", endpoint_url=url)
+        client.create_bucket(Bucket="links")
+        client.put_object(Bucket="links", Key="large", Body=b"x" * MIB)
+        client.close()
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
+        store = open_store("s3://links/journal")
+        assert store.put_if_absent("epochs/1/2", b"y" * MIB)
+        assert store.list("epochs") == ["epochs/1/2"]
+        assert store.get_range("epochs/1/2", 3, 4) == b"yyyy"
+        store.delete(["epochs/1/2"])
+    finally:
+        moto.stop()
+    assert {"PUT epochs", "GET epochs", "GET list"} <= link.requests.keys()

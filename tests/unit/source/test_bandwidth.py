@@ -1,0 +1,82 @@
+"""A setting that cannot work on the stated network is told of at the start, by the formulae of the pages' table."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, QueueFacts
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source.bandwidth import bytes_at_once, most_held, visibility_needed_s
+from sqs_fifo_spark.source.queue import RENEWAL_S
+from sqs_fifo_spark.source.startup import _warn
+
+DOCS = Path(__file__).resolve().parents[3] / "sqs_fifo_spark" / "docs"
+NETWORKS = ((1, 300), (10, 50), (100, 10))
+"""MB/s and ms for a request."""
+PARTITIONS = (8, 64)
+REQUIRED = {"queueUrl": "https://sqs.eu-west-1.amazonaws.com/0/a.fifo", "journalLocation": "/journal"}
+QUEUE = QueueFacts("arn:aws:sqs:us-east-1:0:a.fifo", 345_600, None, False, True, MAX_CALL_BYTES)
+
+
+def table() -> str:
+    """Return the table of `docs/deploy.md`: what the defaults need, and how much of it there is."""
+    defaults = parse_source_options(REQUIRED)
+    places = [(count, is_on_path) for count in PARTITIONS for is_on_path in (True, False)]
+    heads = [f"{count} partitions, journal on {'a path' if is_on_path else 'S3'}" for count, is_on_path in places]
+    lines = [
+        f"| bandwidth, delay of a request | {' | '.join(heads)} | `maxMessagesPerTrigger` | receives |",
+        "|---|" + "---|" * (len(heads) + 2),
+    ]
+    for megabytes, delay_ms in NETWORKS:
+        bytes_per_s, delay_s = megabytes * 1e6, delay_ms / 1_000
+        cells = [
+            visibility_needed_s(
+                bytes_at_once(count, defaults.max_bytes_per_trigger, MAX_CALL_BYTES), bytes_per_s, is_on_path=is_on_path
+            )
+            for count, is_on_path in places
+        ]
+        # As many as if heartbeats were shorter by as much as calls are longer than they are taken to be.
+        by_delay = most_held(defaults.heartbeat_s * RENEWAL_S / max(RENEWAL_S, delay_s), None)
+        held = min(by_delay, most_held(defaults.heartbeat_s, bytes_per_s))
+        cells += [held // 1_000 * 1_000, int(defaults.max_fetch_s / delay_s)]
+        lines.append(f"| {megabytes} MB/s, {delay_ms} ms | {' | '.join(f'{cell:,}' for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def test_the_table_of_networks_is_current() -> None:
+    """Between the markers stands what the formulae give, and nothing else."""
+    begin, end = "<!-- networks:begin -->", "<!-- networks:end -->"
+    text = (DOCS / "deploy.md").read_text(encoding="utf-8")
+    assert text.count(begin) == text.count(end) == 1
+    assert text.partition(begin)[2].partition(end)[0].strip() == table()
+
+
+@pytest.mark.parametrize(
+    ("given", "is_on_path", "says"),
+    [
+        ({}, False, []),
+        ({"linkBytesPerSecond": "1000000"}, True, []),
+        ({"linkBytesPerSecond": "1000000"}, False, ["visibilityTimeoutSeconds is 120, but the 83886080 bytes"]),
+        ({"linkBytesPerSecond": "1000000", "visibilityTimeoutSeconds": "168"}, False, []),
+        ({"linkBytesPerSecond": "1000000", "maxBytesPerTrigger": "1g"}, True, ["Raise it to 1074, or lower"]),
+        ({"linkBytesPerSecond": "1000000", "numPartitions": "64"}, True, ["Raise it to 672, or lower numPartitions"]),
+        (
+            {"linkBytesPerSecond": "500000", "numPartitions": "1", "maxBytesPerTrigger": "1m"},
+            True,
+            ["about 16666 messages can be renewed in time (heartbeatSeconds: 40, linkBytesPerSecond: 500000)"],
+        ),
+    ],
+)
+def test_what_cannot_work_on_the_stated_network_is_told_with_the_figure_and_the_remedy(
+    given: dict[str, str], is_on_path: bool, says: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line for each setting; nothing where no network is stated, or where the remedy was taken."""
+    options = parse_source_options({**REQUIRED, **given})
+    with caplog.at_level(logging.WARNING):
+        _warn(QUEUE, options, is_on_path=is_on_path)
+    assert len(caplog.messages) == len(says)
+    assert all(text in line for text, line in zip(says, caplog.messages, strict=True))
+    assert not any("\n" in line for line in caplog.messages)
