@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PAUSES_S = (1, 5, 12, 31, 100)
 """How long something stands still: from next to nothing to several visibility timeouts."""
@@ -15,6 +15,8 @@ CHAOS = {
     "send": 3, "resend": 1, "receive elsewhere": 3, "copy of a task": 4,
     "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "other checkpoint": 1,
 }  # fmt: skip
+FAILING_RENEWALS = {"throttled": 0.2, "lost": 0.1, "hangs": 0.2}
+"""What may become of one renewal in so many, and costs no hold that SQS would still renew."""
 HARMLESS = frozenset(
     {"send", "resend", "receive elsewhere", "copy of a task", "short", "stalled discovery", "conflict"}
 )
@@ -49,3 +51,23 @@ class Climate:
 
 
 CLEAR = Climate({}, {}, 1 << 30)
+
+
+@dataclass(frozen=True)
+class Link:
+    """What lies between the query and everything else, in a whole schedule: no fault of anybody, and no excuse."""
+
+    message_s: float = 0.0
+    """How long each message of an answer takes to arrive."""
+    transfer_s: float = 0.0
+    """How long a segment takes to the store, or from it."""
+    renewals: Mapping[str, float] = field(default_factory=dict)
+    """How often a renewal fails, and how."""
+
+    @classmethod
+    def draw(cls, rng: random.Random, *, is_calm: bool) -> Link:
+        """Return a link that is fast in two of three schedules. What a calm one may have costs no hold."""
+        if rng.random() < 0.67:
+            return cls()
+        renewals = {kind: rate for kind, rate in FAILING_RENEWALS.items() if rng.random() < 0.5}
+        return cls(rng.choice((0.0, 0.5, 1.5) if is_calm else (0.0, 1.5, 4.0)), rng.choice((0.0, 0.5, 3.0)), renewals)

@@ -20,7 +20,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.plan import LONGEST_INLINE, PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from sqs_fifo_spark.source.receiving import LINK_BYTES
-from tests.simulation.climate import CLEAR, PAUSES_S, Climate
+from tests.simulation.climate import CLEAR, PAUSES_S, Climate, Link
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.operator import operate
@@ -63,6 +63,8 @@ class Schedule:
             chaos={},
         )
         self.climate = replace(self.climate, calls={**self.climate.calls, **ends.calls})
+        self._links = random.Random(f"{seed}/link")
+        self.link = Link.draw(self._links, is_calm=self.is_calm)
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
         self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
@@ -159,6 +161,8 @@ class Schedule:
         world.fault = self._fault
         world.failing_entries = lambda action: frozenset(i for i in range(10) if self._happens("entry"))
         world.receive_share = lambda: rng.random() if self._happens("short") else 1.0
+        world.message_s, world.store.transfer_s = self.link.message_s, self.link.transfer_s
+        world.failing_renewals = self._failing_renewal
         world.store.lies_about = self._lie
         world.store.fails = self._fails
         # Who stalls holds up others only where they share threads.
@@ -338,6 +342,9 @@ class Schedule:
         self._slows("slow")
         factor = 10.0 if action.startswith("ChangeMessage") and self._is_first_of_new() else 1.0
         return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind, factor)), "")
+
+    def _failing_renewal(self) -> str:
+        return next((kind for kind, rate in self.link.renewals.items() if self._links.random() < rate), "")
 
     def _lie(self, name: str) -> str:
         self._slows("slow store")

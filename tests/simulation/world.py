@@ -6,9 +6,9 @@ Every call of queue and store is a step before and after its effect; `World.on_s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
@@ -82,11 +82,16 @@ class MemoryStore:
         self.fails: Callable[[str], bool] = lambda call: False
         """Whether any other call fails."""
         self.on_listed: Callable[[str, Names], None] = lambda prefix, names: None
+        self.transfer_s = 0.0
+        """How long a segment takes to get here, or away."""
         self._step = step
 
     def get(self, name: str) -> bytes | None:
         self._before("get", name)
-        return self.objects.get(name)
+        found = self.objects.get(name)
+        if found is not None:
+            self._transfer(name)
+        return found
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
         self._before("get", name)
@@ -116,6 +121,7 @@ class MemoryStore:
         if lie == "conflict":
             self._step(f"conflict about {name}")
             return False
+        self._transfer(name)
         is_new = self.objects.setdefault(name, data) is data
         self._step(f"after put {name}{'' if is_new else ': taken'}")
         if lie == "raise":
@@ -129,6 +135,10 @@ class MemoryStore:
 
     def under(self, prefix: str) -> Names:
         return sorted(name for name in self.objects if name.startswith(prefix))
+
+    def _transfer(self, name: str) -> None:
+        if self.transfer_s and name.startswith("epochs/"):
+            self._clock.sleep(self.transfer_s)
 
     def _before(self, call: str, name: str) -> None:
         self._step(f"before {call} {name}")
@@ -189,7 +199,9 @@ class World:
         """Who takes the step."""
         self.fault: Callable[[str], str] = lambda action: ""
         """What becomes of a call: one that is "refused", "throttled" or "denied" has no effect, of a "lost" one the
-        answer is."""
+        answer is; one that "hangs" never comes to SQS."""
+        self.failing_renewals: Callable[[], str] = lambda: ""
+        """What becomes of a renewal, if anything: the same."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
         """How much of what it could have a short poll is given."""
@@ -220,6 +232,8 @@ class World:
         """Told whether a long poll of ours has brought anything, be it for the second time, under one attempt id."""
         self.poll: Callable[[float], None] = self.clock.advance
         """Wait for messages, for so many seconds at most."""
+        self.message_s = 0.0
+        """How long each message of an answer takes to arrive."""
         self.is_ours = False
         """Whether the call of the model that is under way is the query's, and not somebody else's."""
         self.sent: list[Row] = []
@@ -246,22 +260,25 @@ class World:
         url: str = self.model.call("CreateQueue", request)["QueueUrl"]
         return url
 
-    def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+    def call_sqs(self, action: str, request: dict[str, Any], patience_s: float = 10.0) -> dict[str, Any]:
+        """Make a call for whoever waits `patience_s` at most for its whole answer."""
         if action == "ChangeMessageVisibilityBatch" and not request["Entries"][0]["VisibilityTimeout"]:
             handles = (each["ReceiptHandle"] for each in request["Entries"])  # the check of permissions has none
             self.on_release({self._told[handle] for handle in handles if handle in self._told})
         if action != "DeleteMessageBatch":
-            return self._call_sqs(action, request)
+            return self._call_sqs(action, request, patience_s)
         actor = self.actor()
         self.deleting.append(actor)
         try:
-            return self._call_sqs(action, request)
+            return self._call_sqs(action, request, patience_s)
         finally:
             self.deleting.remove(actor)
 
-    def _call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
+    def _call_sqs(self, action: str, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
         self.step(f"before {action}")
-        fault = self.fault(action)
+        fault = self.fault(action) or (self.failing_renewals() if _is_renewal(action, request) else "")
+        if fault == "hangs":
+            self._gives_up(action, patience_s)
         if fault in _REFUSALS:
             self.note(f"{action} is {fault}")
             code, status = _REFUSALS[fault]
@@ -291,11 +308,21 @@ class World:
         self.step(f"after {action} {[m['Body'] for m in answer.get('Messages', ())] or ''}{failed or ''}{fault}")
         if fault == "lost":
             raise ReadTimeoutError(endpoint_url=self.url)
+        takes_s = self.message_s * len(answer.get("Messages", ()))
+        if takes_s > patience_s:
+            self._gives_up(action, patience_s)
+        if takes_s:
+            self.clock.sleep(takes_s)
         if action == "ReceiveMessage":
             told = {each["ReceiptHandle"]: each["MessageId"] for each in answer.get("Messages", ())}
             self._told.update(told)
             self.on_told({*told.values()})
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
+
+    def _gives_up(self, action: str, after_s: float) -> NoReturn:
+        self.clock.sleep(after_s)
+        self.note(f"{action} has no whole answer after {after_s:g} s")
+        raise ReadTimeoutError(endpoint_url=self.url)
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         self.is_ours = True
@@ -388,6 +415,10 @@ class World:
         found = Journal.find(store, f"arn:aws:sqs:us-east-1:000000000000:{self.url.rpartition('/')[2]}")
         assert found is not None
         return found
+
+
+def _is_renewal(action: str, request: Mapping[str, Any]) -> bool:
+    return action == "ChangeMessageVisibilityBatch" and bool(request["Entries"][0]["VisibilityTimeout"])
 
 
 def _client_error(action: str, code: str, message: str, status: int) -> ClientError:
