@@ -12,6 +12,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from sqs_fifo_spark.aws import lean
+from sqs_fifo_spark.aws.answer import Arrival, arrival_of_call
+from sqs_fifo_spark.aws.client import READ_TIMEOUT_S
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import put_until_seen
@@ -147,7 +150,10 @@ class MemoryStore:
 
 
 class SqsClient:
-    """boto3's client, as far as `Queue` uses it, over the model."""
+    """boto3's client, as far as `Queue` uses it, over the model; and the link to it.
+
+    It waits for an answer as the lean client does: for a receive as its `Arrival` says, else for so long in all.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -157,11 +163,45 @@ class SqsClient:
             return self._begin
         if name not in ACTIONS:
             raise AttributeError(name)
-        return lambda **request: self._world.call_sqs(ACTIONS[name], request)
+        return lambda **request: self._call(ACTIONS[name], request, *_patience())
 
     def _begin(self, operation: str, **request: Any) -> Callable[[], dict[str, Any]]:
         """The lean client's: SQS takes the call at any time until its answer is waited for."""
-        return self._world.pool("begun", 1).submit(lambda: self._world.call_sqs(ACTIONS[operation], request)).result
+        patience = _patience()  # the caller's
+        return self._world.pool("begun", 1).submit(lambda: self._call(ACTIONS[operation], request, *patience)).result
+
+    def _call(self, action: str, request: dict[str, Any], limit_s: float, arrival: Arrival | None) -> dict[str, Any]:
+        world = self._world
+        fault = world.failing_renewals() if _is_renewal(action, request) else ""
+        if fault == "hangs":
+            self._give_up(action, limit_s)
+        if fault in _REFUSALS:
+            raise _refused(action, fault)
+        asked_at = world.clock.monotonic()
+        answer = world.call_sqs(action, request)
+        messages = answer.get("Messages", [])
+        if fault == "lost":
+            self._give_up(action, limit_s)
+        if not (messages and world.message_s):
+            return answer
+        if arrival is not None:
+            limit_s, arrival.waited_s = arrival.within_s, world.clock.monotonic() - asked_at
+            arrival.is_cut = world.message_s * len(messages) > limit_s
+            messages = messages[: int(limit_s / world.message_s)] if arrival.is_cut else messages
+        if not messages or world.message_s * len(messages) > limit_s:
+            self._give_up(action, limit_s)
+        world.clock.sleep(limit_s if arrival is not None and arrival.is_cut else world.message_s * len(messages))
+        return {**answer, "Messages": messages}
+
+    def _give_up(self, action: str, after_s: float) -> NoReturn:
+        self._world.note(f"{action} has no whole answer within {after_s:g} s")
+        self._world.clock.sleep(after_s)
+        raise ReadTimeoutError(endpoint_url=self._world.url)
+
+
+def _patience() -> tuple[float, Arrival | None]:
+    limit_s = lean._limit_s.get()
+    return READ_TIMEOUT_S if limit_s is None else limit_s, arrival_of_call()
 
 
 class World:
@@ -199,9 +239,9 @@ class World:
         """Who takes the step."""
         self.fault: Callable[[str], str] = lambda action: ""
         """What becomes of a call: one that is "refused", "throttled" or "denied" has no effect, of a "lost" one the
-        answer is; one that "hangs" never comes to SQS."""
+        answer is."""
         self.failing_renewals: Callable[[], str] = lambda: ""
-        """What becomes of a renewal, if anything: the same."""
+        """What becomes of a renewal, if anything: the same; and one that "hangs" never comes to SQS."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
         """How much of what it could have a short poll is given."""
@@ -260,29 +300,25 @@ class World:
         url: str = self.model.call("CreateQueue", request)["QueueUrl"]
         return url
 
-    def call_sqs(self, action: str, request: dict[str, Any], patience_s: float = 10.0) -> dict[str, Any]:
-        """Make a call for whoever waits `patience_s` at most for its whole answer."""
+    def call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         if action == "ChangeMessageVisibilityBatch" and not request["Entries"][0]["VisibilityTimeout"]:
             handles = (each["ReceiptHandle"] for each in request["Entries"])  # the check of permissions has none
             self.on_release({self._told[handle] for handle in handles if handle in self._told})
         if action != "DeleteMessageBatch":
-            return self._call_sqs(action, request, patience_s)
+            return self._call_sqs(action, request)
         actor = self.actor()
         self.deleting.append(actor)
         try:
-            return self._call_sqs(action, request, patience_s)
+            return self._call_sqs(action, request)
         finally:
             self.deleting.remove(actor)
 
-    def _call_sqs(self, action: str, request: dict[str, Any], patience_s: float) -> dict[str, Any]:
+    def _call_sqs(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         self.step(f"before {action}")
-        fault = self.fault(action) or (self.failing_renewals() if _is_renewal(action, request) else "")
-        if fault == "hangs":
-            self._gives_up(action, patience_s)
+        fault = self.fault(action)
         if fault in _REFUSALS:
             self.note(f"{action} is {fault}")
-            code, status = _REFUSALS[fault]
-            raise _client_error(action, code, "", status)
+            raise _refused(action, fault)
         if request.get("WaitTimeSeconds"):
             self.on_poll()
         try:
@@ -308,21 +344,11 @@ class World:
         self.step(f"after {action} {[m['Body'] for m in answer.get('Messages', ())] or ''}{failed or ''}{fault}")
         if fault == "lost":
             raise ReadTimeoutError(endpoint_url=self.url)
-        takes_s = self.message_s * len(answer.get("Messages", ()))
-        if takes_s > patience_s:
-            self._gives_up(action, patience_s)
-        if takes_s:
-            self.clock.sleep(takes_s)
         if action == "ReceiveMessage":
             told = {each["ReceiptHandle"]: each["MessageId"] for each in answer.get("Messages", ())}
             self._told.update(told)
             self.on_told({*told.values()})
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
-
-    def _gives_up(self, action: str, after_s: float) -> NoReturn:
-        self.clock.sleep(after_s)
-        self.note(f"{action} has no whole answer after {after_s:g} s")
-        raise ReadTimeoutError(endpoint_url=self.url)
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         self.is_ours = True
@@ -415,6 +441,11 @@ class World:
         found = Journal.find(store, f"arn:aws:sqs:us-east-1:000000000000:{self.url.rpartition('/')[2]}")
         assert found is not None
         return found
+
+
+def _refused(action: str, fault: str) -> ClientError:
+    code, status = _REFUSALS[fault]
+    return _client_error(action, code, "", status)
 
 
 def _is_renewal(action: str, request: Mapping[str, Any]) -> bool:
