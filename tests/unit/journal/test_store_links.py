@@ -368,7 +368,7 @@ def test_a_proxy_of_the_environment_is_used_and_what_cannot_be_reached_is_named(
     s3.objects["http://s3.invalid/b/j/x"] = b"1"
     assert ObjectStore("s3://b/j").get("x") == b"1"
     monkeypatch.setenv("NO_PROXY", "s3.invalid")
-    assert "There is no connection. Check the endpoint" in line(lambda: ObjectStore("s3://b/j").get("x"))
+    assert "There is no connection. Check the network" in line(lambda: ObjectStore("s3://b/j").get("x"))
 
 
 def test_a_wrong_clock_is_named_and_a_machine_that_paused_signs_anew(s3: _S3) -> None:
