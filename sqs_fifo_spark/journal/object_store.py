@@ -112,10 +112,11 @@ class _Clients:
         arguments = {**self._arguments, "client_options": options, "retry_config": retries}
         try:
             return obstore.store.from_url(self._location, **arguments)
-        except ValueError:
+        except (ValueError, obstore.exceptions.GenericError):
+            # Before 0.11 it takes none, and later none that it cannot read. Whoever needs it gets the error of TLS.
             if options.pop("root_certificate", None) is None:
                 raise
-            return obstore.store.from_url(self._location, **arguments)  # before 0.11 it takes none
+            return obstore.store.from_url(self._location, **arguments)
 
 
 class _Read:
@@ -278,7 +279,7 @@ class ObjectStore:
         if untrusted := _UNTRUSTED.search(text):
             return (
                 f"TLS: the certificate of the store, or of a proxy before it, is not accepted ({untrusted[1]}). If its "
-                "CA is a private one, name a file with it in AWS_CA_BUNDLE, on driver and executors; with obstore "
+                "CA is a private one, name a PEM file with it in AWS_CA_BUNDLE, on driver and executors; with obstore "
                 "before 0.11, or on another cloud, in SSL_CERT_FILE."
             )
         if "kind: Connect" in text:

@@ -357,6 +357,16 @@ def test_a_file_of_certificates_that_is_not_there_is_named(
     assert f"the file of CA certificates '{tmp_path / 'none.pem'}' cannot be read (No such file" in said
 
 
+@pytest.mark.parametrize("text", ["no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_a_certificate_that_obstore_cannot_read_keeps_nobody_from_a_store_that_needs_none(
+    s3: _S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    """One such in a system's whole bundle is enough, and botocore takes it."""
+    (tmp_path / "bundle").write_text(text)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "bundle"))
+    assert ObjectStore("s3://b/j").get("x") is None
+
+
 def test_a_proxy_of_the_environment_is_used_and_what_cannot_be_reached_is_named(
     s3: _S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
