@@ -43,6 +43,10 @@ _REFUSAL = re.compile(r"status code: 40[013]\b")
 
 _DENIED = re.compile(r"status code: 403\b|AccessDenied")
 _TIMEOUT = "kind: Timeout"
+_CHECK_NETWORK = (
+    "Check the network, the endpoint (on S3, the region, too), and the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY "
+    "say."
+)
 _UNTRUSTED = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _S3_PERMISSIONS = {
     "read": "'s3:GetObject' on the prefix and 's3:ListBucket' on the bucket",  # which tells what is not there
@@ -108,10 +112,11 @@ class _Clients:
         arguments = {**self._arguments, "client_options": options, "retry_config": retries}
         try:
             return obstore.store.from_url(self._location, **arguments)
-        except ValueError:
+        except (ValueError, obstore.exceptions.GenericError):
+            # Before 0.11 it takes none, and later none that it cannot read. Whoever needs it gets the error of TLS.
             if options.pop("root_certificate", None) is None:
                 raise
-            return obstore.store.from_url(self._location, **arguments)  # before 0.11 it takes none
+            return obstore.store.from_url(self._location, **arguments)
 
 
 class _Read:
@@ -269,21 +274,16 @@ class ObjectStore:
 
     def _remedy(self, action: str, text: str) -> str:
         if _TIMEOUT in text:
-            return (
-                f"Each transfer needs {SLOWEST_LINK // 1024} KiB/s. Check the network between this machine and the "
-                "store, and run fewer tasks at once on a slow link."
-            )
+            need = f"Each transfer needs {SLOWEST_LINK // 1024} KiB/s: on a slow link, run fewer tasks at once."
+            return f"{need} {_CHECK_NETWORK}"
         if untrusted := _UNTRUSTED.search(text):
             return (
                 f"TLS: the certificate of the store, or of a proxy before it, is not accepted ({untrusted[1]}). If its "
-                "CA is a private one, name a file with it in AWS_CA_BUNDLE, on driver and executors; with obstore "
+                "CA is a private one, name a PEM file with it in AWS_CA_BUNDLE, on driver and executors; with obstore "
                 "before 0.11, or on another cloud, in SSL_CERT_FILE."
             )
         if "kind: Connect" in text:
-            return (
-                "There is no connection. Check the endpoint (on S3, the region, too), the network, and the proxy that "
-                "HTTPS_PROXY, HTTP_PROXY and NO_PROXY say."
-            )
+            return f"There is no connection. {_CHECK_NETWORK}"
         if "RequestTimeTooSkewed" in text:
             return "The clock of this machine is wrong by more than 15 minutes, or S3's is. Set it by NTP."
         permission = _S3_PERMISSIONS.get(action) if self.location.startswith("s3") else None

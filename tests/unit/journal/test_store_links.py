@@ -357,6 +357,16 @@ def test_a_file_of_certificates_that_is_not_there_is_named(
     assert f"the file of CA certificates '{tmp_path / 'none.pem'}' cannot be read (No such file" in said
 
 
+@pytest.mark.parametrize("text", ["no PEM", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_a_certificate_that_obstore_cannot_read_keeps_nobody_from_a_store_that_needs_none(
+    s3: _S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    """One such in a system's whole bundle is enough, and botocore takes it."""
+    (tmp_path / "bundle").write_text(text)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "bundle"))
+    assert ObjectStore("s3://b/j").get("x") is None
+
+
 def test_a_proxy_of_the_environment_is_used_and_what_cannot_be_reached_is_named(
     s3: _S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,7 +378,7 @@ def test_a_proxy_of_the_environment_is_used_and_what_cannot_be_reached_is_named(
     s3.objects["http://s3.invalid/b/j/x"] = b"1"
     assert ObjectStore("s3://b/j").get("x") == b"1"
     monkeypatch.setenv("NO_PROXY", "s3.invalid")
-    assert "There is no connection. Check the endpoint" in line(lambda: ObjectStore("s3://b/j").get("x"))
+    assert "There is no connection. Check the network" in line(lambda: ObjectStore("s3://b/j").get("x"))
 
 
 def test_a_wrong_clock_is_named_and_a_machine_that_paused_signs_anew(s3: _S3) -> None:
