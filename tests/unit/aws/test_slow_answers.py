@@ -19,7 +19,9 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source import queue as source_queue
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Queue, Received
+from sqs_fifo_spark.source import receive
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Queue
+from sqs_fifo_spark.source.receive import Receive, Received
 
 IDLE_S = 0.25
 """What stands for READ_TIMEOUT_S here."""
@@ -79,7 +81,7 @@ def _answer(request: Mapping[str, Any]) -> bytes:
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
     monkeypatch.setattr(aws, "READ_TIMEOUT_S", IDLE_S)
-    monkeypatch.setattr(source_queue, "_portions", {})
+    monkeypatch.setattr(receive, "_portions", {})
     aws.forget_clients()
     made = Link()
     with served(made) as made.port:
@@ -188,7 +190,7 @@ def test_what_has_come_whole_by_the_time_that_it_is_worth_anything_is_got(
     "planted",
     [
         mock.patch.object(answer, "_whole_messages", return_value=None),
-        mock.patch.object(Queue, "_note_portion"),
+        mock.patch.object(Receive, "_note_portion"),
     ],
     ids=["all is thrown away", "as many are asked for again"],
 )
