@@ -20,6 +20,7 @@ import http
 import http.client
 import json
 import logging
+import math
 import os
 import re
 import socket
@@ -96,6 +97,8 @@ class LeanClient:
         self._credentials = credentials
         self._connect_timeout = client.meta.config.connect_timeout
         self._read_timeout = client.meta.config.read_timeout
+        self._came_at = -math.inf
+        """When the end of an answer came last."""
         client.meta.events.register_last("before-call.sqs", before_call)
         self._forms = {operation: Form(client, operation, needed) for operation, needed in OPERATIONS.items()}
         (url,) = {form.url for form in self._forms.values()}
@@ -145,8 +148,12 @@ class LeanClient:
         self, operation: str, arguments: dict[str, Any], connection: Any, latest: float, arrival: Arrival | None
     ) -> dict[str, Any]:
         """Return the answer. Raises what boto3 raises, and ResponseParserError for what cannot be read."""
+        latest = max(latest, SYSTEM_CLOCK.monotonic() + _LEAST_S)
         with self._closed_on_error(connection):
-            refusal, content = received(connection, max(latest, SYSTEM_CLOCK.monotonic() + _LEAST_S), arrival)
+            if arrival:  # it may wait behind others that this link has just brought
+                latest = max(latest, self._came_at + self._read_timeout)
+            refusal, content = received(connection, latest, arrival)
+            self._came_at = SYSTEM_CLOCK.monotonic()
             answer = {} if refusal is not None else parsed(operation, content)
         self._pool._put_conn(connection)
         if refusal is not None:

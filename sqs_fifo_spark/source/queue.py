@@ -8,17 +8,16 @@ More receipts than ten are split into batches, which the driver's queue calls fo
 from __future__ import annotations
 
 import enum
+import functools
 import logging
 import math
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
-from sqs_fifo_spark.aws.answer import Arrival, arriving
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls, named_apart
-from sqs_fifo_spark.aws.codes import LostHoldError, VoidAttemptError, error_from_aws
+from sqs_fifo_spark.aws.codes import LostHoldError, error_from_aws
 from sqs_fifo_spark.aws.lean import answered_within
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
@@ -30,17 +29,16 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import Begun
-from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, Receipt, from_sqs
+from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.pace import Pace
 from sqs_fifo_spark.source.pool import Answer, MakePool, Pool, in_calling_thread
+from sqs_fifo_spark.source.receive import Receive, Received
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 RECEIVE_TRIES = 3
 """At least how often a receive is tried: if its answer is lost, its messages stay hidden unless it is repeated."""
-WORTH = 0.8
-"""For what part of the visibility timeout an answer may come: the rest is for holding what it brings."""
 RELEASE_BUDGET_S = 10.0
 """How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
 
@@ -54,8 +52,6 @@ RENEWAL_S = 0.1
 """What a renewal of ten messages takes, on a slow day."""
 MOST_RENEWAL_THREADS = 32
 
-_RECEIVE_BITS = 53
-"""Of the number of a receive: as many as any reader of JSON takes."""
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
 NO_HANDLE = "sqs-fifo-spark-permission-check"
 
@@ -68,23 +64,6 @@ class Outcome(enum.Enum):
     """SQS refused the handle, so the hold is lost: it expired, or the message is not in flight any more."""
     FAILED = "failed"
     """No answer for this entry within the budget: nothing is known, and it may be tried again."""
-
-
-class Received(list[Message]):
-    """The messages of one receive."""
-
-    def __init__(self, messages: Iterable[Message] = (), *, since: float = 0.0, is_cut: bool = False) -> None:
-        super().__init__(messages)
-        self.since = since
-        """Since when they are hidden, at least, on the monotonic clock."""
-        self.is_cut = is_cut
-        """Whether more was to come. That SQS hides for one visibility timeout, and hands it out again."""
-
-
-_portions: dict[str, int] = {}
-"""By the queue's URL, how many messages come through this process's link in half the time that they may take.
-
-A process keeps it, for a task has one receive where the link is slow. It changes only where a transport tells it."""
 
 
 class Counts(NamedTuple):
@@ -214,91 +193,18 @@ class Queue(QueueCalls):
         attempt id, so that messages whose answer was lost on the wire are delivered again (SQS keeps them for 5
         minutes); so there are some retries also when the budget is used up. Not `is_beside`: asked only when somebody
         waits.
-
-        While bytes come the answer is waited for, as long as its messages are worth anything. Then those that are whole
-        are returned; and from then on no more are asked for than what comes in time.
         """
-        long_s = wait_time_s if wait_time_s > 1 else 0  # a second is well within the timeout of every other call
-        within_s = WORTH * self._visibility_timeout_s
-        attempt, most = uuid.uuid4(), 0
-
-        def arguments() -> dict[str, Any]:
-            nonlocal most
-            most = most or min(MAX_ENTRIES, max_messages, _portions.get(self._url, MAX_ENTRIES))
-            return {
-                "MaxNumberOfMessages": most,
-                "WaitTimeSeconds": wait_time_s,
-                "VisibilityTimeout": self._visibility_timeout_s,
-                "ReceiveRequestAttemptId": str(attempt),
-                "MessageSystemAttributeNames": list(SYSTEM_ATTRIBUTES),
-                "MessageAttributeNames": ["All"],
-            }
-
-        def renew_attempt() -> None:
-            nonlocal attempt, most
-            attempt, most = uuid.uuid4(), 0
-
-        receive = attempt.int >> 128 - _RECEIVE_BITS
-        arrival = Arrival(long_s, within_s)
-        asked: tuple[float, float] | None = self._clock.now(), self._clock.monotonic()
-        begun: Ask | None = None
+        receive = Receive(
+            self._url,
+            self._clock,
+            max_messages=max_messages,
+            wait_time_s=wait_time_s,
+            visibility_timeout_s=self._visibility_timeout_s,
+        )
         if is_beside:
-            with arriving(arrival):
-                begun = self._begin("receive_message", long_s, self._beside, **arguments())
-
-        def ask() -> Received:
-            nonlocal asked, begun
-            received_at, asked_at = asked or (self._clock.now(), self._clock.monotonic())
-            first, asked, begun = begun, None, None
-            answer: Mapping[str, Any] = {}
-            try:
-                with arriving(arrival):
-                    answer = self._call("receive_message", long_s, begun=first, **arguments())
-            except VoidAttemptError as error:
-                renew_attempt()
-                raise TransientQueueError(str(error)) from None
-            except TransientQueueError:
-                if arrival.is_cut:
-                    self._note_portion(0, within_s)
-                    renew_attempt()  # as many would come too late again
-                    raise TransientQueueError(
-                        f"no message of an answer of '{self._url}' came whole within {within_s:g} s: the link is too "
-                        "slow. SQS hands them out again. Raise visibilityTimeoutSeconds, or lower numPartitions."
-                    ) from None
-                raise
-            took_s = self._clock.monotonic() - asked_at
-            waited_s = min(took_s if arrival.waited_s is None else arrival.waited_s, long_s)
-            messages = [self._message(each, receive, received_at) for each in (answer.get("Messages") or ())]
-            if messages and arrival.waited_s is not None:
-                self._note_portion(len(messages), took_s - waited_s)
-            if arrival.is_cut:
-                _log.warning(
-                    "of an answer of '%s' %d messages came within %.0f s, and SQS hands the others out again: the link "
-                    "is slow. Fewer are asked for at a time. Raise visibilityTimeoutSeconds, or lower numPartitions.",
-                    self._url,
-                    len(messages),
-                    within_s,
-                )
-            return Received(messages, since=asked_at + waited_s, is_cut=arrival.is_cut)
-
+            receive.begin(functools.partial(self._begin, "receive_message", receive.long_s, self._beside))
+        ask = functools.partial(receive.ask, functools.partial(self._call, "receive_message", receive.long_s))
         return Begun(ask, clock=self._clock, budget_s=budget_s, min_tries=RECEIVE_TRIES)
-
-    def _note_portion(self, messages: int, took_s: float) -> None:
-        """Let the next receives ask for what comes in half the time that it may take, if so many took so long."""
-        in_time = messages * WORTH * self._visibility_timeout_s / 2 / max(took_s, 0.001)
-        _portions[self._url] = max(1, min(MAX_ENTRIES, int(in_time)))
-
-    def _message(self, answer: Mapping[str, Any], receive: int, received_at: float) -> Message:
-        try:
-            return from_sqs(answer, receive=receive, received_at=received_at)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            name = answer.get("MessageId") if isinstance(answer, Mapping) else None
-            # Not what the error says: that may be the message's own text.
-            raise QueueRequestError(
-                f"what '{self._url}' has answered to receive_message is no message of a FIFO queue (message id "
-                f"{name!r}: {type(error).__name__}). It is still in the queue. Remove it there; or, if this is not "
-                "AWS's SQS, correct what answers."
-            ) from None
 
     def finish_receive(self, finish: Callable[[], T]) -> Answer[T]:
         """Do the rest of a receive beside others, once its first try has failed."""

@@ -21,7 +21,8 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.pool import Answer
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue, Received, is_held_up
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue, is_held_up
+from sqs_fifo_spark.source.receive import Received
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)

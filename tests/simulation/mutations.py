@@ -466,7 +466,7 @@ def _(renew, lease, **given):
 # AvailableNow
 
 
-@planted("wait for a slow answer no longer than for any other", "source.queue.arriving")
+@planted("wait for a slow answer no longer than for any other", "source.receive.arriving")
 def _(arriving, arrival):
     return nullcontext()
 

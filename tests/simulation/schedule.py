@@ -957,6 +957,7 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.receiving.MAX_ENTRIES", self._most_in_a_receive),
             mock.patch("sqs_fifo_spark.source.attempt.LINK_BYTES", self._most_kept),
             mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", self._longest_inline),
+            mock.patch.dict("sqs_fifo_spark.source.receive._portions", clear=True),
             mock.patch("sqs_fifo_spark.aws.client.sqs_client", client),
         ):
             yield

@@ -7,7 +7,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 from unittest import mock
 
@@ -19,7 +19,9 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source import queue as source_queue
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Queue, Received
+from sqs_fifo_spark.source import receive
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Queue
+from sqs_fifo_spark.source.receive import Receive, Received
 
 IDLE_S = 0.25
 """What stands for READ_TIMEOUT_S here."""
@@ -37,7 +39,10 @@ class Link:
         self.asked: list[Mapping[str, Any]] = []
         self.stalls_after: Callable[[int], int | None] = lambda call: None
         """After how many bytes the answer to a call stops coming, if it does."""
+        self.is_in_turn = False
+        """Whether an answer begins only when those before have come."""
         self.is_over = threading.Event()
+        self._turn = threading.Lock()
         self._pipe = threading.Lock()
 
     def answer(self, connection: socket.socket) -> None:
@@ -50,7 +55,8 @@ class Link:
                     line = file.readline()
                 request = json.loads(file.read(length))
                 self.asked.append(request)
-                self._send(connection, _answer(request), self.stalls_after(len(self.asked)))
+                with self._turn if self.is_in_turn else nullcontext():
+                    self._send(connection, _answer(request), self.stalls_after(len(self.asked)))
 
     def _send(self, connection: socket.socket, content: bytes, stalls_after: int | None) -> None:
         SYSTEM_CLOCK.sleep(self.begins_in_s)
@@ -79,7 +85,7 @@ def _answer(request: Mapping[str, Any]) -> bytes:
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
     monkeypatch.setattr(aws, "READ_TIMEOUT_S", IDLE_S)
-    monkeypatch.setattr(source_queue, "_portions", {})
+    monkeypatch.setattr(receive, "_portions", {})
     aws.forget_clients()
     made = Link()
     with served(made) as made.port:
@@ -120,13 +126,17 @@ def require_whole(received: Received, count: int) -> None:
 
 def require_got_at_first(link: Link) -> None:
     """A slow answer is got by the first call for it, whole."""
-    link.rate = 10 * MESSAGE / (2 * IDLE_S)
-    require_whole(queue_over(link).receive(10, budget_s=0.0), 10)
+    link.rate = 5 * MESSAGE / (2 * IDLE_S)
+    require_whole(queue_over(link).receive(5, budget_s=0.0), 5)
     assert len(link.asked) == 1
 
 
-def test_the_deadline_of_a_receive_moves_while_bytes_come(link: Link) -> None:
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_the_deadline_of_a_receive_moves_while_bytes_come(
+    link: Link, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They take twice as long as an answer may take to begin."""
+    monkeypatch.setenv(lean.TRANSPORT_VARIABLE, transport)
     require_got_at_first(link)
 
 
@@ -137,8 +147,13 @@ def test_a_deadline_for_the_whole_answer_is_caught(link: Link) -> None:
     assert len(link.asked) == source_queue.RECEIVE_TRIES
 
 
-def test_receives_that_share_a_link_and_are_read_one_after_another_all_come(link: Link) -> None:
-    """The last one's first bytes wait to be read for longer than an answer may take to begin."""
+@pytest.mark.parametrize("is_in_turn", [False, True])
+def test_receives_that_share_a_link_and_are_read_one_after_another_all_come(
+    link: Link, is_in_turn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one's first bytes come, or wait to be read, for longer than an answer may take to begin."""
+    monkeypatch.setattr(lean, "_LEAST_S", 0.01)
+    link.is_in_turn, link.begins_in_s = is_in_turn, IDLE_S / 4
     link.rate = CONCURRENT_CALLS * 2 * MESSAGE / (3 * IDLE_S)
     queue = queue_over(link)
     begun = [queue.begin_receive(2) for _ in range(CONCURRENT_CALLS)]
@@ -188,7 +203,7 @@ def test_what_has_come_whole_by_the_time_that_it_is_worth_anything_is_got(
     "planted",
     [
         mock.patch.object(answer, "_whole_messages", return_value=None),
-        mock.patch.object(Queue, "_note_portion"),
+        mock.patch.object(Receive, "_note_portion"),
     ],
     ids=["all is thrown away", "as many are asked for again"],
 )

@@ -296,7 +296,7 @@ def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.Monkey
     [
         ("KmsDisabled", AccessDeniedError),
         ("KMS.InvalidStateException", AccessDeniedError),
-        ("RequestExpired", AccessDeniedError),
+        ("InvalidSignatureException", AccessDeniedError),
         ("UnsupportedOperation", QueueRequestError),
     ],
 )

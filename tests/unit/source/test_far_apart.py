@@ -127,7 +127,7 @@ def test_copies_are_known_however_long_ago_they_were_sent(
         attributes["SentTimestamp"] = str(int(attributes["SentTimestamp"]) - 16 * 86_400_000)
         return from_sqs({**answer, "Attributes": attributes}, **given)
 
-    monkeypatch.setattr("sqs_fifo_spark.source.queue.from_sqs", older)
+    monkeypatch.setattr("sqs_fifo_spark.source.receive.from_sqs", older)
     world.send(*(f"{group}{number}" for number in range(3) for group in "abcdefghijkl"))
     for _ in range(14):
         once(world)

@@ -11,7 +11,8 @@ import pytest
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.lease import Lease
-from sqs_fifo_spark.source.queue import WORTH, Queue, Received
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.receive import WORTH, Received
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World
 

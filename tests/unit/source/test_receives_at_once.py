@@ -14,7 +14,8 @@ from sqs_fifo_spark.errors import AccessDeniedError
 from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue, Received
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue
+from sqs_fifo_spark.source.receive import Received
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World, in_both_modes
 from tests.unit.sending import THROTTLED

@@ -1,0 +1,142 @@
+"""One receive: asked for, asked for again under its attempt id, and what it brings.
+
+While bytes of an answer come it is waited for, as long as its messages are worth anything. Then those that are whole
+are taken, and from then on no more are asked for than what comes in time: what is cut off is received once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from sqs_fifo_spark.aws.answer import Arrival, arriving
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES, Ask
+from sqs_fifo_spark.aws.codes import VoidAttemptError
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
+from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, from_sqs
+
+_log = logging.getLogger(__name__)
+
+WORTH = 0.8
+"""For what part of the visibility timeout an answer may come: the rest is for holding what it brings."""
+_RECEIVE_BITS = 53
+"""Of the number of a receive: as many as any reader of JSON takes."""
+_portions: dict[str, int] = {}
+"""By the queue's URL, how many messages come through this process's link in half the time that they may take.
+
+A process keeps it, for a task has one receive where the link is slow. It changes only where a transport tells it."""
+
+
+class Received(list[Message]):
+    """The messages of one receive."""
+
+    def __init__(self, messages: Iterable[Message] = (), *, since: float = 0.0, is_cut: bool = False) -> None:
+        super().__init__(messages)
+        self.since = since
+        """Since when they are hidden, at least, on the monotonic clock."""
+        self.is_cut = is_cut
+        """Whether more was to come. That SQS hides for one visibility timeout, and hands it out again."""
+
+
+class Receive:
+    """One receive. `begin` sends it, if anybody calls that; `ask` returns its answer, or makes a try of its own."""
+
+    def __init__(
+        self, url: str, clock: Clock, *, max_messages: int, wait_time_s: int, visibility_timeout_s: int
+    ) -> None:
+        self._url = url
+        self._clock = clock
+        self._max_messages = min(MAX_ENTRIES, max_messages)
+        self._wait_time_s = wait_time_s
+        self._visibility_timeout_s = visibility_timeout_s
+        self.long_s = wait_time_s if wait_time_s > 1 else 0
+        """How long SQS may wait; a second is well within the timeout of every other call."""
+        self._within_s = WORTH * visibility_timeout_s
+        self._arrival = Arrival(self.long_s, self._within_s)
+        self._asked: tuple[float, float] | None = None
+        """When it was begun, on both clocks, until somebody has waited for that."""
+        self._begun: Ask | None = None
+        self._renew_attempt()
+        self._number = self._attempt.int >> 128 - _RECEIVE_BITS
+
+    def _renew_attempt(self) -> None:
+        self._attempt = uuid.uuid4()
+        self._most = min(self._max_messages, _portions.get(self._url, MAX_ENTRIES))
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "MaxNumberOfMessages": self._most,
+            "WaitTimeSeconds": self._wait_time_s,
+            "VisibilityTimeout": self._visibility_timeout_s,
+            "ReceiveRequestAttemptId": str(self._attempt),
+            "MessageSystemAttributeNames": list(SYSTEM_ATTRIBUTES),
+            "MessageAttributeNames": ["All"],
+        }
+
+    def begin(self, begin: Callable[..., Ask]) -> None:
+        """Send it by `begin`, which is given its arguments."""
+        self._asked = self._times()
+        with arriving(self._arrival):
+            self._begun = begin(**self._arguments())
+
+    def ask(self, call: Callable[..., Mapping[str, Any]]) -> Received:
+        """Return the answer by `call`, which is given its arguments and what was `begun`.
+
+        Raises TransientQueueError where the next try may succeed: with the same attempt id unless that is void, or as
+        many messages are too many.
+        """
+        received_at, asked_at = self._asked or self._times()
+        begun, self._asked, self._begun = self._begun, None, None
+        arrival = self._arrival
+        try:
+            with arriving(arrival):
+                answer = call(begun=begun, **self._arguments())
+        except VoidAttemptError as error:
+            self._renew_attempt()
+            raise TransientQueueError(str(error)) from None
+        except TransientQueueError:
+            if not arrival.is_cut:
+                raise
+            self._note_portion(0, self._within_s)
+            self._renew_attempt()
+            raise TransientQueueError(
+                f"no message of an answer of '{self._url}' came whole within {self._within_s:g} s: the link is too "
+                "slow. SQS hands them out again. Raise visibilityTimeoutSeconds, or lower numPartitions."
+            ) from None
+        took_s = self._clock.monotonic() - asked_at
+        waited_s = min(took_s if arrival.waited_s is None else arrival.waited_s, self.long_s)
+        messages = [self._message(each, received_at) for each in (answer.get("Messages") or ())]
+        if messages and arrival.waited_s is not None:
+            self._note_portion(len(messages), took_s - waited_s)
+        if arrival.is_cut:
+            _log.warning(
+                "of an answer of '%s' %d messages came within %g s, and SQS hands the others out again: the link is "
+                "slow. Fewer are asked for at a time. Raise visibilityTimeoutSeconds, or lower numPartitions.",
+                self._url,
+                len(messages),
+                self._within_s,
+            )
+        return Received(messages, since=asked_at + waited_s, is_cut=arrival.is_cut)
+
+    def _times(self) -> tuple[float, float]:
+        return self._clock.now(), self._clock.monotonic()
+
+    def _note_portion(self, messages: int, took_s: float) -> None:
+        """Let the next receives ask for what comes in half the time that it may take, if so many took so long."""
+        in_time = messages * self._within_s / 2 / max(took_s, 0.001)
+        _portions[self._url] = max(1, min(MAX_ENTRIES, int(in_time)))
+
+    def _message(self, answer: Mapping[str, Any], received_at: float) -> Message:
+        try:
+            return from_sqs(answer, receive=self._number, received_at=received_at)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            name = answer.get("MessageId") if isinstance(answer, Mapping) else None
+            # Not what the error says: that may be the message's own text.
+            raise QueueRequestError(
+                f"what '{self._url}' has answered to receive_message is no message of a FIFO queue (message id "
+                f"{name!r}: {type(error).__name__}). It is still in the queue. Remove it there; or, if this is not "
+                "AWS's SQS, correct what answers."
+            ) from None
