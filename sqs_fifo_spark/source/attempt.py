@@ -310,7 +310,7 @@ class Attempt:
         size = sum(message.size for message in messages)
         chain = before.with_link(link, self._in_flight, receipts, size=size, is_last=is_last)
         calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._told))
-        return Segment(Head(origin, receipts, deleted, chain, calls), to_arrow(messages))
+        return Segment(Head(origin, receipts, deleted, chain, calls, plan.query), to_arrow(messages))
 
 
 @contextmanager

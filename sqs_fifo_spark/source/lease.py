@@ -137,9 +137,9 @@ class Lease:
         """Try once to renew each hold that is due, in calls for ten of the same receives; the first to end go first.
 
         No call is begun after `within_s`, nor after half a heartbeat: what is left is due still. What fails is due
-        again after a pause that grows with its failures, behind what has not failed. A hold that is over is lost without a
-        call. Another pass at the same time makes other calls. Raises what no retry cures, once all calls are made:
-        AccessDeniedError, QueueNotFoundError, QueueRequestError.
+        again after a pause that grows with its failures, behind what has not failed. A hold that is over is lost
+        without a call. Another pass at the same time makes other calls. Raises what no retry cures, once all calls are
+        made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
         """
         began = self._clock.monotonic()
         latest = began + min(within_s, self._heartbeat_s / 2)

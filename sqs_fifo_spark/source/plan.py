@@ -37,6 +37,8 @@ class PartitionPlan:
     reserved_groups: frozenset[str] = frozenset()
     skipped: frozenset[str] = frozenset()
     """Ids of messages that an operator has moved aside: they are received, sealed and deleted, but not served."""
+    query: str | None = None
+    """The query's id, for its log lines: Spark tells it to the task, and not to the driver that plans."""
 
 
 def partition_of(message_group_id: str, count: int) -> int:

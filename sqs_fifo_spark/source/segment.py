@@ -109,6 +109,8 @@ class Head:
     chain: Chain = Chain()
     calls: CallCounts = NO_CALLS
     """How many calls the attempts that put the chain's links up to this one had made by then."""
+    query: str | None = None
+    """The id of the query whose task has put it, if Spark told it."""
 
     def in_flight(self) -> tuple[Receipt, ...]:
         """Return what the chain serves and may still be in flight, if this is the last link that it has."""
@@ -138,6 +140,7 @@ def encode(segment: Segment) -> bytes:
         "deleted": sorted(head.deleted),
         "receipts": head.receipts,
         "calls": head.calls,
+        "query": head.query,
     }
     first = json.dumps(told, separators=(",", ":")).encode()
     second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
@@ -198,9 +201,11 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
             raise ValueError(deleted)
         receipts = _receipts(told["receipts"])
-        # Older versions wrote none, and newer ones may write more.
-        calls = CallCounts(*map(_whole, told.get("calls", ())[:2]))
-        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls)
+        # Older versions wrote neither, and newer ones may write more.
+        calls, query = CallCounts(*map(_whole, told.get("calls", ())[:2])), told.get("query")
+        if query is not None and not isinstance(query, str):
+            raise ValueError(query)
+        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls, query)
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
 
