@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
 """How long before SQS's limit of 12 hours a renewed hold ends, because our clock and SQS's may differ."""
 FIRST_ANSWER_S, LONGEST_ANSWER_S = 2.0, 10.0
-"""How long a renewal waits for its answer, at first and at most: twice as long after each failure."""
+"""How long a renewal waits for its answer, at first and at most: twice as long after each second failure."""
 FIRST_PAUSE_S = 0.5
-"""When a renewal that failed is tried again: after twice as long each time, up to a fourth of a heartbeat."""
+"""When a renewal that failed is tried again: after twice as long each time, up to an eighth of what is left."""
 PASS_S = CALL_BUDGET_S - LONGEST_ANSWER_S
 """How long a pass begins calls, so that it ends within the budget of one call, whatever SQS does."""
 _MOST_DOUBLINGS = 8
@@ -181,7 +181,7 @@ class Lease:
         if not kept:
             return  # nobody needs them any more
         # Short, so that a call that hangs costs the others little; longer after a failure, for the link may be slow.
-        answer_s = FIRST_ANSWER_S * 2 ** min(_MOST_DOUBLINGS, max(hold.failures for hold in kept))
+        answer_s = FIRST_ANSWER_S * 2 ** min(_MOST_DOUBLINGS, max(hold.failures for hold in kept) // 2)
         answer_s = min(answer_s, LONGEST_ANSWER_S, max(FIRST_ANSWER_S, self._heartbeat_s / 2))
         is_refused = False
         try:
@@ -199,7 +199,8 @@ class Lease:
                 elif hold and outcome is Outcome.FAILED:
                     # What was refused is due at once: the heartbeat pauses by itself, and its `check` is to meet it.
                     pause_s = 0.0 if is_refused else FIRST_PAUSE_S * 2 ** min(_MOST_DOUBLINGS, hold.failures)
-                    hold.renew_at = min(now + min(pause_s, self._heartbeat_s / 4), hold.expires_at)
+                    pause_s = min(pause_s, max(FIRST_PAUSE_S, (hold.expires_at - now) / 8))
+                    hold.renew_at = min(now + pause_s, hold.expires_at)
                     hold.failures += 1
         for receipt, outcome in zip(entries, outcomes, strict=True):
             if outcome is Outcome.LOST and self._may_be_deleted(receipt):

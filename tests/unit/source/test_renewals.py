@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
+from typing import cast
 from unittest import mock
 
 import pytest
@@ -23,7 +24,7 @@ from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import ANSWER_MARGIN_S, LONGEST_LOOK_S
 from sqs_fifo_spark.source.queue import Outcome, Queue
-from tests.simulation.hub import Hub, HubPool, Process, Threading
+from tests.simulation.hub import Hub, HubLock, HubPool, Process, Threading
 
 VISIBILITY_S, HEARTBEAT_S = 120, 40.0
 HELD = 5_000
@@ -216,14 +217,15 @@ def test_a_silent_queue_keeps_no_driver_from_its_claim_and_from_operators() -> N
     require_looks_in_time()
 
 
-def test_a_look_that_renews_all_that_is_due_is_found_to_come_late() -> None:
-    """The check of the law above finds this defect."""
+def test_a_look_that_waits_for_renewals_is_found_to_come_late() -> None:
+    """The check of the law above finds this defect: a thread renews all that is due before another one may."""
     renew = Lease.renew
 
-    def renew_all(lease: Lease, *, within_s: float = 0.0) -> None:
-        renew(lease)
-        while (due := lease.next_renewal()) is not None and due <= lease._clock.monotonic():
+    def renew_all(lease: Lease, **_: float) -> None:
+        with vars(lease).setdefault("renewing", HubLock(cast(Hub, lease._clock))):
             renew(lease)
+            while (due := lease.next_renewal()) is not None and due <= lease._clock.monotonic():
+                renew(lease)
 
     with mock.patch.object(Lease, "renew", renew_all), pytest.raises(AssertionError, match="no look for"):
         require_looks_in_time()
