@@ -312,7 +312,7 @@ class Attempt:
         sizes = tuple(message.size for message in messages)
         chain = before.with_link(link, self._in_flight, receipts, size=sum(sizes), is_last=is_last)
         calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._told))
-        return Segment(Head(origin, receipts, deleted, chain, calls, sizes), to_arrow(messages))
+        return Segment(Head(origin, receipts, deleted, chain, calls, sizes, plan.query), to_arrow(messages))
 
 
 @contextmanager

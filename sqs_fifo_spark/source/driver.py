@@ -90,6 +90,8 @@ class Driver:
         self._next: Epoch | None = None
         """The epoch that was announced and not planned."""
         self._position: Offset | None = None
+        self.query: str | None = None
+        """The query's id, once an epoch is settled whose tasks have told it: Spark does not tell the driver."""
         self._is_wrapped = False
         """Whether Spark, before 4.2, logs only what was announced blindly: all else it only reports."""
 
@@ -414,7 +416,9 @@ class Driver:
     def _settle(self, claimed: Claimed, end: Offset, *, followed_by: Offset | None) -> None:
         claimed.begin_settling(end)
         before = claimed.ledger.unconfirmed
-        claimed.settle(self._opened(claimed, end), followed_by=followed_by)
+        settled = self._opened(claimed, end)
+        claimed.settle(settled, followed_by=followed_by)
+        self.query = self.query or settled.query
         for message_id, entry in claimed.ledger.unconfirmed.items() - before.items():
             last = before.get(message_id)
             receipt = entry.receipt or (last.receipt if last else None)

@@ -104,6 +104,12 @@ class Epoch:
         head = Head(origin, self.caught, sizes=tuple(message.size for message in messages))
         self._sources[self._journal.put_caught(Segment(head, to_arrow(messages)))] = head
 
+    @property
+    def query(self) -> str | None:
+        """The query's id, if a link that was found tells it."""
+        with self._lock:
+            return next((head.query for head in self._objects.values() if head.query), None)
+
     def with_caught(self, ledger: Ledger) -> Ledger:
         """Return `ledger` with what was caught for this epoch, which is carried to it like what earlier ones left."""
         if not self.caught:

@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
 """How long before SQS's limit of 12 hours a renewed hold ends, because our clock and SQS's may differ."""
 FIRST_ANSWER_S, LONGEST_ANSWER_S = 2.0, 10.0
-"""How long a renewal waits for its answer, at first and at most: twice as long after each failure."""
+"""How long a renewal waits for its answer, at first and at most: twice as long after each second failure."""
 FIRST_PAUSE_S = 0.5
-"""When a renewal that failed is tried again: after twice as long each time, up to a fourth of a heartbeat."""
+"""When a renewal that failed is tried again: after twice as long each time, up to an eighth of what is left."""
 PASS_S = CALL_BUDGET_S - LONGEST_ANSWER_S
 """How long a pass begins calls, so that it ends within the budget of one call, whatever SQS does."""
 _MOST_DOUBLINGS = 8
@@ -137,9 +137,9 @@ class Lease:
         """Try once to renew each hold that is due, in calls for ten of the same receives; the first to end go first.
 
         No call is begun after `within_s`, nor after half a heartbeat: what is left is due still. What fails is due
-        again after a pause that grows with its failures, behind what has not failed. A hold that is over is lost without a
-        call. Another pass at the same time makes other calls. Raises what no retry cures, once all calls are made:
-        AccessDeniedError, QueueNotFoundError, QueueRequestError.
+        again after a pause that grows with its failures, behind what has not failed. A hold that is over is lost
+        without a call. Another pass at the same time makes other calls. Raises what no retry cures, once all calls are
+        made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
         """
         began = self._clock.monotonic()
         latest = began + min(within_s, self._heartbeat_s / 2)
@@ -167,21 +167,21 @@ class Lease:
                 self._lose(hold.receipt, "SQS's limit of 12 hours is reached")
             else:
                 by_timeout.setdefault(timeout_s, []).append(hold.receipt)
-        return [(part, timeout_s) for timeout_s, due_ in by_timeout.items() for part in split_into_batches(due_)]
+        return [(part, timeout_s) for timeout_s, held in by_timeout.items() for part in split_into_batches(held)]
 
-    def _extend(self, entries: list[Receipt], timeout_s: int, latest: float, errors: list[Exception]) -> None:
+    def _extend(self, due: list[Receipt], timeout_s: int, latest: float, errors: list[Exception]) -> None:
         with self._lock:
-            holds = [self._holds.get(entry.receipt_handle) for entry in entries]
-            kept = [hold for hold in holds if hold]
+            # Nobody needs the others any more.
+            holds = [hold for receipt in due if (hold := self._holds.get(receipt.receipt_handle)) is not None]
             asked_at = self._clock.monotonic()
             if asked_at > latest:
-                for left in kept:
-                    left.renew_at = asked_at
-                return
-        if not kept:
-            return  # nobody needs them any more
+                for hold in holds:
+                    hold.renew_at = asked_at
+        if asked_at > latest or not holds:
+            return
+        entries = [hold.receipt for hold in holds]
         # Short, so that a call that hangs costs the others little; longer after a failure, for the link may be slow.
-        answer_s = FIRST_ANSWER_S * 2 ** min(_MOST_DOUBLINGS, max(hold.failures for hold in kept))
+        answer_s = FIRST_ANSWER_S * 2 ** min(_MOST_DOUBLINGS, max(hold.failures for hold in holds) // 2)
         answer_s = min(answer_s, LONGEST_ANSWER_S, max(FIRST_ANSWER_S, self._heartbeat_s / 2))
         is_refused = False
         try:
@@ -192,14 +192,15 @@ class Lease:
         with self._lock:
             now = self._clock.monotonic()
             for hold, outcome in zip(holds, outcomes, strict=True):
-                if hold and outcome is Outcome.DONE:
+                if outcome is Outcome.DONE:
                     hold.renew_at = asked_at + min(self._heartbeat_s, timeout_s / 3)
                     hold.expires_at = asked_at + timeout_s
                     hold.failures = 0
-                elif hold and outcome is Outcome.FAILED:
+                elif outcome is Outcome.FAILED:
                     # What was refused is due at once: the heartbeat pauses by itself, and its `check` is to meet it.
                     pause_s = 0.0 if is_refused else FIRST_PAUSE_S * 2 ** min(_MOST_DOUBLINGS, hold.failures)
-                    hold.renew_at = min(now + min(pause_s, self._heartbeat_s / 4), hold.expires_at)
+                    pause_s = min(pause_s, max(FIRST_PAUSE_S, (hold.expires_at - now) / 8))
+                    hold.renew_at = min(now + pause_s, hold.expires_at)
                     hold.failures += 1
         for receipt, outcome in zip(entries, outcomes, strict=True):
             if outcome is Outcome.LOST and self._may_be_deleted(receipt):
@@ -300,7 +301,7 @@ class Heartbeat:
                         "a heartbeat failed; the query stops unless one works before its next micro-batch: %s", error
                     )
                 self._failures[name] = error
-                pause_s = self._every_s / 4
+                pause_s = self._look_every_s / 4
             else:
                 self._failures.pop(name, None)
                 pause_s = usual_s()

@@ -104,6 +104,8 @@ class PartitionPlan:
     """The deal's bytes, or the name of the object that has them: see `deal_of`."""
     skips: bool = False
     """Whether the deal names messages that were moved aside: else who finds a whole chain needs no deal."""
+    query: str | None = None
+    """The query's id, for its log lines: Spark tells it to the task, and not to the driver that plans."""
 
 
 def tell(deal: Deal, journal: Journal, offset: Offset) -> bytes | str:

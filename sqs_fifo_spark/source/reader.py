@@ -7,6 +7,7 @@ nothing. Only the reader process beside the driver ever makes a `Driver`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -82,9 +83,9 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._columns)
         names = schema.names
-        plan, context = partition.value, TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context else None
-        tell_of(self._options.queue_name, query=query, epoch=plan.epoch, partition=plan.partition)
+        context = TaskContext.get()
+        plan = replace(partition.value, query=context.getLocalProperty("sql.streaming.queryId") if context else None)
+        tell_of(self._options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
         for batch in read_partition(self._options, plan):
             yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
         exempt_from_collection()
@@ -112,7 +113,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _told(self, offset: dict[str, Any]) -> Offset:
         """Return the offset that Spark has told; log lines tell of its epoch from now on."""
         known = Offset.from_json(offset)
-        tell_of(self._options.queue_name, epoch=known.epoch)
+        tell_of(self._options.queue_name, query=self._driver.query, epoch=known.epoch)
         return known
 
     @property

@@ -111,6 +111,8 @@ class Head:
     """How many calls the attempts that put the chain's links up to this one had made by then."""
     sizes: tuple[int, ...] = ()
     """Bytes of each of these messages, as SQS counts them. Older versions wrote none."""
+    query: str | None = None
+    """The id of the query whose task has put it, if Spark told it."""
 
     def in_flight(self) -> tuple[Receipt, ...]:
         """Return what the chain serves and may still be in flight, if this is the last link that it has."""
@@ -141,6 +143,7 @@ def encode(segment: Segment) -> bytes:
         "receipts": head.receipts,
         "calls": head.calls,
         "sizes": head.sizes,
+        "query": head.query,
     }
     first = json.dumps(told, separators=(",", ":")).encode()
     second = _to_ipc(segment.rows, "zstd" if segment.rows.nbytes >= _COMPRESSED_FROM else None)
@@ -201,12 +204,12 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
             raise ValueError(deleted)
         receipts = _receipts(told["receipts"])
-        # Older versions wrote none, and newer ones may write more.
-        calls = CallCounts(*map(_whole, told.get("calls", ())[:2]))
+        # Older versions wrote none of the others, and newer ones may write more.
+        calls, query = CallCounts(*map(_whole, told.get("calls", ())[:2])), told.get("query")
         sizes = tuple(map(_whole, told.get("sizes", ())))
-        if sizes and len(sizes) != len(receipts):
-            raise ValueError(len(sizes))
-        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls, sizes)
+        if (sizes and len(sizes) != len(receipts)) or (query is not None and not isinstance(query, str)):
+            raise ValueError(query)
+        return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls, sizes, query)
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         raise _corrupt(name, "its receipts do not parse") from None
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.work import COUNTED_EVERY_S
 from tests.simulation.hub import Crash
-from tests.simulation.spark import Query
-from tests.simulation.world import LAPSE_S, VISIBILITY_S
+from tests.simulation.spark import Query, read
+from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row
 from tests.unit.by_hand import MODES, World, crash_at, in_both_modes
 from tests.unit.sending import refusal
 
@@ -49,6 +51,22 @@ def test_all_figures_have_names_and_are_numbers(world: World) -> None:
         "unconfirmedDeletes",
         "lostLeases",
     ]
+
+
+@in_both_modes
+def test_the_driver_learns_its_query_from_the_first_epoch_on(world: World) -> None:
+    """Spark tells tasks which query they work for, and not the driver, whose log lines then name it."""
+
+    class NamedQuery(Query):
+        def read(self, plan: PartitionPlan) -> list[Row]:
+            return read(self.world, replace(plan, query="6e0"))
+
+    world.send("a1", "a2")
+    query = NamedQuery(world).resume()
+    assert query.trigger()
+    assert query.driver.query is None
+    query.trigger()
+    assert query.driver.query == "6e0"
 
 
 def test_a_group_that_another_consumer_blocks_shows_as_waiting(world: World) -> None:

@@ -6,12 +6,16 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import pairwise
+from typing import cast
 from unittest import mock
 
 import pytest
 
+from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
+from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.retry import retry_transient
 from sqs_fifo_spark.source import lease as lease_module
@@ -20,7 +24,7 @@ from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import ANSWER_MARGIN_S, LONGEST_LOOK_S
 from sqs_fifo_spark.source.queue import Outcome, Queue
-from tests.simulation.hub import Hub, HubPool, Process, Threading
+from tests.simulation.hub import Hub, HubLock, HubPool, Process, Threading
 
 VISIBILITY_S, HEARTBEAT_S = 120, 40.0
 HELD = 5_000
@@ -152,6 +156,19 @@ def test_what_is_tried_again_within_its_call_is_found_to_cost_others_their_holds
         require_no_healthy_hold_lapses(is_lasting=True)
 
 
+def test_a_renewal_waits_for_no_longer_than_it_may() -> None:
+    """A queue that takes the call and does not answer costs a thread that long, and not the client's time-out."""
+    with LocalQueueServer(queues=["q.fifo"], faults=Faults(delay_s=30)) as server:
+        url = server.queue_url("q.fifo")
+        given = {"queueUrl": url, "journalLocation": "/j", "awsAccessKeyId": "a", "awsSecretAccessKey": "b"}
+        queue = Queue(parse_source_options(given), SYSTEM_CLOCK)
+        receipt = Receipt("m", "h", "g", 1, 1, 0, SYSTEM_CLOCK.now(), 0)
+        aws.sqs_client(queue._config)  # which takes long to build
+        began = SYSTEM_CLOCK.monotonic()
+        assert queue.extend([receipt], 30, budget_s=0.0, answer_s=0.2) == [Outcome.FAILED]
+        assert 0.2 <= SYSTEM_CLOCK.monotonic() - began < CLIENT_TIMEOUT_S / 2
+
+
 def longest_times_of_a_silent_queue() -> tuple[float, float, int]:
     """Hold HELD messages for 20 minutes, of which SQS is silent 15, and let heartbeats fail.
 
@@ -200,14 +217,15 @@ def test_a_silent_queue_keeps_no_driver_from_its_claim_and_from_operators() -> N
     require_looks_in_time()
 
 
-def test_a_look_that_renews_all_that_is_due_is_found_to_come_late() -> None:
-    """The check of the law above finds this defect."""
+def test_a_look_that_waits_for_renewals_is_found_to_come_late() -> None:
+    """The check of the law above finds this defect: a thread renews all that is due before another one may."""
     renew = Lease.renew
 
-    def renew_all(lease: Lease, *, within_s: float = 0.0) -> None:
-        renew(lease)
-        while (due := lease.next_renewal()) is not None and due <= lease._clock.monotonic():
+    def renew_all(lease: Lease, **_: float) -> None:
+        with vars(lease).setdefault("renewing", HubLock(cast(Hub, lease._clock))):
             renew(lease)
+            while (due := lease.next_renewal()) is not None and due <= lease._clock.monotonic():
+                renew(lease)
 
     with mock.patch.object(Lease, "renew", renew_all), pytest.raises(AssertionError, match="no look for"):
         require_looks_in_time()

@@ -103,6 +103,7 @@ SEGMENTS = {
         deleted=frozenset({"id-8", "id-9"}),
         calls=CallCounts(receives=12, failed=3),
     ),
+    "of a query": Segment(replace(segment(message(1)).head, query="6e0"), segment(message(1)).rows),
     "an empty last link": segment(chain=Chain(True, 2, 6, 1, (), (message(1).receipt, message(2).receipt))),
 }
 
@@ -339,10 +340,10 @@ def with_told(content: Segment, **changed: str | bytes | None) -> bytes:
     return forge(first, sections(encode(content))[1])
 
 
-def test_a_segment_of_an_older_version_tells_of_no_calls() -> None:
+def test_a_segment_of_an_older_version_tells_of_no_calls_and_no_query() -> None:
     """Nor did it count any."""
     link = SEGMENTS["a link among others"]
-    found = decode(with_told(link, calls=None), NAME)
+    found = decode(with_told(link, calls=None, query=None), NAME)
     assert found.head == replace(link.head, calls=NO_CALLS)
     found = decode(with_told(link, calls="[12, 3, 4]"), NAME)
     assert found.head == link.head, "nor does one of a newer version trouble this one"
