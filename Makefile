@@ -12,6 +12,7 @@ PYTEST_ARGS ?=
 JOBS ?= 3
 KILLS ?= 50
 KILL_ARGS ?=
+LINK_ARGS ?=
 
 # Spark starts its workers with these; without them it takes the first python3 on the PATH.
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
@@ -23,7 +24,7 @@ test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/pyth
 # long ones, which start Spark, come last, and one worker waits for the other.
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill proof lint bench bench-quick memory jar clean \
+.PHONY: help demo test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill links proof lint bench bench-quick memory jar clean \
 	java postgres need-postgres
 
 help:  ## this list
@@ -77,11 +78,17 @@ mutations: $(READY)  ## bugs planted into source and sink, each hunted by the si
 kill: java need-postgres $(READY)  ## kill a query's processes on a real cluster, and audit what reached two sinks
 	@$(BIN)/python -m tests.crash --kills $(KILLS) $(KILL_ARGS)
 
+# LINK_ARGS takes what `python -m tests.links --help` lists, such as --journal s3 --mode journal.
+links: java $(READY)  ## large messages over a slow network, drained and audited; half an hour
+	@$(BIN)/python -m tests.links $(LINK_ARGS)
+
 # Hours on 2 cores.
 proof: test-all test-min-all  ## everything, and each long proof whole
 	$(MAKE) simulate N=100000 FROM=$(FROM)
 	$(MAKE) mutations FROM=$(FROM)
 	$(MAKE) kill
+	$(MAKE) kill KILLS=25 KILL_ARGS="--link 2m,50ms"
+	$(MAKE) links
 
 lint: $(READY)  ## style, types, layers, the CloudFormation template
 	$(BIN)/ruff check .

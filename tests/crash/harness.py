@@ -206,12 +206,12 @@ class Run:
 
     # Keeping going
 
-    def _wait(self, condition: Callable[[], T], what: str) -> T:
+    def _wait(self, condition: Callable[[], T], what: str, timeout_s: float = LONG_S) -> T:
         def attempt() -> T:
             self._keep_running()
             return condition()
 
-        return wait_until(attempt, LONG_S, what)
+        return wait_until(attempt, timeout_s, what)
 
     def _keep_running(self) -> None:
         self._traffic.check()
@@ -239,7 +239,9 @@ class Run:
         self._link.troubles = {"": Trouble(delay_s=self._road.delay_s)} if self._road else {}
         self._traffic.stop()
         self._say(f"all is sent ({self._traffic.resent:,} of it twice); the query drains the queue")
-        self._wait(self._is_drained, "all is in the sink, and what is settled is dropped")
+        # Twice what bodies of PADDING / 2 take, if all of them are left.
+        carries_s = len(self._traffic.sent) * PADDING / self._road.bytes_per_s if self._road else 0.0
+        self._wait(self._is_drained, "all is in the sink, and what is settled is dropped", LONG_S + carries_s)
 
     def _is_drained(self) -> bool:
         # What a commit settles it drops while the query goes on, so a query that ends then leaves some of it.

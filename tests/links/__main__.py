@@ -49,7 +49,7 @@ def main() -> int:
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.local.dir", str(home / "local"))
-            .config("spark.log.level", "ERROR")
+            .config("spark.log.level", "OFF")
             .getOrCreate()
         )
         is_clean = True

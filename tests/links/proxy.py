@@ -173,7 +173,7 @@ class Link:
         async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             # Before Python 3.12 asyncio reports a connection's task that was cancelled as an error.
             with contextlib.suppress(OSError, asyncio.CancelledError):
-                await self._connect(reader, writer, host, port)
+                await self._connect(reader, writer, *await asyncio.open_connection(host, port))
 
         self._servers.append(await asyncio.start_server(connect, "127.0.0.1", 0))
         return int(self._servers[-1].sockets[0].getsockname()[1])
@@ -186,16 +186,56 @@ class Link:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+    async def _connect(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        there: asyncio.StreamReader,
+        back: asyncio.StreamWriter,
+    ) -> None:
         """Serve one connection until either side, or a grief, ends it: then both ends are closed at once."""
-        there, back = await asyncio.open_connection(host, port)
+        asked: asyncio.Queue[tuple[_Head, Trouble, str]] = asyncio.Queue()
+
+        async def carry_requests() -> None:
+            while True:
+                head = await _read_head(reader)
+                trouble = self.troubles.get(head.action) or self.troubles.get("") or Trouble()
+                grief = trouble.draw(self._dice)
+                self.requests[head.action] += 1
+                self.griefs.update([grief] if grief else [])
+                await asyncio.sleep(trouble.delay_s / 2)
+                if grief == "reset":
+                    _reset(writer)
+                    return
+                if "expect" in head.fields:
+                    writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                if grief == "hang":
+                    await self.up.carry_from(reader, math.inf, None)
+                    return
+                await self.up.carry(head.raw, back)
+                await self.up.carry_body(head, reader, back)
+                asked.put_nowait((head, trouble, grief))
+
+        async def carry_answers() -> None:
+            while True:
+                request, trouble, grief = await asked.get()
+                while (head := await _read_head(there)).start[1] == "100":
+                    pass  # we have said so
+                await asyncio.sleep(trouble.delay_s / 2)
+                taker = None if grief == "lose" else writer
+                await self.down.carry(head.raw, taker)
+                if grief == "cut":
+                    await self.down.carry_from(there, int(head.fields.get("content-length", 0)) // 2, writer)
+                    _reset(writer)
+                    return
+                if request.start[0] != "HEAD" and head.start[1] not in ("204", "304"):
+                    await self.down.carry_body(head, there, taker)
+                if taker is None or head.fields.get("connection", "").lower() == "close":
+                    return
+
         for each in (writer, back):
             each.transport.set_write_buffer_limits(CHUNK)
-        asked: asyncio.Queue[tuple[_Head, Trouble, str]] = asyncio.Queue()
-        ways = {
-            asyncio.create_task(self._carry_requests(reader, back, writer, asked)),
-            asyncio.create_task(self._carry_answers(there, writer, asked)),
-        }
+        ways = [asyncio.create_task(way()) for way in (carry_requests, carry_answers)]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -204,54 +244,6 @@ class Link:
             await asyncio.gather(*ways, return_exceptions=True)
             for each in (writer, back):
                 each.close()
-
-    async def _carry_requests(
-        self,
-        reader: asyncio.StreamReader,
-        back: asyncio.StreamWriter,
-        writer: asyncio.StreamWriter,
-        asked: asyncio.Queue[tuple[_Head, Trouble, str]],
-    ) -> None:
-        while True:
-            head = await _read_head(reader)
-            trouble = self.troubles.get(head.action) or self.troubles.get("") or Trouble()
-            grief = trouble.draw(self._dice)
-            self.requests[head.action] += 1
-            if grief:
-                self.griefs[grief] += 1
-            await asyncio.sleep(trouble.delay_s / 2)
-            if grief == "reset":
-                return _reset(writer)
-            if "expect" in head.fields:
-                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            if grief == "hang":
-                return await self.up.carry_from(reader, math.inf, None)
-            await self.up.carry(head.raw, back)
-            await self.up.carry_body(head, reader, back)
-            asked.put_nowait((head, trouble, grief))
-
-    async def _carry_answers(
-        self,
-        there: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        asked: asyncio.Queue[tuple[_Head, Trouble, str]],
-    ) -> None:
-        while True:
-            request, trouble, grief = await asked.get()
-            while (head := await _read_head(there)).start[1] == "100":
-                pass  # we have said so
-            await asyncio.sleep(trouble.delay_s / 2)
-            taker = None if grief == "lose" else writer
-            await self.down.carry(head.raw, taker)
-            has_body = request.start[0] != "HEAD" and head.start[1] not in ("204", "304")
-            if grief == "cut":
-                with contextlib.suppress(ValueError):
-                    await self.down.carry_from(there, int(head.fields.get("content-length", "")) // 2, writer)
-                return _reset(writer)
-            if has_body:
-                await self.down.carry_body(head, there, taker)
-            if taker is None or head.fields.get("connection", "").lower() == "close":
-                return None
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
