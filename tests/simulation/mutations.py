@@ -278,8 +278,8 @@ def _(receive, queue, most, /, *, wait_time_s=0, **given):
 MUTATIONS.rewritten(
     "hand a group to any partition",
     "source.planning.deal_out",
-    "        for message_id, name, place in by_group[group]:\n",
-    "        for message_id, name, place in by_group[group]:\n            partition = (partition + 1) % count\n",
+    "        for number, place in by_group[group]:\n",
+    "        for number, place in by_group[group]:\n            partition = (partition + 1) % count\n",
 )
 MUTATIONS.rewritten(
     "leave the deal of an epoch that is settled", "source.claimed.Claimed.settle", "[*older, *told]", "older"
