@@ -286,12 +286,7 @@ MUTATIONS.rewritten(
 )
 
 
-@planted("drop what newer drivers have dealt out", "source.plan.older_deals")
-def _(older_deals, journal, claim):
-    return older_deals(journal, claim + 1_000)
-
-
-@planted("take another driver's deal for one's own")
+@planted("take an earlier driver's deal for one's own")
 def _():
     rewrite("source.plan.tell", "{journal.own_claim:020d}", "{10**19:020d}")
     put("source.plan._checksum", lambda data: "")
