@@ -7,7 +7,6 @@ partition gets is whatever SQS gives it: the group lock keeps a group in one par
 from __future__ import annotations
 
 import zlib
-from collections import Counter
 from collections.abc import Mapping
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
@@ -49,44 +48,46 @@ def deal_out(
 
     Each group goes to one partition, and each partition gets about as many messages. More than `max_messages` waits for
     the epoch after, and so does what would take a partition past its limit of bytes. Of the `skipped` ids, an epoch
-    that is no replay needs those that it is dealt: it defers all else that somebody received before.
+    that is no replay needs those that are left: it defers all else that somebody received before.
     """
     if not count:
         return Deal()
+    names = sorted(carried)
+    heads = [carried[name].head for name in names]
     # By sequence number, so that of each group what is left over comes after what is taken.
     left = sorted(
-        ((head.receipts[place], name, place) for name, (head, places) in carried.items() for place in places),
-        key=lambda each: each[0].sequence_number,
+        (heads[number].receipts[place].sequence_number, number, place)
+        for number, name in enumerate(names)
+        for place in carried[name].places
     )
-    reserved = {receipt.message_group_id for receipt, _, _ in left[max_messages:]}
-    by_group: dict[str, list[tuple[str, str, int]]] = {}
-    for receipt, name, place in left[:max_messages]:
-        by_group.setdefault(receipt.message_group_id, []).append((receipt.message_id, name, place))
+    by_group: dict[str, list[tuple[int, int]]] = {}
+    for _, number, place in left[:max_messages]:
+        by_group.setdefault(heads[number].receipts[place].message_group_id, []).append((number, place))
+    reserved = {heads[number].receipts[place].message_group_id for _, number, place in left[max_messages:]}
     # Those that stand in the same objects next to each other, so that only a few partitions read each of those.
-    rank = {name: number for number, name in enumerate(sorted(carried))}
-    order = sorted(by_group, key=lambda group: sorted({rank[name] for _, name, _ in by_group[group]}))
+    order = sorted(by_group, key=lambda group: sorted({number for number, _ in by_group[group]}))
     first = zlib.crc32(order[0].encode()) if order else 0  # else a few groups would always go to the first partition
     groups: dict[str, int] = {}
-    taken: dict[tuple[int, str], list[int]] = {}
-    ids: set[str] = set()
-    sizes, before = Counter[int](), 0
+    taken: dict[tuple[int, int], list[int]] = {}
+    sizes, before = [0] * count, 0
     for group in order:
         partition = (before * count // min(len(left), max_messages) + first) % count
         before += len(by_group[group])
-        for message_id, name, place in by_group[group]:
+        for number, place in by_group[group]:
             if sizes[partition] >= MAX_PARTITION_BYTES:
                 reserved.add(group)
                 break
-            told = carried[name].head.sizes
+            told = heads[number].sizes
             sizes[partition] += told[place] if told else MAX_CALL_BYTES  # an older version's object tells none
             groups[group] = partition
-            taken.setdefault((partition, name), []).append(place)
-            ids.add(message_id)
-    shares = (
-        Share(partition, name, carried[name].head.origin.writer, tuple(sorted(places)))
-        for (partition, name), places in taken.items()
+            taken.setdefault((partition, number), []).append(place)
+    shares = tuple(
+        Share(partition, names[number], heads[number].origin.writer, tuple(sorted(places)))
+        for (partition, number), places in taken.items()
     )
-    return Deal(tuple(shares), groups, frozenset(reserved), skipped if is_replay else skipped & ids)
+    if skipped and not is_replay:
+        skipped &= {heads[number].receipts[place].message_id for _, number, place in left}
+    return Deal(shares, groups, frozenset(reserved), skipped)
 
 
 def plan_partitions(

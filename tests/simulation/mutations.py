@@ -278,23 +278,19 @@ def _(receive, queue, most, /, *, wait_time_s=0, **given):
 MUTATIONS.rewritten(
     "hand a group to any partition",
     "source.planning.deal_out",
-    "        for message_id, name, place in by_group[group]:\n",
-    "        for message_id, name, place in by_group[group]:\n            partition = (partition + 1) % count\n",
+    "        for number, place in by_group[group]:\n",
+    "        for number, place in by_group[group]:\n            partition = (partition + 1) % count\n",
 )
 MUTATIONS.rewritten(
     "leave the deal of an epoch that is settled", "source.claimed.Claimed.settle", "[*older, *told]", "older"
 )
 
 
-@planted("drop what newer drivers have dealt out", "source.plan.older_deals")
-def _(older_deals, journal, claim):
-    return older_deals(journal, claim + 1_000)
-
-
-@planted("take another driver's deal for one's own")
+@planted("take an earlier driver's deal for one's own")
 def _():
     rewrite("source.plan.tell", "{journal.own_claim:020d}", "{10**19:020d}")
     put("source.plan._checksum", lambda data: "")
+    put("source.plan.older_deals", lambda journal, claim: [])
 
 
 @planted("let all plans of an epoch share number and name", "source.driver.Driver._new_offset")

@@ -78,6 +78,8 @@ class MemoryStore:
 
     def __init__(self, step: Callable[[str], None], clock: ManualClock) -> None:
         self.objects: dict[str, bytes] = {}
+        self.ever: dict[str, bytes] = {}
+        """All that was ever put, the newest of each name."""
         self._clock = clock
         self.lies_about: Callable[[str], str] = lambda name: ""
         """What becomes of a put: "refuse" fails before its effect, "raise" after it, "deny" says it was there, and
@@ -126,6 +128,7 @@ class MemoryStore:
             return False
         self._transfer(name)
         is_new = self.objects.setdefault(name, data) is data
+        self.ever[name] = self.objects[name]
         self._step(f"after put {name}{'' if is_new else ': taken'}")
         if lie == "raise":
             raise JournalUnavailableError(f"no answer about '{name}'")
@@ -420,9 +423,9 @@ class World:
     # What was written
 
     def deal(self, plan: PartitionPlan) -> Deal:
-        """Return what all tasks of the plan are told in common, also after it was dropped, if it was asked before."""
+        """Return what all tasks of the plan are told in common, also if it was dropped."""
         if plan.deal not in self._deals:
-            data = plan.deal if isinstance(plan.deal, bytes) else self.store.objects[plan.deal]
+            data = plan.deal if isinstance(plan.deal, bytes) else self.store.ever[plan.deal]
             self._deals[plan.deal] = Deal.decode(data)
         return self._deals[plan.deal]
 
@@ -430,7 +433,7 @@ class World:
         """Return the ids of the messages that are decided for the plan's task, by the object that has them."""
         shares = [share for share in self.deal(plan).shares if share.partition == plan.partition]
         for name in {share.name for share in shares} - self._ids.keys():
-            receipts = decode(self.store.objects[name], name).head.receipts
+            receipts = decode(self.store.ever[name], name).head.receipts
             self._ids[name] = [receipt.message_id for receipt in receipts]
         return {share.name: [self._ids[share.name][place] for place in share.places] for share in shares}
 

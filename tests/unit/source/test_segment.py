@@ -65,7 +65,9 @@ def segment(
     deleted: frozenset[str] = frozenset(),
     calls: CallCounts = NO_CALLS,
 ) -> Segment:
-    return Segment(Head(origin, tuple(each.receipt for each in messages), deleted, chain, calls), to_arrow(messages))
+    sizes = tuple(each.size for each in messages)
+    head = Head(origin, tuple(each.receipt for each in messages), deleted, chain, calls, sizes)
+    return Segment(head, to_arrow(messages))
 
 
 def deferred(each: Message) -> Message:
@@ -349,6 +351,19 @@ def test_a_segment_of_an_older_version_tells_of_no_calls_and_no_query() -> None:
     assert found.head == link.head, "nor does one of a newer version trouble this one"
 
 
+def test_a_segment_of_an_older_version_tells_no_sizes() -> None:
+    """It is read as before: who needs them takes the largest that there can be."""
+    link = SEGMENTS["a link among others"]
+    assert decode(with_told(link, sizes=None), NAME).head == replace(link.head, sizes=())
+
+
+@pytest.mark.parametrize("text", ["null", "7", "[-1]", '["3"]', "[3, 3]"])
+def test_sizes_that_are_damaged_are_told(text: str) -> None:
+    """A task's memory depends on them."""
+    with pytest.raises(JournalCorruptError, match=NAME):
+        decode(with_told(SEGMENTS["one"], sizes=text), NAME)
+
+
 @pytest.mark.parametrize("text", ["{", "null", "7", '"text"', '{"x": 1}', '["a", 1]', "[1, -1]", "[1.5]"])
 def test_calls_that_are_damaged_are_told(text: str) -> None:
     """They are figures only; but who has damaged them may have damaged more."""
@@ -448,4 +463,4 @@ def test_a_count_of_receipts_that_the_rows_belie_is_told(count: int) -> None:
     link = SEGMENTS["a link among others"]
     rows = told(link)["receipts"]
     with pytest.raises(JournalCorruptError, match="its rows do not fit its receipts"):
-        decode(with_told(link, receipts=json.dumps((rows * 2)[:count])), NAME)
+        decode(with_told(link, receipts=json.dumps((rows * 2)[:count]), sizes=None), NAME)

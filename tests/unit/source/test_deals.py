@@ -1,0 +1,280 @@
+"""What all tasks of a plan are told in common: how large it is, where it stands, and for how long."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalCorruptError
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source import partition
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.message import Receipt, from_sqs, to_arrow
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.partition import read_partition
+from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, Share, deal_of, tell
+from sqs_fifo_spark.source.planning import deal_out, plan_partitions
+from sqs_fifo_spark.source.reader import SqsFifoPartition
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, encode
+from tests.simulation.planting import Mutation, planted, rewrite
+from tests.simulation.spark import Query, read
+from tests.unit.by_hand import World, do_at, in_both_modes
+
+CAUGHT = "epochs/00000000000000000007/caught-00000000000000000000"
+
+
+@pytest.fixture
+def in_the_journal() -> Iterator[None]:
+    """Each deal is too long for the plans."""
+    with mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", 0):
+        yield
+
+
+# Sizes
+
+
+def plan_much(tmp_path: Path, groups: int = 5_000, count: int = 100) -> tuple[Deal, list[PartitionPlan], Journal]:
+    """Plan an epoch to which this many groups are carried, a hundred in each object, with 10,000 marks."""
+    carried = {}
+    for number in range(groups // 100):
+        receipts = tuple(
+            Receipt(uuid.uuid4().hex, "handle", uuid.uuid4().hex, 100 * number + each, 2, 0, 0.0, 0)
+            for each in range(100)
+        )
+        head = Head(Origin("j", 6, groups // 100, number, uuid.uuid4().hex), receipts, sizes=(9,) * 100)
+        carried[Journal.segment_name(6, number)] = Remainder(head, tuple(range(100)))
+    journal = Journal(FileStore(tmp_path), "j")
+    marks = frozenset(uuid.uuid4().hex for _ in range(10_000))
+    deal = deal_out(carried, count, max_messages=groups, skipped=marks, is_replay=True)
+    offset = Offset("j", 7, count)
+    told = tell(deal, journal, offset)
+    return deal, plan_partitions(offset, deal=deal, told=told, expected=1, max_messages=groups, max_bytes=1), journal
+
+
+def require_small(plans: list[PartitionPlan]) -> None:
+    assert sum(len(pickle.dumps(SqsFifoPartition(plan))) for plan in plans) <= 2_000_000 + 1_024 * len(plans)
+
+
+def require_few_reads(deal: Deal, partitions: int) -> None:
+    objects = {share.name for share in deal.shares}
+    assert len(deal.shares) <= len(objects) + partitions
+
+
+def test_plans_do_not_grow_with_what_is_carried(tmp_path: Path) -> None:
+    """Spark's driver keeps each plan's pickle: all of an epoch have 2 MB, and 1 KiB for each partition."""
+    deal, plans, journal = plan_much(tmp_path)
+    require_small(plans)
+    assert deal_of(plans[0], journal) == deal
+    with mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", 1 << 40):  # each plan has all of it
+        _, plans, _ = plan_much(tmp_path)
+    with pytest.raises(AssertionError):
+        require_small(plans)
+
+
+def test_tasks_read_few_objects_whole(tmp_path: Path) -> None:
+    """Groups are dealt out by the objects that hold them; by their names, each task would read nearly all objects."""
+    require_few_reads(plan_much(tmp_path)[0], 100)
+    line = "(before * count // min(len(left), max_messages) + first) % count"
+    by_name = Mutation("", lambda: rewrite("source.planning.deal_out", line, "zlib.crc32(group.encode()) % count"))
+    with planted(by_name), pytest.raises(AssertionError):
+        require_few_reads(plan_much(tmp_path)[0], 100)
+
+
+@pytest.mark.parametrize("partitions", [1, 16, 500])
+def test_a_short_deal_stands_in_the_plans(tmp_path: Path, partitions: int) -> None:
+    """It takes no call to the journal; all plans together have a MiB at most."""
+    journal = Journal(FileStore(tmp_path), "j")
+    inline = []
+    for groups in (0, 30, 300, 30_000):
+        deal = Deal(groups={uuid.uuid4().hex: 0 for _ in range(groups)})
+        told = tell(deal, journal, Offset("j", 1, partitions))
+        if isinstance(told, bytes):
+            assert len(told) <= min(1 << 16, (1 << 20) // partitions)
+            assert Deal.decode(told) == deal
+            inline.append(groups)
+    assert inline == ([0, 30] if partitions == 500 else [0, 30, 300])
+
+
+# In the journal
+
+
+def deals(world: World) -> list[str]:
+    return world.store.under("plans/")
+
+
+@in_both_modes
+@pytest.mark.usefixtures("in_the_journal")
+def test_a_long_deal_stands_in_the_journal_until_its_epoch_is_settled(world: World) -> None:
+    """Also where the answer to its put is lost; and a new driver drops those of the drivers before it."""
+    world.send("a1", "b1")
+    world.store.lies_about = lambda name: "deny" if name.startswith("plans/") else ""
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    (name,) = {plan.deal for plan in query.plans(0)}
+    assert deals(world) == [name]
+    world.die()
+    query = Query(world)
+    query.run(0)
+    assert len(deals(world)) == 1
+    assert deals(world) != [name]
+    query.drain()
+    assert deals(world) == []
+    world.audit()
+
+
+@pytest.mark.usefixtures("in_the_journal")
+def test_a_driver_that_is_overtaken_drops_no_newer_deal(world: World) -> None:
+    """It stands still before it looks for what is to be dropped; meanwhile the next one has planned."""
+    world.send("a1")
+    older, newer = Query(world), Query(world)
+
+    def plan() -> None:
+        newer.log(newer.latest_offset(newer.start_of(0)))
+        newer.plans(0)
+
+    do_at(world, "before list plans", plan)
+    older.driver.initial_offset()
+    assert [row.body for plan in newer.plans(0) for row in read(world, plan)] == ["a1"]
+
+
+def lose_the_deal(world: World) -> None:
+    """Let somebody remove it, and delete what it decides from the queue, so that SQS hands out what follows."""
+    world.send(*(f"c{number}" for number in range(10)))
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    (plan,) = query.plans(0)
+    for name in world.carried(plan):
+        for receipt in decode(world.store.objects[name], name).head.receipts:
+            world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": receipt.receipt_handle})
+    world.send("c10")
+    for name in deals(world):
+        del world.store.objects[name]
+    try:
+        query.run(0)
+    except EpochSettledError:
+        world.die()
+        query = Query(world).resume()
+    query.drain()
+    world.audit()
+
+
+@pytest.mark.usefixtures("in_the_journal")
+def test_a_deal_that_is_gone_is_not_taken_for_an_empty_one(make_world: Callable[..., World]) -> None:
+    """Else messages would overtake what it decides. The query stops, and plans the epoch anew at its next start."""
+    lose_the_deal(make_world(numPartitions="1", waitTimeSeconds="1"))
+    empty = mock.patch("sqs_fifo_spark.source.partition.deal_of", return_value=Deal())
+    with empty, pytest.raises(AssertionError):
+        lose_the_deal(make_world(numPartitions="1", waitTimeSeconds="1"))
+
+
+@pytest.mark.usefixtures("in_the_journal")
+def test_a_deal_that_is_damaged_is_not_used(world: World) -> None:
+    """Its name has a checksum, so nothing that somebody else has written there is parsed."""
+    world.send("a1")
+    query = Query(world)
+    query.log(query.latest_offset(query.start_of(0)))
+    name = str(query.plans(0)[0].deal)
+    world.store.objects[name] = Deal(reserved=frozenset("a")).encode()
+    with pytest.raises(JournalCorruptError, match="a checksum does not match") as told:
+        query.run(0)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.usefixtures("in_the_journal")
+def test_a_whole_chain_is_served_without_its_deal(world: World) -> None:
+    """A second read needs nothing but links, unless something was moved aside."""
+    world.send("a1")
+    query = Query(world)
+    assert query.trigger()
+    for name in deals(world):
+        del world.store.objects[name]
+    assert [row.body for plan in query.plans(0) for row in read(world, plan)] == ["a1"]
+
+
+@pytest.mark.usefixtures("in_the_journal")
+def test_a_leftover_whose_deal_was_dropped_is_told_that_it_is_fenced(world: World) -> None:
+    """The deal went with the start of the driver that has overtaken its own."""
+    world.send("a1")
+    old = Query(world)
+    old.log(old.latest_offset(old.start_of(0)))
+    plans = old.plans(0)
+    Query(world).resume()
+    with pytest.raises(FencedError):
+        read(world, plans[0])
+
+
+# What Spark gets
+
+
+def segment(*bodies: str, partition: int = 0, name: str = "w") -> Segment:
+    answers = [
+        {
+            "MessageId": str(number),
+            "ReceiptHandle": "h",
+            "Body": body,
+            "Attributes": {"MessageGroupId": "a", "SequenceNumber": str(number), "ApproximateReceiveCount": "1"},
+        }
+        for number, body in enumerate(bodies)
+    ]
+    messages = [from_sqs(answer, receive=0, received_at=0.0) for answer in answers]
+    head = Head(Origin("j", 7, 1, partition, name), tuple(each.receipt for each in messages), chain=Chain(is_last=True))
+    return Segment(head, to_arrow(messages))
+
+
+class OneLink(FileStore):
+    """A journal with one link, where a read of what was caught hangs."""
+
+    def __init__(self, path: Path, link: Segment) -> None:
+        super().__init__(path)
+        self.put_if_absent(Journal.segment_name(7, 0), encode(link))
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def get(self, name: str) -> bytes | None:
+        if name == CAUGHT:
+            self.asked.set()
+            self.go_on.wait(10)
+        elif name.startswith("epochs/"):
+            self.asked.wait(10)
+        return super().get(name)
+
+
+def read_one_link(tmp_path: Path, link: Segment, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], OneLink]:
+    """Return how many bytes each batch for Spark has."""
+    options = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
+    store = OneLink(tmp_path, link)
+    monkeypatch.setattr(partition, "_journal", lambda *given: Journal(store, "j"))
+    deal = Deal((Share(0, CAUGHT, "w", (0,)),))
+    plan = PartitionPlan("j", 7, 1, 0, 10, 1 << 20, deal=deal.encode())
+    return [batch.nbytes for batch in read_partition(options, plan)], store
+
+
+def test_an_attempt_at_a_chain_that_has_begun_waits_for_no_read_of_what_is_carried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may take long, and the chain has what is carried."""
+    _, store = read_one_link(tmp_path, segment("x"), monkeypatch)
+    assert store.asked.is_set()
+    reading = [each for each in threading.enumerate() if each.name.startswith("sqs-fifo-begin") and each.is_alive()]
+    store.go_on.set()
+    assert reading
+
+
+def test_a_batch_for_spark_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message may have 1 MiB; a link, a thousand of them."""
+    link = segment(*("x" * (1 << 20) for _ in range(50)), "y")
+    sizes, store = read_one_link(tmp_path, link, monkeypatch)
+    store.go_on.set()
+    assert sum(sizes) >= 50 << 20
+    assert max(sizes) <= 16 << 20
+    assert len(sizes) <= 8
+    monkeypatch.setattr(partition, "BYTES_PER_BATCH", 1 << 40)
+    sizes, store = read_one_link(tmp_path / "old", link, monkeypatch)
+    store.go_on.set()
+    assert max(sizes) > 50 << 20, "so it was"
