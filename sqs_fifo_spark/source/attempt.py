@@ -117,7 +117,7 @@ class Attempt:
                 chain = Chain() if before is None else before.chain
                 receiver.spend(
                     sealed.head.chain.served - chain.served - len(counted),
-                    sealed.head.chain.size - chain.size - sum(message.size for message in counted),
+                    sealed.head.chain.size - chain.size - self._size(counted),
                 )
                 self._deferred_groups |= deferred_groups(sealed.head)
                 with _released_on_error(receiver):
@@ -179,11 +179,15 @@ class Attempt:
             self._options,
             self._clock,
             max_messages=plan.max_messages - known,
-            max_bytes=plan.max_bytes - sum(message.size for message in decided) - chain.size,
+            max_bytes=plan.max_bytes - self._size(decided) - chain.size,
             in_links=plan.deletes,
             expected=plan.expected - known,
             share=-(-plan.expected // plan.partitions) - known,
         )
+
+    def _size(self, messages: list[Message]) -> int:
+        """Return what `messages` take of the limit, in bytes: nothing, where an operator has moved them aside."""
+        return sum(each.size for each in messages if each.receipt.message_id not in self._plan.skipped)
 
     def _delete(self, *, beside: bool = False) -> None:
         """Delete what is durable in the chain, so that SQS hands out what follows it.
@@ -307,8 +311,7 @@ class Attempt:
         )
         before = Chain() if end is None else end.chain
         deleted = deleted if end is None else deleted | end.deleted
-        size = sum(message.size for message in messages)
-        chain = before.with_link(link, self._in_flight, receipts, size=size, is_last=is_last)
+        chain = before.with_link(link, self._in_flight, receipts, size=self._size(messages), is_last=is_last)
         calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._told))
         return Segment(Head(origin, receipts, deleted, chain, calls), to_arrow(messages))
 

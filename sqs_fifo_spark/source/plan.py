@@ -12,8 +12,8 @@ class PartitionPlan:
 
     `carried` names messages that the driver itself received, or that an earlier epoch deferred: they are decided, and
     served before anything that the task receives itself. `decided_groups` are the groups of all that is decided for any
-    partition, `reserved_groups` those of what is left for a later epoch. SQS keeps both locked while it has those
-    messages, and we hold them. `plan` is the plan's name, and `after` that of the task's `Origin`.
+    partition, and not `skipped`, `reserved_groups` those of what is left for a later epoch. SQS keeps both locked while
+    it has those messages, and we hold them. `plan` is the plan's name, and `after` that of the task's `Origin`.
     """
 
     journal: str

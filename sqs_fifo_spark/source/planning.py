@@ -53,26 +53,28 @@ def plan_partitions(
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
     `carried` maps the names of journal objects to what is left in them, as receipts; more than `max_messages` waits for
-    the epoch after. Limits are shared out evenly, after what is decided has been counted, and so is what is `expected`:
-    a partition that runs early leaves the others their part. Where tasks delete, all that is expected may be of one
-    group, which only one partition gets at a time.
+    the epoch after. What is `skipped` of it is sealed, so that it is settled, but not served: it takes nothing of the
+    limits, and keeps nothing of its group waiting. Limits are shared out evenly, after what is decided has been
+    counted, and so is what is `expected`: a partition that runs early leaves the others their part. Where tasks delete,
+    all that is expected may be of one group, which only one partition gets at a time.
     """
     count = offset.partitions
     if not count:
         return []
+    pairs = [(receipt, name) for name, head in carried.items() for receipt in head.receipts]
+    aside = [pair for pair in pairs if pair[0].message_id in skipped]
     # By sequence number, so that of each group what is left over comes after what is taken.
     left = sorted(
-        ((receipt, name) for name, head in carried.items() for receipt in head.receipts),
-        key=lambda pair: pair[0].sequence_number,
+        (pair for pair in pairs if pair[0].message_id not in skipped), key=lambda pair: pair[0].sequence_number
     )
     taken: list[dict[str, list[str]]] = [{} for _ in range(count)]
     decided_groups, reserved_groups = _groups(left[:max_messages]), _groups(left[max_messages:])
-    for receipt, name in left[:max_messages]:
+    for receipt, name in (*aside, *left[:max_messages]):
         taken[partition_of(receipt.message_group_id, count)].setdefault(name, []).append(receipt.message_id)
     counts = [sum(map(len, names.values())) for names in taken]
     # By whole receives where they are many: one that asks for less costs as much, and locks what it leaves of a group.
     unit = MAX_ENTRIES if min(max_messages, expected) >= _MANY * count else 1
-    units, rest = divmod(max(0, max_messages - sum(counts)), unit)
+    units, rest = divmod(max(0, max_messages - len(left)), unit)
     share, odd = divmod(units, count)
     fair = max_messages if deletes else max(MESSAGES_PER_PARTITION, -(-expected // (count * unit)) * unit)
     return [

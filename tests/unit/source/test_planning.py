@@ -135,6 +135,18 @@ def test_each_task_knows_the_groups_of_all_that_is_decided_or_left(
     assert {(plan.decided_groups, plan.reserved_groups) for plan in made} == {(frozenset(decided), frozenset(reserved))}
 
 
+def test_what_stands_aside_is_sealed_and_takes_nothing_of_the_limit() -> None:
+    """Nor does it keep what follows in its group waiting, be it among what is decided or behind it."""
+    carried = {"x": head(receipt(1, "a"), receipt(2, "b"), receipt(3, "c"), receipt(4, "d"), receipt(5, "e"))}
+    for most, decided, reserved in ((1, "b", "d"), (2, "bd", ""), (3, "bd", "")):
+        made = plans(3, carried=carried, max_messages=most, skipped=frozenset({"id1", "id3", "id5"}))
+        groups = {(plan.decided_groups, plan.reserved_groups) for plan in made}
+        assert groups == {(frozenset(decided), frozenset(reserved))}
+        taken = {each for plan in made for _, ids in plan.carried for each in ids}
+        assert taken == {"id1", "id2", "id3", "id5"} | ({"id4"} if most > 1 else set())
+        assert sum(plan.max_messages for plan in made) == most + 3
+
+
 @pytest.mark.parametrize("deletes", [False, True])
 def test_each_plan_tells_whose_it_is_and_whether_its_task_deletes(deletes: bool) -> None:
     """A task of a driver that owns the journal no more must find that out by itself."""
