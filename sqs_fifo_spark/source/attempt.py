@@ -59,6 +59,7 @@ class Attempt:
         self._end = end
         self._in_flight: tuple[Receipt, ...] = () if end is None else end.in_flight()
         """What the chain serves up to its end, and SQS has not confirmed to have deleted."""
+        self._skipped = deal.skipped
         self._refused: set[str] = set()
         """The handles among those that SQS has refused."""
         self._deferred_groups = deferred_groups | deal.reserved | (set() if plan.deletes else deal.groups.keys())
@@ -118,7 +119,7 @@ class Attempt:
                 chain = Chain() if before is None else before.chain
                 receiver.spend(
                     sealed.head.chain.served - chain.served - len(counted),
-                    sealed.head.chain.size - chain.size - sum(message.size for message in counted),
+                    sealed.head.chain.size - chain.size - self._size(counted),
                 )
                 self._deferred_groups |= deferred_groups(sealed.head)
                 with _released_on_error(receiver):
@@ -180,11 +181,15 @@ class Attempt:
             self._options,
             self._clock,
             max_messages=plan.max_messages - known,
-            max_bytes=plan.max_bytes - sum(message.size for message in decided) - chain.size,
+            max_bytes=plan.max_bytes - self._size(decided) - chain.size,
             in_links=plan.deletes,
             expected=plan.expected - known,
             share=-(-plan.expected // plan.partitions) - known,
         )
+
+    def _size(self, messages: list[Message]) -> int:
+        """Return what `messages` take of the limit, in bytes: nothing, where an operator has moved them aside."""
+        return sum(each.size for each in messages if each.receipt.message_id not in self._skipped)
 
     def _delete(self, *, beside: bool = False) -> None:
         """Delete what is durable in the chain, so that SQS hands out what follows it.
@@ -310,7 +315,7 @@ class Attempt:
         before = Chain() if end is None else end.chain
         deleted = deleted if end is None else deleted | end.deleted
         sizes = tuple(message.size for message in messages)
-        chain = before.with_link(link, self._in_flight, receipts, size=sum(sizes), is_last=is_last)
+        chain = before.with_link(link, self._in_flight, receipts, size=self._size(messages), is_last=is_last)
         calls = (NO_CALLS if end is None else end.calls).plus(calls.minus(self._told))
         return Segment(Head(origin, receipts, deleted, chain, calls, sizes, plan.query), to_arrow(messages))
 

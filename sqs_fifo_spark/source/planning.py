@@ -47,19 +47,24 @@ def deal_out(
     """Return which of `count` partitions serves what of the messages that are left in objects, by the objects' names.
 
     Each group goes to one partition, and each partition gets about as many messages. More than `max_messages` waits for
-    the epoch after, and so does what would take a partition past its limit of bytes. Of the `skipped` ids, an epoch
-    that is no replay needs those that are left: it defers all else that somebody received before.
+    the epoch after, and so does what would take a partition past its limit of bytes. What is `skipped` is sealed, so
+    that it is settled, but not served: it takes no place, and keeps nothing of its group waiting. An epoch that is no
+    replay is told only of those that it seals: it defers all else that somebody received before.
     """
     if not count:
         return Deal()
     names = sorted(carried)
     heads = [carried[name].head for name in names]
     # By sequence number, so that of each group what is left over comes after what is taken.
-    left = sorted(
-        (heads[number].receipts[place].sequence_number, number, place)
-        for number, name in enumerate(names)
-        for place in carried[name].places
-    )
+    left, aside = list[tuple[int, int, int]](), list[tuple[int, int]]()
+    for number, name in enumerate(names):
+        for place in carried[name].places:
+            receipt = heads[number].receipts[place]
+            if receipt.message_id in skipped:
+                aside.append((number, place))
+            else:
+                left.append((receipt.sequence_number, number, place))
+    left.sort()
     by_group: dict[str, list[tuple[int, int]]] = {}
     for _, number, place in left[:max_messages]:
         by_group.setdefault(heads[number].receipts[place].message_group_id, []).append((number, place))
@@ -70,23 +75,32 @@ def deal_out(
     groups: dict[str, int] = {}
     taken: dict[tuple[int, int], list[int]] = {}
     sizes, before = [0] * count, 0
+
+    def take(partition: int, number: int, place: int, most_bytes: int) -> bool:
+        if sizes[partition] >= most_bytes:
+            return False
+        told = heads[number].sizes
+        sizes[partition] += told[place] if told else MAX_CALL_BYTES  # an older version's object tells none
+        taken.setdefault((partition, number), []).append(place)
+        return True
+
     for group in order:
         partition = (before * count // min(len(left), max_messages) + first) % count
         before += len(by_group[group])
         for number, place in by_group[group]:
-            if sizes[partition] >= MAX_PARTITION_BYTES:
+            if not take(partition, number, place, MAX_PARTITION_BYTES):
                 reserved.add(group)
                 break
-            told = heads[number].sizes
-            sizes[partition] += told[place] if told else MAX_CALL_BYTES  # an older version's object tells none
             groups[group] = partition
-            taken.setdefault((partition, number), []).append(place)
+    readers = {number: partition for partition, number in taken}
+    sizes = [0] * count  # beside the limit of bytes: one link holds both, and what is received
+    sealed = [each for each in aside if take(readers.get(each[0], each[0] % count), *each, MAX_PARTITION_BYTES // 2)]
     shares = tuple(
         Share(partition, names[number], heads[number].origin.writer, tuple(sorted(places)))
         for (partition, number), places in taken.items()
     )
     if skipped and not is_replay:
-        skipped &= {heads[number].receipts[place].message_id for _, number, place in left}
+        skipped = frozenset(heads[number].receipts[place].message_id for number, place in sealed)
     return Deal(shares, groups, frozenset(reserved), skipped)
 
 
@@ -117,7 +131,7 @@ def plan_partitions(
         counts[share.partition] += len(share.places)
     # By whole receives where they are many: one that asks for less costs as much, and locks what it leaves of a group.
     unit = MAX_ENTRIES if min(max_messages, expected) >= _MANY * count else 1
-    units, rest = divmod(max(0, max_messages - sum(counts)), unit)
+    units, rest = divmod(max(0, max_messages - max(0, sum(counts) - len(deal.skipped))), unit)
     share_units, odd = divmod(units, count)
     fair = max_messages if deletes else max(MESSAGES_PER_PARTITION, -(-expected // (count * unit)) * unit)
     return [

@@ -71,7 +71,7 @@ class Chain:
     served: int = 0
     """How many messages it serves, this link's included."""
     size: int = 0
-    """Bytes of all messages in it, as SQS counts them."""
+    """Bytes of all messages in it, as SQS counts them, but for those that were moved aside."""
     oldest_ms: int | None = None
     """When the oldest of those that it serves was sent."""
     deferring: tuple[int, ...] = ()

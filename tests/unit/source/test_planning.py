@@ -187,6 +187,26 @@ def test_a_plan_names_only_the_marks_that_its_tasks_may_meet(is_replay: bool) ->
     assert all(plan.skips for plan in plans(3, deal))
 
 
+def test_what_stands_aside_is_sealed_and_takes_nothing_of_the_limit() -> None:
+    """Nor does it keep what follows in its group waiting, be it among what is decided or behind it."""
+    carried = {"x": left(receipt(1, "a"), receipt(2, "b"), receipt(3, "c"), receipt(4, "d"), receipt(5, "e"))}
+    for most, decided, reserved in ((1, "b", "d"), (2, "bd", ""), (3, "bd", "")):
+        deal = deal_out(carried, 3, max_messages=most, skipped=frozenset({"id1", "id3", "id5"}))
+        assert (set(deal.groups), set(deal.reserved)) == (set(decided), set(reserved))
+        assert set(ids(deal, carried)) == {"id1", "id2", "id3", "id5"} | ({"id4"} if most > 1 else set())
+        assert sum(plan.max_messages for plan in plans(3, deal, max_messages=most)) == most + 3
+
+
+def test_what_stands_aside_leaves_a_link_room_for_what_is_served() -> None:
+    """A link has both: what stands aside takes half a partition's bytes at most, and the rest is carried on."""
+    aside = [receipt(number, "a") for number in range(10)]
+    carried = {"x": left(*aside, receipt(10, "b"), sizes=(MAX_PARTITION_BYTES // 8,) * 11)}
+    deal = deal_out(carried, 1, max_messages=1, skipped=frozenset(each.message_id for each in aside))
+    assert len(ids(deal, carried)) == 4 + 1
+    assert "id10" in ids(deal, carried)
+    assert sum(plan.max_messages for plan in plans(1, deal, max_messages=1)) == 4 + 1
+
+
 @pytest.mark.parametrize("deletes", [False, True])
 def test_each_plan_tells_whose_it_is_and_whether_its_task_deletes(deletes: bool) -> None:
     """A task of a driver that owns the journal no more must find that out by itself."""
