@@ -121,14 +121,13 @@ class Driver:
         """Do `latest_offset` for Spark before 4.2, which gives no start: Spark is then at the offset it got last.
 
         If it got none yet, its log may have epochs that are not settled. Then return an epoch
-        after all of them, announced blindly, and the same one until Spark has said where it is.
+        after all of them, announced blindly, and the same one until Spark has said where it is. What comes after that
+        one Spark only reports: the same again, however often it asks.
         """
+        if self._next is not None and self._is_wrapped:
+            return self._next.offset
         told = self._next.offset if self._next else self._position
-        if told is None:
-            return self._announce_blindly(self._claimed(None))
-        if self._next is not None and told.is_blind:
-            return told
-        return self.latest_offset(told)
+        return self._announce_blindly(self._claimed(None)) if told is None else self.latest_offset(told)
 
     def latest_offset(self, start: Offset, max_messages: int | None = None) -> Offset:
         """Return the offset of the next epoch if there is work, else `start`.
@@ -342,8 +341,7 @@ class Driver:
                 f"the checkpoint has epoch {given.name} in the place of epoch {lost.name}, which it had before, as the "
                 f"journal at '{claimed.journal.location}' tells: the checkpoint has lost that epoch since, and an "
                 "overtaken run of the query has logged one of its own",
-                "Remove this entry and those behind it, if any, below 'offsets' in the checkpoint, and those of the "
-                "same names below 'commits', and start the query again.",
+                f"{_without_entry(given)}.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
 
@@ -407,8 +405,7 @@ class Driver:
                 f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never "
                 f"read, so nobody can tell whether Spark has committed epoch {doubtful} of the journal at "
                 f"'{journal.location}'",
-                "Start the query with a new checkpoint location, on the same journal, and with "
-                "'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
+                f"{_without_entry(given)}, with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
                 fail_on_data_loss=self._options.fail_on_data_loss,
             )
         claimed.release_plans(leftovers.others(claimed.ledger.epoch, given.epoch))
@@ -531,3 +528,11 @@ class Driver:
         answer_questions(claimed.journal.store, claimed.claim, names)
         if epoch is not None:
             epoch.discover()
+
+
+def _without_entry(given: Offset) -> str:
+    """Return how the query goes on without what Spark's log has of `given`."""
+    return (
+        f"Remove the entry of epoch {given.epoch} and those behind it, if any, below 'offsets' in the checkpoint, and "
+        "those of the same names below 'commits', and start the query again"
+    )

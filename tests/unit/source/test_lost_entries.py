@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError, FencedError, SqsFifoError
+from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.offset import Offset
 from tests.simulation.hub import Crash
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
@@ -356,6 +358,90 @@ def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
     world.die(down_s=LAPSE_S)
     world.send("b1")
     Query(world, tells_start=False, is_wrapped=True).resume().trigger()
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+def run_stateful(world: World) -> None:
+    """Run a stateful query under the wrapper three times, the second time without a look at its rows.
+
+    Spark asks twice in the first run for what it only reports, before its batch without new rows, and after that.
+    """
+    world.send("a1")
+    query = Query(world, tells_start=False, is_wrapped=True).resume()
+    query.trigger()
+    (blind,) = world.offsets
+    world.send("b1")
+    query.driver.latest_offset_without_start()
+    query.log(blind)
+    query.driver.commit(blind)
+    query.to_sink(1, {})
+    world.committed.add(1)
+    query.driver.latest_offset_without_start()
+    world.die(down_s=LAPSE_S)
+    unread = Query(world, tells_start=False, is_wrapped=True, reads=lambda batch, count: None).resume()
+    assert unread.trigger()
+    world.die(down_s=LAPSE_S)
+    Query(world, tells_start=False, is_wrapped=True).resume().trigger()
+    world.die(down_s=LAPSE_S)
+
+
+@in_both_modes
+def test_a_stateful_query_s_checkpoint_is_not_refused_for_what_spark_only_reports(world: World) -> None:
+    """Nobody was given it, so nothing is in doubt because of it."""
+    run_stateful(world)
+    Query(world).resume().drain()
+    world.audit(allow_forgotten=True)
+
+
+def test_a_report_that_opens_what_was_reported_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the second question is taken for a batch that ran without a look at its rows, and its chains closed."""
+
+    def open_it(driver: Driver) -> Offset:
+        told = driver._next.offset if driver._next else driver._position
+        if told is None:
+            return driver._announce_blindly(driver._claimed(None))
+        return told if told.is_blind and driver._next else driver.latest_offset(told)
+
+    monkeypatch.setattr(Driver, "latest_offset_without_start", open_it)
+    with pytest.raises(DataLossError, match=UNREAD):
+        run_stateful(world)
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_the_remedy_leads_out_where_nobody_looked_at_the_rows_of_a_blind_entry(
+    world: World, is_committed: bool
+) -> None:
+    """An overtaken run has logged it in the place of a lost one: the sink has the lost one's batch, once. [law 5]"""
+    world.send("a1")
+    Query(world).trigger()
+    world.die(down_s=LAPSE_S)
+    world.send("b1", "b2")
+    overtaken = Query(world, tells_start=False, is_wrapped=True).resume()
+    late = overtaken.latest_offset(overtaken.start_of(1))
+    crash_at(world, "-- batch 1 is in the sink")
+    with pytest.raises(Crash):
+        Query(world).resume().trigger()
+    world.on_step = lambda event: None
+    world.die(down_s=LAPSE_S)
+    lost = world.offsets.pop()
+    overtaken.log(late)
+    if is_committed:
+        world.committed.add(1)
+    world.die(down_s=LAPSE_S)
+    with pytest.raises(DataLossError, match=UNREAD) as told:
+        Query(
+            world, tells_start=False, is_wrapped=True, reads=lambda batch, count: None if batch == 1 else range(count)
+        ).resume().trigger()
+    assert f"Remove the entry of epoch {late.epoch} and those behind it, if any, below 'offsets'" in str(told.value)
+    assert "triggerAvailableNowWrapper.enabled' set to false" in str(told.value)
+    world.die(down_s=LAPSE_S)
+    del world.offsets[world.offsets.index(late) :]
+    world.committed.discard(1)
+    Query(world, tells_start=False).resume().trigger()
+    assert world.offsets[1] == lost
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     world.audit(allow_forgotten=True)
