@@ -74,13 +74,15 @@ def _batches(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _gathered(links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of several links at once where links are small: each batch costs Spark as much as many rows."""
     gathered: list[pa.RecordBatch] = []
+    size = 0
     for rows in links:
         is_large = rows.nbytes >= GATHERED_BYTES  # not worth a copy
+        size += rows.nbytes
         if not is_large:
             gathered.append(rows)
-        if is_large or sum(each.nbytes for each in gathered) >= GATHERED_BYTES:
+        if size >= GATHERED_BYTES:
             yield from _joined(gathered)
-            gathered = []
+            gathered, size = [], 0
         if is_large:
             yield rows
     yield from _joined(gathered)

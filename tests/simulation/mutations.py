@@ -544,6 +544,9 @@ MUTATIONS.rewritten(
     "    skipped = journal.skipped()\n    journal.skipped = lambda: skipped\n    claim = journal.claim(",
 )
 MUTATIONS.rewritten(
+    "leave marks out of all plans but a replay's", "source.planning.deal_out", "skipped &= {", "skipped -= {"
+)
+MUTATIONS.rewritten(
     "mark before it is put aside",
     "source.repair.skip",
     "        put_aside(row)\n",
