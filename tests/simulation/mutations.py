@@ -480,12 +480,6 @@ def _(extend, queue, receipts, timeout_s, *, budget_s=30.0, answer_s=None):
     return extend(queue, receipts, timeout_s, budget_s=30.0 if answer_s else budget_s)
 
 
-@planted("lose what its first renewal fails of", "source.lease.Lease._extend")
-def _(extend, lease, entries, *given):
-    extend(lease, entries, *given)
-    lease.stop_renewing(each for each in entries if (hold := lease._holds.get(each.receipt_handle)) and hold.failures)
-
-
 @planted("end AvailableNow while something is hidden", "source.available_now.AvailableNow.may_end_empty")
 def _(may_end_empty, available_now, asked_at):
     return True
