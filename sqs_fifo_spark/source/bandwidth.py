@@ -1,6 +1,6 @@
-"""What a setting needs of the link to SQS and to the journal: for the warnings at the start, and the pages' table.
+"""What a setting needs of the network to SQS: for the warnings at the start, and the pages' table.
 
-All of a query's processes share the link. What only makes a query slow is no matter here.
+All of a query's processes share it. What only makes a query slow is no matter here.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ def bytes_at_once(partitions: int, max_bytes: int, message_bytes: int) -> int:
     return max(partitions * MAX_ENTRIES * message_bytes, max_bytes)
 
 
-def visibility_needed_s(size: int, bytes_per_s: float, *, is_on_path: bool) -> int:
-    """Return how long SQS must hide messages of `size` bytes, so that they have come and are sealed by then.
+def visibility_needed_s(size: int, bytes_per_s: float) -> int:
+    """Return how long SQS must hide messages of `size` bytes, so that they have come by then.
 
-    Until an answer is there nobody knows its handles, so nothing of it can be renewed. A journal that `is_on_path` is
-    not written over the link.
+    Until an answer is there nobody knows its handles, so nothing of it can be renewed; from then on its task renews,
+    also while the journal takes its time.
     """
-    return math.ceil(size / bytes_per_s * (1 if is_on_path else 2))
+    return math.ceil(size / bytes_per_s)
 
 
 def most_held(heartbeat_s: float, bytes_per_s: float | None) -> int:
-    """Return how many messages can be renewed within half a heartbeat, on a link of `bytes_per_s` if it is known."""
+    """Return how many messages can be renewed within half a heartbeat, at `bytes_per_s` if it is known."""
     carried = math.inf if bytes_per_s is None else bytes_per_s * heartbeat_s / 2 / RENEWAL_BYTES
     return int(min(most_renewed(heartbeat_s), carried))

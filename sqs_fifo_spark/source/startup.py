@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from sqs_fifo_spark.aws.calls import QueueFacts
 from sqs_fifo_spark.errors import DataLossError
-from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.bandwidth import bytes_at_once, most_held, visibility_needed_s
@@ -65,7 +64,7 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
     skipped = journal.skipped()
     if skipped:
         _log.info("%d messages of the journal at '%s' were moved aside: none is served.", len(skipped), store.location)
-    _warn(facts, options, is_on_path=isinstance(store, FileStore))
+    _warn(facts, options)
     return Opened(journal, claim, ledger, objects, skipped)
 
 
@@ -135,7 +134,7 @@ def report_data_loss(what: str, remedy: str, *, fail_on_data_loss: bool) -> None
     _log.warning("%s. Going on, because failOnDataLoss is false.", what)
 
 
-def _warn(facts: QueueFacts, options: SourceOptions, *, is_on_path: bool) -> None:
+def _warn(facts: QueueFacts, options: SourceOptions) -> None:
     if facts.max_receive_count is not None and facts.max_receive_count < FEWEST_RECEIVES:
         _log.warning(
             "the queue's redrive policy moves a message to the dead-letter queue after %d receives; a crash of a task "
@@ -161,12 +160,12 @@ def _warn(facts: QueueFacts, options: SourceOptions, *, is_on_path: bool) -> Non
             f", linkBytesPerSecond: {link}" if link else "",
         )
     size = bytes_at_once(options.num_partitions, options.max_bytes_per_trigger, facts.max_message_bytes)
-    needed_s = visibility_needed_s(size, link, is_on_path=is_on_path) if link else 0
+    needed_s = visibility_needed_s(size, link) if link else 0
     if needed_s > options.visibility_timeout_s:
         _log.warning(
             "visibilityTimeoutSeconds is %d, but the %d bytes that %d partitions may receive at once take %d s to "
-            "arrive and be sealed (linkBytesPerSecond: %d), so large messages may lapse before they are there, each "
-            "time. Raise it to %d, or lower numPartitions or maxBytesPerTrigger (%d).",
+            "arrive (linkBytesPerSecond: %d), so large messages may lapse before they are there, each time. Raise it "
+            "to %d, or lower numPartitions or maxBytesPerTrigger (%d).",
             options.visibility_timeout_s,
             size,
             options.num_partitions,

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.local import Event, FifoModel, LocalQueueServer
+from sqs_fifo_spark.source import planning
 from tests.helpers import wait_until
 from tests.links.proxy import Link, Trouble
 from tests.spark.support import Rig, Sent, assert_each_once, assert_in_order, micro_batches, require_alive
@@ -41,6 +47,18 @@ class Load:
     def fastest_s(self) -> float:
         """How long the bodies alone take."""
         return self.messages * self.body_bytes / self.bytes_per_s
+
+
+class SpreadSource(SqsFifoDataSource):
+    """`format("spread")`: the source, with so many partitions that all tasks share the link, for few messages, too."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "spread"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        planning.MESSAGES_PER_PARTITION = MAX_ENTRIES
+        return super().streamReader(schema)
 
 
 def fill(server: LocalQueueServer, url: str, load: Load) -> dict[str, Sent]:
@@ -86,9 +104,9 @@ def drain(spark: SparkSession, home: Path, load: Load, *, timeout_s: float, opti
         if load.journal == "s3":
             given |= {"journalLocation": "s3://links/journal", "journalEndpointUrl": link.front(_moto(stack))}
         began = SYSTEM_CLOCK.monotonic()
-        frame = rig.source(**given).selectExpr(
-            "messageId", "messageGroupId", "sequenceNumber", "length(body) AS characters"
-        )
+        spark.dataSource.register(SpreadSource)
+        source = spark.readStream.format("spread").options(**rig.options(**given)).load()
+        frame = source.selectExpr("messageId", "messageGroupId", "sequenceNumber", "length(body) AS characters")
         with rig.to_parquet(frame) as query:
 
             def is_drained() -> bool:

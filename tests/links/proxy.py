@@ -171,7 +171,7 @@ class Link:
 
     async def _listen(self, host: str, port: int) -> int:
         async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            # Before Python 3.12 asyncio reports a connection's task that was cancelled as an error.
+            # Pythons 3.11 and 3.12 report a connection's task that was cancelled as an error of a callback.
             with contextlib.suppress(OSError, asyncio.CancelledError):
                 await self._connect(reader, writer, *await asyncio.open_connection(host, port))
 

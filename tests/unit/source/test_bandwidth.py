@@ -24,20 +24,15 @@ QUEUE = QueueFacts("arn:aws:sqs:us-east-1:0:a.fifo", 345_600, None, False, True,
 def table() -> str:
     """Return the table of `docs/deploy.md`: what the defaults need, and how much of it there is."""
     defaults = parse_source_options(REQUIRED)
-    places = [(count, is_on_path) for count in PARTITIONS for is_on_path in (True, False)]
-    heads = [f"{count} partitions, journal on {'a path' if is_on_path else 'S3'}" for count, is_on_path in places]
+    heads = " | ".join(f"{count} partitions" for count in PARTITIONS)
     lines = [
-        f"| bandwidth, delay of a request | {' | '.join(heads)} | `maxMessagesPerTrigger` | receives |",
-        "|---|" + "---|" * (len(heads) + 2),
+        f"| bandwidth, delay of a request | {heads} | `maxMessagesPerTrigger` | receives |",
+        "|---|" + "---|" * (len(PARTITIONS) + 2),
     ]
     for megabytes, delay_ms in NETWORKS:
         bytes_per_s, delay_s = megabytes * 1e6, delay_ms / 1_000
-        cells = [
-            visibility_needed_s(
-                bytes_at_once(count, defaults.max_bytes_per_trigger, MAX_CALL_BYTES), bytes_per_s, is_on_path=is_on_path
-            )
-            for count, is_on_path in places
-        ]
+        sizes = [bytes_at_once(count, defaults.max_bytes_per_trigger, MAX_CALL_BYTES) for count in PARTITIONS]
+        cells = [visibility_needed_s(size, bytes_per_s) for size in sizes]
         # As many as if heartbeats were shorter by as much as calls are longer than they are taken to be.
         by_delay = most_held(defaults.heartbeat_s * RENEWAL_S / max(RENEWAL_S, delay_s), None)
         held = min(by_delay, most_held(defaults.heartbeat_s, bytes_per_s))
@@ -55,28 +50,26 @@ def test_the_table_of_networks_is_current() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "is_on_path", "says"),
+    ("given", "says"),
     [
-        ({}, False, []),
-        ({"linkBytesPerSecond": "1000000"}, True, []),
-        ({"linkBytesPerSecond": "1000000"}, False, ["visibilityTimeoutSeconds is 120, but the 83886080 bytes"]),
-        ({"linkBytesPerSecond": "1000000", "visibilityTimeoutSeconds": "168"}, False, []),
-        ({"linkBytesPerSecond": "1000000", "maxBytesPerTrigger": "1g"}, True, ["Raise it to 1074, or lower"]),
-        ({"linkBytesPerSecond": "1000000", "numPartitions": "64"}, True, ["Raise it to 672, or lower numPartitions"]),
+        ({}, []),
+        ({"linkBytesPerSecond": "1000000"}, []),
+        ({"linkBytesPerSecond": "650000"}, ["visibilityTimeoutSeconds is 120, but the 83886080 bytes"]),
+        ({"linkBytesPerSecond": "650000", "visibilityTimeoutSeconds": "130"}, []),
+        ({"linkBytesPerSecond": "1000000", "maxBytesPerTrigger": "1g"}, ["Raise it to 1074, or lower"]),
+        ({"linkBytesPerSecond": "1000000", "numPartitions": "64"}, ["Raise it to 672, or lower numPartitions"]),
         (
             {"linkBytesPerSecond": "500000", "numPartitions": "1", "maxBytesPerTrigger": "1m"},
-            True,
             ["about 16666 messages can be renewed in time (heartbeatSeconds: 40, linkBytesPerSecond: 500000)"],
         ),
     ],
 )
 def test_what_cannot_work_on_the_stated_network_is_told_with_the_figure_and_the_remedy(
-    given: dict[str, str], is_on_path: bool, says: list[str], caplog: pytest.LogCaptureFixture
+    given: dict[str, str], says: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line for each setting; nothing where no network is stated, or where the remedy was taken."""
-    options = parse_source_options({**REQUIRED, **given})
     with caplog.at_level(logging.WARNING):
-        _warn(QUEUE, options, is_on_path=is_on_path)
+        _warn(QUEUE, parse_source_options({**REQUIRED, **given}))
     assert len(caplog.messages) == len(says)
     assert all(text in line for text, line in zip(says, caplog.messages, strict=True))
     assert not any("\n" in line for line in caplog.messages)
