@@ -9,6 +9,7 @@ import math
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.source.queue import most_renewed
+from sqs_fifo_spark.source.receive import WORTH
 
 RENEWAL_BYTES = 600
 """What the renewal of one message sends: its receipt handle, and its part of the call around ten."""
@@ -28,7 +29,7 @@ def visibility_needed_s(size: int, bytes_per_s: float) -> int:
     Until an answer is there nobody knows its handles, so nothing of it can be renewed; from then on its task renews,
     also while the journal takes its time.
     """
-    return math.ceil(size / bytes_per_s)
+    return math.ceil(size / bytes_per_s / WORTH)
 
 
 def most_held(heartbeat_s: float, bytes_per_s: float | None) -> int:

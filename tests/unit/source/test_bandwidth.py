@@ -55,9 +55,9 @@ def test_the_table_of_networks_is_current() -> None:
         ({}, []),
         ({"linkBytesPerSecond": "1000000"}, []),
         ({"linkBytesPerSecond": "650000"}, ["visibilityTimeoutSeconds is 120, but the 83886080 bytes"]),
-        ({"linkBytesPerSecond": "650000", "visibilityTimeoutSeconds": "130"}, []),
-        ({"linkBytesPerSecond": "1000000", "maxBytesPerTrigger": "1g"}, ["Raise it to 1074, or lower"]),
-        ({"linkBytesPerSecond": "1000000", "numPartitions": "64"}, ["Raise it to 672, or lower numPartitions"]),
+        ({"linkBytesPerSecond": "650000", "visibilityTimeoutSeconds": "162"}, []),
+        ({"linkBytesPerSecond": "1000000", "maxBytesPerTrigger": "1g"}, ["Raise it to 1343, or lower"]),
+        ({"linkBytesPerSecond": "1000000", "numPartitions": "64"}, ["Raise it to 839, or lower numPartitions"]),
         (
             {"linkBytesPerSecond": "500000", "numPartitions": "1", "maxBytesPerTrigger": "1m"},
             ["about 16666 messages can be renewed in time (heartbeatSeconds: 40, linkBytesPerSecond: 500000)"],
