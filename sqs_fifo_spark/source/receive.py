@@ -24,8 +24,9 @@ WORTH = 0.8
 """For what part of the visibility timeout an answer may come: the rest is for holding what it brings."""
 _RECEIVE_BITS = 53
 """Of the number of a receive: as many as any reader of JSON takes."""
-_portions: dict[str, int] = {}
-"""By the queue's URL, how many messages come through this process's link in half the time that they may take.
+_portions: dict[str, tuple[int, float]] = {}
+"""By the queue's URL, how many messages come through this process's link in half the time that they may take; and until
+when no more are asked for, whatever comes faster: what was cut off comes again by then, and is not cut off once more.
 
 A process keeps it, for a task has one receive where the link is slow. It changes only where a transport tells it."""
 
@@ -55,7 +56,8 @@ class Receive:
         self.long_s = wait_time_s if wait_time_s > 1 else 0
         """How long SQS may wait; a second is well within the timeout of every other call."""
         self._within_s = WORTH * visibility_timeout_s
-        self._arrival = Arrival(self.long_s, self._within_s)
+        self._is_hiding = False
+        """Whether a try of it was cut, so that what SQS hides was not got."""
         self._asked: tuple[float, float] | None = None
         """When it was begun, on both clocks, until somebody has waited for that."""
         self._begun: Ask | None = None
@@ -64,7 +66,8 @@ class Receive:
 
     def _renew_attempt(self) -> None:
         self._attempt = uuid.uuid4()
-        self._most = min(self._max_messages, _portions.get(self._url, MAX_ENTRIES))
+        self._arrival = Arrival(self.long_s, self._within_s)
+        self._most = min(self._max_messages, _portions.get(self._url, (MAX_ENTRIES, 0.0))[0])
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -86,7 +89,7 @@ class Receive:
         """Return the answer by `call`, which is given its arguments and what was `begun`.
 
         Raises TransientQueueError where the next try may succeed: with the same attempt id unless that is void, or as
-        many messages are too many.
+        many messages are too many. So is no answer an empty one after that: SQS hides what was cut off.
         """
         received_at, asked_at = self._asked or self._times()
         begun, self._asked, self._begun = self._begun, None, None
@@ -100,17 +103,17 @@ class Receive:
         except TransientQueueError:
             if not arrival.is_cut:
                 raise
-            self._note_portion(0, self._within_s)
+            self._note_portion(0, self._within_s, is_cut=True)
             self._renew_attempt()
-            raise TransientQueueError(
-                f"no message of an answer of '{self._url}' came whole within {self._within_s:g} s: the link is too "
-                "slow. SQS hands them out again. Raise visibilityTimeoutSeconds, or lower numPartitions."
-            ) from None
+            self._is_hiding = True
+            raise self._too_slow() from None
         took_s = self._clock.monotonic() - asked_at
         waited_s = min(took_s if arrival.waited_s is None else arrival.waited_s, self.long_s)
         messages = [self._message(each, received_at) for each in (answer.get("Messages") or ())]
+        if self._is_hiding and not messages:
+            raise self._too_slow()
         if messages and arrival.waited_s is not None:
-            self._note_portion(len(messages), took_s - waited_s)
+            self._note_portion(len(messages), took_s - waited_s, is_cut=arrival.is_cut)
         if arrival.is_cut:
             _log.warning(
                 "of an answer of '%s' %d messages came within %g s, and SQS hands the others out again: the link is "
@@ -124,10 +127,20 @@ class Receive:
     def _times(self) -> tuple[float, float]:
         return self._clock.now(), self._clock.monotonic()
 
-    def _note_portion(self, messages: int, took_s: float) -> None:
+    def _note_portion(self, messages: int, took_s: float, *, is_cut: bool) -> None:
         """Let the next receives ask for what comes in half the time that it may take, if so many took so long."""
         in_time = messages * self._within_s / 2 / max(took_s, 0.001)
-        _portions[self._url] = max(1, min(MAX_ENTRIES, int(in_time)))
+        portion, now = max(1, min(MAX_ENTRIES, int(in_time))), self._clock.monotonic()
+        last, until = _portions.get(self._url, (MAX_ENTRIES, now))
+        if is_cut:
+            until = now + self._visibility_timeout_s
+        _portions[self._url] = (portion if now >= until else min(portion, last)), until
+
+    def _too_slow(self) -> TransientQueueError:
+        return TransientQueueError(
+            f"no message of an answer of '{self._url}' came whole within {self._within_s:g} s: the link is too slow. "
+            "SQS hands them out again. Raise visibilityTimeoutSeconds, or lower numPartitions."
+        )
 
     def _message(self, answer: Mapping[str, Any], received_at: float) -> Message:
         try:

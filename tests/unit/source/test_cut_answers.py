@@ -1,0 +1,125 @@
+"""What an answer that was cut leaves hidden: it is not cut off again and again, and its queue is not empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from sqs_fifo_spark.aws.answer import arrival_of_call
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.source import receive
+from sqs_fifo_spark.source.receive import WORTH, Receive, Received
+from tests.simulation.spark import Query
+from tests.unit.by_hand import World
+
+VISIBILITY_S = 30
+SMALL_S, LARGE_S = 0.01, 10.0
+"""How long a message takes to arrive: of large ones two come whole in time."""
+
+
+class Link:
+    """Answers receives over a link, as the lean client tells of it."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+
+    def receive(self, message_s: float) -> Received:
+        return self.ask(self.new(), message_s)
+
+    def ask(self, asked: Receive, message_s: float, there: int = MAX_ENTRIES) -> Received:
+        return asked.ask(lambda **call: self.answer(message_s, there, **call))
+
+    def new(self) -> Receive:
+        return Receive("u", self.clock, max_messages=10, wait_time_s=0, visibility_timeout_s=VISIBILITY_S)
+
+    def answer(self, message_s: float, there: int, **call: Any) -> Mapping[str, Any]:
+        arrival = arrival_of_call()
+        assert arrival is not None
+        arrival.waited_s = 0.0
+        count = min(there, call["MaxNumberOfMessages"])
+        whole = min(count, int(WORTH * VISIBILITY_S / message_s))
+        arrival.is_cut = whole < count
+        self.clock.advance(WORTH * VISIBILITY_S if arrival.is_cut else whole * message_s)
+        if arrival.is_cut and not whole:
+            raise TransientQueueError("a timeout")
+        return {"Messages": [_message(number) for number in range(whole)]}
+
+
+def _message(number: int) -> Mapping[str, Any]:
+    names = ("MessageGroupId", "SequenceNumber", "ApproximateReceiveCount", "MessageDeduplicationId", "SentTimestamp")
+    attributes = dict.fromkeys((*names, "SenderId", "ApproximateFirstReceiveTimestamp"), "1")
+    return {"MessageId": str(number), "ReceiptHandle": f"h{number}", "Body": "b", "Attributes": attributes}
+
+
+@pytest.fixture
+def link(monkeypatch: pytest.MonkeyPatch) -> Link:
+    monkeypatch.setattr(receive, "_portions", {})
+    return Link()
+
+
+def require_cut_once(link: Link) -> None:
+    """Small messages come meanwhile, as fast as ever; then what was cut off comes again."""
+    cut_at = link.clock.monotonic()
+    assert len(link.receive(LARGE_S)) == 2
+    while link.clock.monotonic() < cut_at + VISIBILITY_S:
+        link.receive(SMALL_S)
+        link.clock.advance(1.0)
+    assert not link.receive(LARGE_S).is_cut
+
+
+def test_what_was_cut_off_is_not_cut_off_again_for_others_are_small(link: Link) -> None:
+    """Or its receive count grows with each answer, until a redrive policy moves what nobody has processed."""
+    require_cut_once(link)
+
+
+def test_a_portion_that_grows_with_the_next_answer_is_caught(link: Link) -> None:
+    """The planted bug: as if the link had been slow once."""
+    note = Receive._note_portion
+
+    def forgets(self: Receive, messages: int, took_s: float, *, is_cut: bool) -> None:
+        note(self, messages, took_s, is_cut=False)
+
+    with mock.patch.object(Receive, "_note_portion", forgets), pytest.raises(AssertionError):
+        require_cut_once(link)
+
+
+def test_a_link_that_was_slow_once_is_used_in_full_again(link: Link) -> None:
+    link.receive(LARGE_S)
+    link.clock.advance(VISIBILITY_S)
+    link.receive(SMALL_S)
+    assert len(link.receive(SMALL_S)) == MAX_ENTRIES
+
+
+def test_an_empty_answer_after_one_that_was_cut_is_no_answer(link: Link) -> None:
+    """The first try's messages are hidden. Where nothing is found for certain, a run ends."""
+    asked = link.new()
+    for message_s, there in ((100.0, 10), (SMALL_S, 0)):
+        with pytest.raises(TransientQueueError, match="the link is too slow"):
+            link.ask(asked, message_s, there)
+    assert link.ask(asked, SMALL_S, 1)
+
+
+def test_a_try_that_was_never_sent_is_none_that_was_cut(link: Link) -> None:
+    """Its error is its own, and the attempt id may bring what it has asked for."""
+    asked = link.new()
+    with pytest.raises(TransientQueueError):
+        link.ask(asked, 100.0)
+    with pytest.raises(TransientQueueError, match="refused to connect"):
+        asked.ask(mock.Mock(side_effect=TransientQueueError("refused to connect")))
+
+
+def test_a_run_over_a_link_that_carries_no_message_does_not_end_as_if_none_were_left(
+    make_world: Callable[..., World],
+) -> None:
+    """With AvailableNow, that would be a success which has served nothing of what waited."""
+    world = make_world(numPartitions="1")
+    world.message_s = 2.0 * VISIBILITY_S
+    world.send("a1")
+    query = Query(world, available_now=True)
+    with pytest.raises(TransientQueueError, match="the link is too slow"):
+        query.trigger()
