@@ -9,6 +9,7 @@ import math
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.source.queue import most_renewed
+from sqs_fifo_spark.source.receive import WORTH
 
 RENEWAL_BYTES = 600
 """What the renewal of one message sends: its receipt handle, and its part of the call around ten."""
@@ -25,10 +26,10 @@ def bytes_at_once(partitions: int, max_bytes: int, message_bytes: int) -> int:
 def visibility_needed_s(size: int, bytes_per_s: float, *, is_on_path: bool) -> int:
     """Return how long SQS must hide messages of `size` bytes, so that they have come and are sealed by then.
 
-    Until an answer is there nobody knows its handles, so nothing of it can be renewed. A journal that `is_on_path` is
-    not written over the link.
+    Until an answer is there nobody knows its handles, so nothing of it can be renewed; and it is waited for only while
+    it is worth that. A journal that `is_on_path` is not written over the link.
     """
-    return math.ceil(size / bytes_per_s * (1 if is_on_path else 2))
+    return math.ceil(size / bytes_per_s * max(1 / WORTH, 1 if is_on_path else 2))
 
 
 def most_held(heartbeat_s: float, bytes_per_s: float | None) -> int:

@@ -164,9 +164,9 @@ def _warn(facts: QueueFacts, options: SourceOptions, *, is_on_path: bool) -> Non
     needed_s = visibility_needed_s(size, link, is_on_path=is_on_path) if link else 0
     if needed_s > options.visibility_timeout_s:
         _log.warning(
-            "visibilityTimeoutSeconds is %d, but the %d bytes that %d partitions may receive at once take %d s to "
-            "arrive and be sealed (linkBytesPerSecond: %d), so large messages may lapse before they are there, each "
-            "time. Raise it to %d, or lower numPartitions or maxBytesPerTrigger (%d).",
+            "visibilityTimeoutSeconds is %d, but the %d bytes that %d partitions may receive at once need %d s to "
+            "arrive and be sealed (linkBytesPerSecond: %d), so large messages may lapse before they are there. Raise "
+            "it to %d, or lower numPartitions or maxBytesPerTrigger (%d).",
             options.visibility_timeout_s,
             size,
             options.num_partitions,
