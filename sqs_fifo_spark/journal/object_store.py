@@ -41,6 +41,7 @@ _REFUSALS = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.Unauth
 _REFUSAL = re.compile(r"status code: 40[013]\b")
 """What a GenericError says of a refused list, and of a token that has expired, which S3 calls a bad request."""
 
+_PAST_END = re.compile(r"status code: 416\b")
 _DENIED = re.compile(r"status code: 403\b|AccessDenied")
 _TIMEOUT = "kind: Timeout"
 _CHECK_NETWORK = (
@@ -145,6 +146,10 @@ class _Read:
                 answer = obstore.get(client, self._name, options=options)
             except (FileNotFoundError, obstore.exceptions.NotFoundError):
                 return None
+            except obstore.exceptions.GenericError as error:
+                if len(self) or not _PAST_END.search(str(error)):
+                    raise
+                return b""
             self._end, self._tag = answer.range[1], answer.meta["e_tag"]
             for chunk in answer.stream(min_chunk_size=READ_CHUNK):
                 self._data.write(chunk)

@@ -163,7 +163,7 @@ def _warn(facts: QueueFacts, options: SourceOptions) -> None:
     needed_s = visibility_needed_s(size, link) if link else 0
     if needed_s > options.visibility_timeout_s:
         _log.warning(
-            "visibilityTimeoutSeconds is %d, but the %d bytes that %d partitions may receive at once take %d s to "
+            "visibilityTimeoutSeconds is %d, but the %d bytes that %d partitions may receive at once need %d s to "
             "arrive (linkBytesPerSecond: %d), so large messages may lapse before they are there, each time. Raise it "
             "to %d, or lower numPartitions or maxBytesPerTrigger (%d).",
             options.visibility_timeout_s,

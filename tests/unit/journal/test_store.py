@@ -136,6 +136,9 @@ def test_ranges_end_with_the_object(store: Store) -> None:
     assert store.get_range("a/x", 3, 4) == b"3456"
     assert store.get_range("a/x", 8, 100) == b"89"
     assert store.get_range("a/x", 0, 1 << 16) == b"0123456789"
+    assert store.get_range("a/x", 10, 1) == b""
+    store.put_if_absent("a/empty", b"")
+    assert store.get_range("a/empty", 0, 1 << 16) == b""
 
 
 def test_start_up_check_passes_and_leaves_nothing(store: Store) -> None:

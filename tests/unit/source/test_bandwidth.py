@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, QueueFacts
+from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.bandwidth import bytes_at_once, most_held, visibility_needed_s
 from sqs_fifo_spark.source.queue import RENEWAL_S
+from sqs_fifo_spark.source.receive import Receive
 from sqs_fifo_spark.source.startup import _warn
 
 DOCS = Path(__file__).resolve().parents[3] / "sqs_fifo_spark" / "docs"
@@ -47,6 +49,14 @@ def test_the_table_of_networks_is_current() -> None:
     text = (DOCS / "deploy.md").read_text(encoding="utf-8")
     assert text.count(begin) == text.count(end) == 1
     assert text.partition(begin)[2].partition(end)[0].strip() == table()
+
+
+def test_what_is_said_to_be_enough_brings_answers_before_they_are_given_up() -> None:
+    """Law 7: else the end of each answer is hidden, and comes again with a higher receive count."""
+    size, bytes_per_s = bytes_at_once(8, 1, MAX_CALL_BYTES), 1e6
+    enough_s = visibility_needed_s(size, bytes_per_s)
+    receive = Receive("", ManualClock(), max_messages=10, wait_time_s=0, visibility_timeout_s=enough_s)
+    assert size / bytes_per_s <= receive._within_s
 
 
 @pytest.mark.parametrize(
