@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 from unittest import mock
 
@@ -15,59 +15,99 @@ import pytest
 
 from sqs_fifo_spark.aws import answer, lean
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.aws.client import READ_TIMEOUT_S
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock, ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source import queue as source_queue
 from sqs_fifo_spark.source import receive
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Queue
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue
 from sqs_fifo_spark.source.receive import Receive, Received
+from tests.unit.aws.answering import Answer, answering
 
-IDLE_S = 0.25
-"""What stands for READ_TIMEOUT_S here."""
 MESSAGE = 10_000
 """Bytes of a message, about."""
+PIECE = 2_000
+"""Bytes that come at a time."""
 
 
 class Link:
-    """A server whose answers share `rate` bytes a second. Each receive gets as many messages as it asks for."""
+    """Carries answers at `rate` bytes a second in all, on its own clock. Receives get as many as they ask for."""
 
     def __init__(self) -> None:
-        self.rate = 1e9
+        self.clock = ManualClock()
+        self.rate = math.inf
         self.begins_in_s = 0.0
-        self.port = 0
         self.asked: list[Mapping[str, Any]] = []
         self.stalls_after: Callable[[int], int | None] = lambda call: None
         """After how many bytes the answer to a call stops coming, if it does."""
         self.is_in_turn = False
         """Whether an answer begins only when those before have come."""
-        self.is_over = threading.Event()
-        self._turn = threading.Lock()
-        self._pipe = threading.Lock()
+        self._coming: list[_Socket] = []
+        self._free_at = 0.0
 
-    def answer(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError), connection.makefile("rb") as file:
-            while line := file.readline():
-                length = 0
-                while line.strip():
-                    name, _, value = line.partition(b":")
-                    length = int(value) if name.lower() == b"content-length" else length
-                    line = file.readline()
-                request = json.loads(file.read(length))
-                self.asked.append(request)
-                with self._turn if self.is_in_turn else nullcontext():
-                    self._send(connection, _answer(request), self.stalls_after(len(self.asked)))
+    def ask(self, connection: _Socket, request: Mapping[str, Any]) -> None:
+        self.asked.append(request)
+        content = _answer(request)
+        head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(content)
+        connection.left = head + content[: self.stalls_after(len(self.asked))]
+        connection.pieces, connection.asked_at = 0, self.clock.monotonic()
+        self._coming = [*(each for each in self._coming if each.left), connection]
 
-    def _send(self, connection: socket.socket, content: bytes, stalls_after: int | None) -> None:
-        SYSTEM_CLOCK.sleep(self.begins_in_s)
-        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(content))
-        step = max(1, min(2_000, int(self.rate * IDLE_S / 10)))
-        for start in range(0, len(content[:stalls_after]), step):
-            with self._pipe:
-                SYSTEM_CLOCK.sleep(step / self.rate)
-            connection.sendall(content[start : start + step])
-        if stalls_after is not None:
-            self.is_over.wait(60)
+    def carry(self, until: float) -> bool:
+        """Let the next piece come, of whichever answer it is. Return whether one does until then."""
+        coming = [each for each in self._coming if each.left][: 1 if self.is_in_turn else None]
+        if not coming:
+            return False
+        begins_at, _, number = min((self._begins_at(each), each.pieces, n) for n, each in enumerate(coming))
+        taker = coming[number]
+        piece, rest = taker.left[:PIECE], taker.left[PIECE:]
+        comes_at = begins_at + len(piece) / self.rate
+        if comes_at > until:
+            return False
+        self.clock.advance(max(0.0, comes_at - self.clock.monotonic()))
+        self._free_at = comes_at
+        taker.there, taker.left, taker.pieces = taker.there + piece, rest, taker.pieces + 1
+        return True
+
+    def _begins_at(self, connection: _Socket) -> float:
+        if connection.pieces:
+            return self._free_at
+        since = max(connection.asked_at, self._free_at) if self.is_in_turn else connection.asked_at
+        return max(self._free_at, since + self.begins_in_s)
+
+
+class _Socket(socket.socket):
+    """A connection over a link. It is no real one, and waits on the link's clock."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(socket.AF_INET, socket.SOCK_DGRAM)  # which the pool finds open
+        self._link = link
+        self._request = self.there = self.left = b""
+        self.pieces, self.asked_at = 0, 0.0
+
+    def sendall(self, data: Any, *_: Any) -> None:
+        self._request += bytes(data)
+        with suppress(ValueError):  # not all of it
+            request = json.loads(self._request.rpartition(b"\r\n\r\n")[2])
+            self._request = b""
+            self._link.ask(self, request)
+
+    def recv_into(self, buffer: Any, *_: Any) -> int:
+        clock, limit_s = self._link.clock, self.gettimeout()
+        until = math.inf if limit_s is None else clock.monotonic() + limit_s
+        while not self.there:
+            if not self._link.carry(until):
+                clock.advance(until - clock.monotonic())
+                raise TimeoutError
+        piece, self.there = self.there[: len(buffer)], self.there[len(buffer) :]
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        self.left = b""
+        super().close()
 
 
 def _answer(request: Mapping[str, Any]) -> bytes:
@@ -78,45 +118,34 @@ def _answer(request: Mapping[str, Any]) -> bytes:
         body = f'{number} "]}} ü€ ' + "x" * MESSAGE
         return {"MessageId": str(number), "ReceiptHandle": f"h{number}", "Body": body, "Attributes": attributes}
 
-    messages = [message(number) for number in range(request["MaxNumberOfMessages"])]
+    messages = [message(number) for number in range(request.get("MaxNumberOfMessages", 0))]
     return json.dumps({"Messages": messages}, ensure_ascii=False).encode()
 
 
-@pytest.fixture
-def link(monkeypatch: pytest.MonkeyPatch) -> Iterator[Link]:
-    monkeypatch.setattr(aws, "READ_TIMEOUT_S", IDLE_S)
+@pytest.fixture(autouse=True)
+def own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(receive, "_portions", {})
     aws.forget_clients()
-    made = Link()
-    with served(made) as made.port:
-        yield made
+    yield
     aws.forget_clients()
 
 
-@contextmanager
-def served(link: Link) -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+@pytest.fixture
+def link(monkeypatch: pytest.MonkeyPatch) -> Link:
+    made = Link()
+    monkeypatch.setattr("urllib3.connection.HTTPConnection._new_conn", lambda connection: _Socket(made))
+    for module in (answer, lean):
+        monkeypatch.setattr(module, "SYSTEM_CLOCK", made.clock)
+    return made
 
-        def accept() -> None:
-            with suppress(OSError):
-                while True:
-                    connection, _ = listener.accept()
-                    threading.Thread(target=link.answer, args=(connection,), daemon=True).start()
 
-        thread = threading.Thread(target=accept)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            link.is_over.set()
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
+def queue_at(url: str, clock: Clock, visibility_s: int = 30) -> Queue:
+    given = {"queueUrl": f"{url}/123456789012/q.fifo", "journalLocation": "/journal", "region": "eu-west-1"}
+    return Queue(parse_source_options({**given, "visibilityTimeoutSeconds": str(visibility_s)}), clock)
 
 
 def queue_over(link: Link, visibility_s: int = 30) -> Queue:
-    url = f"http://127.0.0.1:{link.port}/123456789012/q.fifo"
-    given = {"queueUrl": url, "journalLocation": "/journal", "region": "eu-west-1"}
-    return Queue(parse_source_options({**given, "visibilityTimeoutSeconds": str(visibility_s)}), SYSTEM_CLOCK)
+    return queue_at("http://127.0.0.1:1", link.clock, visibility_s)
 
 
 def require_whole(received: Received, count: int) -> None:
@@ -124,9 +153,27 @@ def require_whole(received: Received, count: int) -> None:
     assert all(each.row[1].endswith("x" * MESSAGE) for each in received)
 
 
+def require_all_come(queue: Queue, count: int) -> None:
+    """As many receives as are under way at once, which are read one after another."""
+    begun = [queue.begin_receive(count) for _ in range(CONCURRENT_CALLS)]
+    assert all(each.wait() for each in begun)
+    for each in begun:
+        require_whole(each.result(), count)
+
+
+@pytest.mark.parametrize("transport", ["lean", "boto3"])
+def test_receives_over_real_connections_come_whole(transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In several pieces each, with the machine's own time and sockets."""
+    monkeypatch.setenv(lean.TRANSPORT_VARIABLE, transport)
+    with answering() as server:
+        server.answer = Answer(_answer)
+        require_all_come(queue_at(server.url, SYSTEM_CLOCK, 600), 10)
+        assert len(server.asked) == CONCURRENT_CALLS
+
+
 def require_got_at_first(link: Link) -> None:
     """A slow answer is got by the first call for it, whole."""
-    link.rate = 5 * MESSAGE / (2 * IDLE_S)
+    link.rate = 5 * MESSAGE / (2 * READ_TIMEOUT_S)
     require_whole(queue_over(link).receive(5, budget_s=0.0), 5)
     assert len(link.asked) == 1
 
@@ -148,39 +195,41 @@ def test_a_deadline_for_the_whole_answer_is_caught(link: Link) -> None:
 
 
 @pytest.mark.parametrize("is_in_turn", [False, True])
-def test_receives_that_share_a_link_and_are_read_one_after_another_all_come(
-    link: Link, is_in_turn: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_receives_that_share_a_link_and_are_read_one_after_another_all_come(link: Link, is_in_turn: bool) -> None:
     """The last one's first bytes come, or wait to be read, for longer than an answer may take to begin."""
-    monkeypatch.setattr(lean, "_LEAST_S", 0.01)
-    link.is_in_turn, link.begins_in_s = is_in_turn, IDLE_S / 4
-    link.rate = CONCURRENT_CALLS * 2 * MESSAGE / (3 * IDLE_S)
-    queue = queue_over(link)
-    begun = [queue.begin_receive(2) for _ in range(CONCURRENT_CALLS)]
-    assert all(each.wait() for each in begun)
-    for each in begun:
-        require_whole(each.result(), 2)
+    link.is_in_turn, link.begins_in_s = is_in_turn, READ_TIMEOUT_S / 4
+    link.rate = CONCURRENT_CALLS * 2 * MESSAGE / (3 * READ_TIMEOUT_S)
+    require_all_come(queue_over(link, visibility_s=300), 2)
+    assert len(link.asked) == CONCURRENT_CALLS
+
+
+def test_a_renewal_waits_for_no_longer_than_it_may(link: Link) -> None:
+    """A queue that takes the call and does not answer costs a thread that long, and not the client's time-out."""
+    link.begins_in_s = math.inf
+    queue, began = queue_over(link), link.clock.monotonic()
+    receipt = Receipt("m", "h", "g", 1, 1, 0, began, 0)
+    assert queue.extend([receipt], 30, budget_s=0.0, answer_s=2.0) == [Outcome.FAILED]
+    assert link.clock.monotonic() == pytest.approx(began + 2.0)
 
 
 def test_an_answer_that_stalls_is_asked_for_again_under_its_attempt_id(link: Link) -> None:
     """SQS gives the same messages again, and hides them anew: none is received twice."""
     link.stalls_after = lambda call: 5 * MESSAGE if call == 1 else None
+    began = link.clock.monotonic()
     received = queue_over(link).receive(10)
     require_whole(received, 10)
     first, second = link.asked
     assert first == second
-    assert SYSTEM_CLOCK.monotonic() - received.since < IDLE_S  # since the second
+    assert received.since >= began + READ_TIMEOUT_S  # since the second
 
 
 def require_part(link: Link) -> None:
     """What is whole in time is got; and the next receive asks for no more than what comes in time."""
-    link.rate = 10 * MESSAGE / 2  # in 0.8 s 4 of 10 come
-    queue = queue_over(link, visibility_s=1)
-    received = queue.receive(10)
-    require_whole(received, len(received))
+    link.rate = 10 * MESSAGE / 2  # in 0.8 s 3 of 10 come
+    received = queue_over(link, visibility_s=1).receive(10)
+    require_whole(received, 3)
     assert received.is_cut
-    assert 2 <= len(received) <= 4
-    link.rate = 1e9
+    link.rate = math.inf
     assert not queue_over(link, visibility_s=1).receive(10).is_cut
     first, second = link.asked
     assert second["MaxNumberOfMessages"] <= len(received) < first["MaxNumberOfMessages"]
@@ -223,20 +272,19 @@ def test_an_answer_without_a_whole_message_in_time_is_asked_for_in_another_way(
     call = queue.begin_receive(10, budget_s=0.0)
     with pytest.raises(TransientQueueError, match=r"no message .+ came whole within 0.8 s: the link is too slow"):
         call.result()
-    link.rate = 1e9
+    link.rate = math.inf
     require_whole(queue.receive(10), 1)
     assert link.asked[0]["ReceiveRequestAttemptId"] != link.asked[1]["ReceiveRequestAttemptId"]
 
 
 def test_the_time_of_a_long_poll_is_no_time_of_its_answer(link: Link) -> None:
     """Its messages are hidden since its first byte came, at most."""
-    link.rate = 10 * MESSAGE / (2 * IDLE_S)
-    link.begins_in_s = 2 * IDLE_S
-    asked_at = SYSTEM_CLOCK.monotonic()
-    received = queue_over(link, visibility_s=1).receive(10, wait_time_s=2)
+    link.rate, link.begins_in_s = 10 * MESSAGE / 20, 19.0
+    began = link.clock.monotonic()
+    received = queue_over(link).receive(10, wait_time_s=20)
     require_whole(received, 10)
-    assert received.since - asked_at >= IDLE_S
-    assert SYSTEM_CLOCK.monotonic() - received.since >= IDLE_S
+    assert began + 19 <= received.since <= began + 20
+    assert link.clock.monotonic() >= received.since + 19
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,8 @@ from unittest import mock
 
 import pytest
 
-from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
-from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
-from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.retry import retry_transient
 from sqs_fifo_spark.source import lease as lease_module
@@ -154,19 +151,6 @@ def test_what_is_tried_again_within_its_call_is_found_to_cost_others_their_holds
         pytest.raises(AssertionError, match="healthy holds have lapsed"),
     ):
         require_no_healthy_hold_lapses(is_lasting=True)
-
-
-def test_a_renewal_waits_for_no_longer_than_it_may() -> None:
-    """A queue that takes the call and does not answer costs a thread that long, and not the client's time-out."""
-    with LocalQueueServer(queues=["q.fifo"], faults=Faults(delay_s=30)) as server:
-        url = server.queue_url("q.fifo")
-        given = {"queueUrl": url, "journalLocation": "/j", "awsAccessKeyId": "a", "awsSecretAccessKey": "b"}
-        queue = Queue(parse_source_options(given), SYSTEM_CLOCK)
-        receipt = Receipt("m", "h", "g", 1, 1, 0, SYSTEM_CLOCK.now(), 0)
-        aws.sqs_client(queue._config)  # which takes long to build
-        began = SYSTEM_CLOCK.monotonic()
-        assert queue.extend([receipt], 30, budget_s=0.0, answer_s=0.2) == [Outcome.FAILED]
-        assert 0.2 <= SYSTEM_CLOCK.monotonic() - began < CLIENT_TIMEOUT_S / 2
 
 
 def longest_times_of_a_silent_queue() -> tuple[float, float, int]:
