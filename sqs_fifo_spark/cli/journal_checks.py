@@ -35,28 +35,32 @@ class _NotAskedError(JournalUnavailableError):
 
 
 class _Asked:
-    """A store that has `patience_s` for each answer, and is asked no more once one has not come."""
+    """A store that has `patience_s` for each answer, and is asked no more once one has not come.
 
-    def __init__(self, store: Store, patience_s: float) -> None:
-        self.location = store.location
-        self._store = store
+    To open it may take credentials, of somebody who does not answer.
+    """
+
+    def __init__(self, location: str, access: S3Access, patience_s: float) -> None:
+        self.location = location
         self._patience_s = patience_s
         self._is_silent = False
+        self.store = self.answer(lambda: open_store(location, access))
+        self.location = self.store.location
 
     def get(self, name: str) -> bytes | None:
-        return self.answer(lambda: self._store.get(name))
+        return self.answer(lambda: self.store.get(name))
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:
-        return self.answer(lambda: self._store.get_range(name, start, length))
+        return self.answer(lambda: self.store.get_range(name, start, length))
 
     def list(self, prefix: str) -> list[str]:
-        return self.answer(lambda: self._store.list(prefix))
+        return self.answer(lambda: self.store.list(prefix))
 
     def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self.answer(lambda: self._store.put_if_absent(name, data))
+        return self.answer(lambda: self.store.put_if_absent(name, data))
 
     def delete(self, names: Iterable[str]) -> None:
-        self.answer(lambda: self._store.delete(names))
+        self.answer(lambda: self.store.delete(names))
 
     def answer(self, call: Callable[[], T]) -> T:
         if self._is_silent:
@@ -82,9 +86,8 @@ def check_journal(
     if location is None:
         return
     try:
-        store = open_store(location, access)
-        asked = _Asked(store, patience_s)
-        made = asked.answer(lambda: _missing_folders(store))  # of a file server's mount, that may hang too
+        asked = _Asked(location, access, patience_s)
+        made = asked.answer(lambda: _missing_folders(asked.store))  # of a file server's mount, that may hang too
     except JournalUnavailableError as error:
         yield failure("journal", str(error))
         return

@@ -284,10 +284,9 @@ class Heartbeat:
         So a failure that has passed meanwhile does not stop the query. SQS keeps it for CALL_BUDGET_S at most.
         """
         if self._failures:
-            latest = self._clock.monotonic() + PASS_S
+            self._lease.renew()  # first: however long a journal takes, what SQS refuses is met
             if self._discover is not None:
                 self._discover()
-            self._lease.renew(within_s=latest - self._clock.monotonic())  # what was discovered may be due
             self._failures.clear()
 
     def _run(self, name: str, step: Callable[[], None], usual_s: Callable[[], float]) -> None:

@@ -160,6 +160,8 @@ class Work:
             if not received:
                 return (), is_all
             hold(received, self._lease, self._options, self._clock)
+            if received.is_cut:
+                self.note_unconfirmed(None)  # the rest shows again within one visibility timeout, too
             if not self._available_now:
                 until = min(until, self._clock.monotonic() + CALL_BUDGET_S)
             left_s = max(1.0, min(until - self._clock.monotonic(), SETTLE_BUDGET_S))

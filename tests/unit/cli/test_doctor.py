@@ -535,6 +535,19 @@ def test_hosts_that_never_answer_are_given_up_in_time(rig: Rig, silent: str, mon
     assert not_checked(findings) == PERMISSIONS | steps
 
 
+def test_a_journal_whose_credentials_never_come_is_given_up_in_time(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place itself is not got to: STS, an instance's metadata or a program of the user's may be what is silent."""
+    is_over = threading.Event()
+    monkeypatch.setattr("sqs_fifo_spark.cli.journal_checks.open_store", lambda *given: is_over.wait(60))
+    monkeypatch.setattr(HOST_S, 0.3)
+    began_at = SYSTEM_CLOCK.monotonic()
+    threading.Timer(5, is_over.set).start()
+    findings = found(rig, "--journal-location", "s3://any/x", status=1)
+    assert not is_over.is_set(), f"{SYSTEM_CLOCK.monotonic() - began_at:.1f} s"
+    is_over.set()
+    assert "'s3://any/x' gave no answer within 0.3 s" in findings["journal"][1]
+
+
 def test_an_sts_that_never_answers_is_given_up_in_time(rig: Rig, silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """And is not asked where the queue itself is silent."""
     is_over = threading.Event()

@@ -13,8 +13,10 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.source import receive
+from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receive import WORTH, Receive, Received
 from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import World
 
 VISIBILITY_S = 30
@@ -56,9 +58,13 @@ def _message(number: int) -> Mapping[str, Any]:
     return {"MessageId": str(number), "ReceiptHandle": f"h{number}", "Body": "b", "Attributes": attributes}
 
 
-@pytest.fixture
-def link(monkeypatch: pytest.MonkeyPatch) -> Link:
+@pytest.fixture(autouse=True)
+def _no_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receive, "_portions", {})
+
+
+@pytest.fixture
+def link() -> Link:
     return Link()
 
 
@@ -123,3 +129,31 @@ def test_a_run_over_a_link_that_carries_no_message_does_not_end_as_if_none_were_
     query = Query(world, available_now=True)
     with pytest.raises(TransientQueueError, match="the link is too slow"):
         query.trigger()
+
+
+def test_a_run_waits_for_what_a_poll_of_copies_left_hidden(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else came whole: once the copies are deleted the next poll finds nothing, and what waited is there."""
+    world = make_world(numPartitions="1")
+    world.send("a1")
+    before = Query(world)
+    before.trigger()
+    world.clock.advance(LAPSE_S)  # the commit deletes nothing
+    world.send("b1")
+    world.receive_elsewhere(2, LAPSE_S)
+    before.trigger()
+    world.die()  # with both messages in somebody else's hands, until no dead attempt can have them
+    ask = Queue.receive
+
+    def cut(queue: Queue, *given: int, **named: int) -> Received:
+        found = ask(queue, *given, **named)
+        copies = [each for each in found if each.receipt.message_id == world.sent[0].message_id]
+        return Received(copies, since=found.since, is_cut=True) if copies else found
+
+    monkeypatch.setattr(Queue, "receive", cut)
+    query = Query(world, available_now=True).resume()
+    assert world.journal().ledger().unconfirmed
+    while query.trigger():
+        pass
+    assert sorted(world.bodies()) == ["a1", "b1"]

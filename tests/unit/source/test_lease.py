@@ -21,7 +21,7 @@ from sqs_fifo_spark.local import FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.lease import Heartbeat, Lease
+from sqs_fifo_spark.source.lease import PASS_S, Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
 from sqs_fifo_spark.source.partition import serve
@@ -409,6 +409,22 @@ def test_failure_to_discover_is_recorded_too(stub: StubLease) -> None:
 
     wait_until(has_failed, 5, "a recorded failure")
     heartbeat.stop()
+
+
+def test_a_check_meets_what_sqs_refuses_however_long_the_journal_takes(
+    queue: ModelQueue, lease: Lease, clock: ManualClock
+) -> None:
+    """A failure that was not tried again is not over."""
+    heartbeat = Heartbeat(lease, clock, every_s=HEARTBEAT_S, discover=lambda: clock.advance(2 * PASS_S))
+    lease.hold(queue.take("a"), since=clock.monotonic() - HEARTBEAT_S)
+
+    def refuse() -> None:
+        raise AccessDeniedError("AWS denied it")
+
+    queue.before = refuse
+    heartbeat._failures["sqs-fifo-heartbeat"] = AccessDeniedError("AWS denied it")
+    with pytest.raises(AccessDeniedError):
+        heartbeat.check()
 
 
 def test_failure_to_discover_does_not_keep_from_renewing(stub: StubLease) -> None:
