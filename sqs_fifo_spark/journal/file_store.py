@@ -288,8 +288,9 @@ def _remove_dead_drafts(folders: Sequence[Path]) -> None:
     with suppress(OSError):
         now = max(folder.stat().st_mtime for folder in folders)
         for entry in itertools.chain.from_iterable(map(os.scandir, folders)):
-            if _DRAFT.fullmatch(entry.name) and now - entry.stat().st_mtime > _DEAD_AFTER_S:
-                Path(entry.path).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # a living one goes meanwhile
+                if _DRAFT.fullmatch(entry.name) and now - entry.stat().st_mtime > _DEAD_AFTER_S:
+                    Path(entry.path).unlink()
 
 
 def _unlink(paths: Iterable[Path]) -> None:

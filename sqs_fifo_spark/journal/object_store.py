@@ -32,7 +32,7 @@ _RETRY_PAUSE = timedelta(seconds=3)  # at the most: so that what it met is said 
 REQUEST_TIMEOUT_S = 60.0
 """After this a request is given up. A read goes on where it broke off, a large write is given longer."""
 SLOWEST_LINK = 128 * 1024
-"""Bytes a second at which any object can be written: a link of 1 MB/s that eight tasks share."""
+"""Bytes a second at which any object can be written: a link of 1 MiB/s that eight tasks share."""
 READ_CHUNK = 256 * 1024
 """Bytes that a request must bring for a read to go on after it."""
 OPEN_EVERY_S = 5.0

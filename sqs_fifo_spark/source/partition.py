@@ -116,10 +116,11 @@ def serve(
     carried = pool.submit(lambda: _decided(plan, journal, is_begun))
     try:
         segment, end, decided = first.result(), None, list[Message]()
-        if segment is None:
+        if segment is None or plan.skips:
             # A look that was over before that read: if the epoch was settled between the two, what this attempt
-            # receives is released when it finds that.
+            # receives is released when it finds that. Who needs the deal is told first that its driver is not current.
             is_current.result()
+        if segment is None:
             decided = carried.result()
     finally:
         is_begun.set()

@@ -382,6 +382,12 @@ def test_what_killed_writers_left_in_folders_that_are_never_empty_goes(tmp_path:
     assert drafts_left(tmp_path) == {"new", "a user's own"}
 
 
+def test_a_draft_that_goes_while_it_is_looked_at_keeps_no_other(tmp_path: Path) -> None:
+    """Its writer has just linked it, as a link to nowhere stands for here."""
+    (tmp_path / f".fresh.{uuid.uuid4().hex}").symlink_to(tmp_path / "gone")
+    assert "old" not in drafts_left(tmp_path)
+
+
 def test_drafts_that_stay_for_ever_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: nobody removes them."""
     monkeypatch.setattr("sqs_fifo_spark.journal.file_store._remove_dead_drafts", lambda folders: None)

@@ -210,6 +210,21 @@ def test_a_leftover_whose_deal_was_dropped_is_told_that_it_is_fenced(world: Worl
         read(world, plans[0])
 
 
+@pytest.mark.usefixtures("in_the_journal")
+def test_so_is_one_that_finds_a_whole_chain(world: World) -> None:
+    """It needs the deal for what was moved aside. Its epoch is not committed, and nobody has removed anything."""
+    world.send("a1", "a2")
+    query = Query(world)
+    assert query.trigger()
+    world.die()
+    world.journal().put_skip(world.sent[0].message_id, {})
+    plans = Query(world).resume().plans(0)
+    assert [row.body for row in read(world, plans[0])] == ["a2"]
+    Query(world).driver.initial_offset()
+    with pytest.raises(FencedError):
+        read(world, plans[0])
+
+
 # What Spark gets
 
 
