@@ -5,44 +5,43 @@ from __future__ import annotations
 import hashlib
 import re
 import ssl
-import struct
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from socket import SO_LINGER, SOL_SOCKET
-from threading import Thread, Timer
+from threading import Thread
 from typing import Any
 from unittest import mock
 
 import obstore
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal import object_store
 from sqs_fifo_spark.journal.object_store import SLOWEST_LINK, ObjectStore
 from sqs_fifo_spark.journal.store import put_until_seen
 
 DATA = bytes(range(256)) * 800
-CHUNK = 4096
+CHUNK, SHARE = 4096, 60_000
+"""Bytes: what a read takes at a time, and what comes of an answer that breaks off."""
 
 
 class _S3(ThreadingHTTPServer):
-    """A bucket in memory, at the end of a link of `rate` bytes a second for each request."""
+    """A bucket in memory, at the end of a link that may break."""
 
     daemon_threads = True
 
     def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.objects: dict[str, bytes] = {}
-        self.rate = 1e12
-        self.cut_at: int | None = None
-        """After so many bytes of an answer the connection breaks, once."""
-        self.hangs_at: int | None = None
-        """After so many bytes of an object nothing more comes."""
+        self.breaks = 0
+        """How many answers more end after SHARE bytes."""
+        self.on_break: Callable[[], object] = lambda: None
+        self.puts_take_s = 0.0
+        self.is_silent = False
+        """Whether nothing is answered."""
         self.answers: list[tuple[int, str]] = []
         """Statuses, with a code, for the next requests."""
         self.seen: list[str] = []
@@ -62,8 +61,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: _S3
 
     def do_PUT(self) -> None:
-        length = int(self.headers["Content-Length"])
-        body = b"".join(self._slowly(self.rfile.read(min(CHUNK, length - at)) for at in range(0, length, CHUNK)))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        SYSTEM_CLOCK.sleep(self.server.puts_take_s)
         if self._begin():
             self.server.objects[self.path] = body
             self._answer(200, b"", {"ETag": _tag(body)})
@@ -88,6 +87,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _begin(self) -> bool:
         self.server.seen.append(f"{self.command} {self.headers.get('Range', '')}".strip())
+        if self.server.is_silent:
+            self.connection.recv(1)  # until the client goes
+            self.close_connection = True
+            return False
         if self.server.answers:
             status, code = self.server.answers.pop(0)
             self._answer(status, f"<Error><Code>{code}</Code></Error>".encode(), {})
@@ -101,23 +104,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        at = int(self.headers.get("Range", "bytes=0").partition("=")[2].partition("-")[0])
-        for chunk in self._slowly(data[at : at + CHUNK] for at in range(0, len(data), CHUNK)):
-            if self.server.hangs_at is not None and at >= self.server.hangs_at:
-                self.connection.recv(1)  # until the client goes
-                return
-            self.wfile.write(chunk)
-            at += len(chunk)
-            if self.server.cut_at is not None and at >= self.server.cut_at:
-                self.server.cut_at, self.close_connection = None, True
-                self.connection.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-                self.connection.close()
-                return
-
-    def _slowly(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        for chunk in chunks:
-            time.sleep(len(chunk) / self.server.rate)
-            yield chunk
+        self.close_connection = self.server.breaks > 0 and len(data) > SHARE
+        if self.close_connection:
+            self.server.breaks, data = self.server.breaks - 1, data[:SHARE]
+            self.server.on_break()
+        self.wfile.write(data)
 
     def log_message(self, *arguments: Any) -> None:
         return
@@ -138,9 +129,8 @@ def served(server: _S3) -> Iterator[_S3]:
 
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[_S3]:
-    """An S3, asked by a product whose times are 300 times shorter."""
-    monkeypatch.setattr(object_store, "REQUEST_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(object_store, "RETRY_TIMEOUT", timedelta(seconds=0.1))
+    """An S3, asked by a product for which obstore tries nothing again that it has begun to read."""
+    monkeypatch.setattr(object_store, "RETRY_TIMEOUT", timedelta(seconds=0))
     monkeypatch.setattr(object_store, "READ_CHUNK", CHUNK)
     for server in served(_S3()):
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
@@ -157,22 +147,21 @@ def line(call: Callable[[], object]) -> str:
 # Slow links
 
 
-def read_over_a_slow_link(s3: _S3) -> None:
-    """Get an object, and a range of it, for which one request has not nearly the time."""
+def read_over_a_link_that_breaks(s3: _S3) -> None:
+    """Get an object, and a range of it, of which one request brings a fourth: in as many requests as that takes."""
     store = ObjectStore("s3://b/j")
     s3.objects["/b/j/x"] = DATA
-    s3.rate = 4 * len(DATA) / 3  # three quarters of a second, nearly four requests' time
+    s3.breaks = 3
     assert store.get("x") == DATA
-    assert "GET" in s3.seen
-    assert s3.seen.count("GET") == 1, "what has come is not read again"
-    assert 3 < len(s3.seen) < 8
+    assert (s3.breaks, len(s3.seen), s3.seen.count("GET")) == (0, 4, 1), "what has come is not read again"
+    s3.breaks = 3
     assert store.get_range("x", 1_000, len(DATA)) == DATA[1_000:]
 
 
 def write_over_a_slow_link(s3: _S3) -> None:
-    """Put an object that needs as long as the slowest link that is promised, far longer than a small one may take."""
-    with mock.patch.object(object_store, "SLOWEST_LINK", 4 * len(DATA) / 3):
-        s3.rate = 4 * len(DATA) / 3
+    """Put an object that needs far longer than a small one may take, on the slowest link that is promised."""
+    with mock.patch.multiple(object_store, REQUEST_TIMEOUT_S=0.1, SLOWEST_LINK=len(DATA) / 60):
+        s3.puts_take_s = 0.4
         assert ObjectStore("s3://b/j").put_if_absent("x", DATA)
     assert s3.seen == ["PUT"]
     assert s3.objects == {"/b/j/x": DATA}
@@ -180,7 +169,7 @@ def write_over_a_slow_link(s3: _S3) -> None:
 
 def test_what_was_sealed_is_read_on_a_slower_link_whatever_its_size(s3: _S3) -> None:
     """Law 6. A read goes on where it broke off, as long as something comes."""
-    read_over_a_slow_link(s3)
+    read_over_a_link_that_breaks(s3)
 
 
 def test_what_was_received_is_written_on_the_slowest_link_whatever_its_size(s3: _S3) -> None:
@@ -195,7 +184,7 @@ def test_transfers_with_one_limit_for_all_sizes_are_caught(s3: _S3) -> None:
         return bytes(obstore.get(client, read._name).bytes())
 
     with mock.patch.object(object_store._Read, "__call__", whole):
-        assert "no answer within" in line(lambda: read_over_a_slow_link(s3))
+        assert "cannot read 'x'" in line(lambda: read_over_a_link_that_breaks(s3))
     of_size = object_store._Clients.of_size
     with mock.patch.object(object_store._Clients, "of_size", lambda clients, size: of_size(clients, 0)):
         assert "no answer within" in line(lambda: write_over_a_slow_link(s3))
@@ -213,19 +202,27 @@ def test_a_limit_is_enough_for_the_slowest_link_and_at_most_about_twice_that(siz
     assert least_s <= limits[0].total_seconds() <= max(60, 2 * least_s)
 
 
-def test_a_transfer_that_ends_for_its_time_says_so(s3: _S3) -> None:
+def test_a_transfer_that_ends_for_its_time_says_so(s3: _S3, monkeypatch: pytest.MonkeyPatch) -> None:
     """How long, how much, and what a transfer needs; the bucket and its permissions are not what is wrong."""
+    monkeypatch.setattr(object_store, "REQUEST_TIMEOUT_S", 0.1)
     store = ObjectStore("s3://b/j")
     s3.objects["/b/j/x"] = DATA
-    s3.hangs_at = 20_000
-    said = line(lambda: store.get("x"))
-    assert re.search(r"cannot read 'x' .*\(no answer within [01] s, with [\d,]+ bytes read\)\. Each .* 128 KiB/s", said)
-    s3.rate = 1
-    for call, what in (
-        (lambda: store.put_if_absent("y", b"12345"), r"cannot write 'y' .*\(no answer within \d s for 5 bytes\)"),
-        (lambda: store.get("x"), r"cannot read 'x' .*\(no answer within \d s\)"),
+    s3.is_silent = True
+
+    def stop(read: Any, client: Any) -> None:
+        read._data.write(DATA[: SHARE - len(read)])
+        obstore.get(client, "x")
+
+    with mock.patch.object(object_store._Read, "__call__", stop):
+        part = line(lambda: store.get("x"))
+    for said, what in (
+        (part, rf"cannot read 'x' .*\(no answer within \d+ s, with {SHARE:,} bytes read\)\. Each .* 128 KiB/s"),
+        (
+            line(lambda: store.put_if_absent("y", b"12345")),
+            r"cannot write 'y' .*\(no answer within \d+ s for 5 bytes\)",
+        ),
+        (line(lambda: store.get("x")), r"cannot read 'x' .*\(no answer within \d+ s\)"),
     ):
-        said = line(call)
         assert re.search(what, said)
         assert "bucket" not in said
         assert "may read" not in said
@@ -233,24 +230,16 @@ def test_a_transfer_that_ends_for_its_time_says_so(s3: _S3) -> None:
 
 def test_a_read_never_mixes_two_objects(s3: _S3) -> None:
     """Dropped and put again by others while it is read: nothing of it is served."""
-    store = ObjectStore("s3://b/j")
     s3.objects["/b/j/x"] = DATA
-    s3.rate = 4 * len(DATA) / 3
-    after = Timer(0.3, s3.objects.update, [{"/b/j/x": DATA[::-1]}])
-    after.start()
-    line(lambda: store.get("x"))
-    after.join()
+    s3.breaks, s3.on_break = 1, lambda: s3.objects.update({"/b/j/x": DATA[::-1]})
+    line(lambda: ObjectStore("s3://b/j").get("x"))
+    assert len(s3.seen) > 1
 
 
-def test_an_empty_object_and_one_that_is_cut_are_read_whole(s3: _S3) -> None:
-    """In as few requests as there are breaks, and one."""
-    store = ObjectStore("s3://b/j")
-    s3.objects = {"/b/j/x": DATA, "/b/j/empty": b""}
-    assert store.get("empty") == b""
+def test_an_empty_object_is_read_in_one_request(s3: _S3) -> None:
+    s3.objects["/b/j/empty"] = b""
+    assert ObjectStore("s3://b/j").get("empty") == b""
     assert s3.seen == ["GET"]
-    s3.cut_at = 50_000
-    assert store.get("x") == DATA
-    assert len(s3.seen) == 3
 
 
 def test_a_conflict_after_a_long_put_is_tried_again() -> None:

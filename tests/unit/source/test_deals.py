@@ -40,7 +40,7 @@ def in_the_journal() -> Iterator[None]:
 # Sizes
 
 
-def plan_much(tmp_path: Path, groups: int = 5_000, count: int = 100) -> tuple[Deal, list[PartitionPlan], Journal]:
+def plan_much(tmp_path: Path, groups: int = 1_000, count: int = 20) -> tuple[Deal, list[PartitionPlan], Journal]:
     """Plan an epoch to which this many groups are carried, a hundred in each object, with 10,000 marks."""
     carried = {}
     for number in range(groups // 100):
@@ -69,7 +69,7 @@ def require_few_reads(deal: Deal, partitions: int) -> None:
 
 def test_plans_do_not_grow_with_what_is_carried(tmp_path: Path) -> None:
     """Spark's driver keeps each plan's pickle: all of an epoch have 2 MB, and 1 KiB for each partition."""
-    deal, plans, journal = plan_much(tmp_path)
+    deal, plans, journal = plan_much(tmp_path, 100_000, 1_000)
     require_small(plans)
     assert deal_of(plans[0], journal) == deal
     with mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", 1 << 40):  # each plan has all of it
@@ -80,11 +80,11 @@ def test_plans_do_not_grow_with_what_is_carried(tmp_path: Path) -> None:
 
 def test_tasks_read_few_objects_whole(tmp_path: Path) -> None:
     """Groups are dealt out by the objects that hold them; by their names, each task would read nearly all objects."""
-    require_few_reads(plan_much(tmp_path)[0], 100)
+    require_few_reads(plan_much(tmp_path)[0], 20)
     line = "(before * count // min(len(left), max_messages) + first) % count"
     by_name = Mutation("", lambda: rewrite("source.planning.deal_out", line, "zlib.crc32(group.encode()) % count"))
     with planted(by_name), pytest.raises(AssertionError):
-        require_few_reads(plan_much(tmp_path)[0], 100)
+        require_few_reads(plan_much(tmp_path)[0], 20)
 
 
 @pytest.mark.parametrize("partitions", [1, 16, 500])
@@ -109,6 +109,11 @@ def deals(world: World) -> list[str]:
     return world.store.under("plans/")
 
 
+def plan_first(query: Query) -> list[PartitionPlan]:
+    query.log(query.latest_offset(query.start_of(0)))
+    return query.plans(0)
+
+
 @in_both_modes
 @pytest.mark.usefixtures("in_the_journal")
 def test_a_long_deal_stands_in_the_journal_until_its_epoch_is_settled(world: World) -> None:
@@ -116,8 +121,7 @@ def test_a_long_deal_stands_in_the_journal_until_its_epoch_is_settled(world: Wor
     world.send("a1", "b1")
     world.store.lies_about = lambda name: "deny" if name.startswith("plans/") else ""
     query = Query(world)
-    query.log(query.latest_offset(query.start_of(0)))
-    (name,) = {plan.deal for plan in query.plans(0)}
+    (name,) = {plan.deal for plan in plan_first(query)}
     assert deals(world) == [name]
     world.die()
     query = Query(world)
@@ -134,12 +138,7 @@ def test_a_driver_that_is_overtaken_drops_no_newer_deal(world: World) -> None:
     """It stands still before it looks for what is to be dropped; meanwhile the next one has planned."""
     world.send("a1")
     older, newer = Query(world), Query(world)
-
-    def plan() -> None:
-        newer.log(newer.latest_offset(newer.start_of(0)))
-        newer.plans(0)
-
-    do_at(world, "before list plans", plan)
+    do_at(world, "before list plans", lambda: plan_first(newer))
     older.driver.initial_offset()
     assert [row.body for plan in newer.plans(0) for row in read(world, plan)] == ["a1"]
 
@@ -148,8 +147,7 @@ def lose_the_deal(world: World) -> None:
     """Let somebody remove it, and delete what it decides from the queue, so that SQS hands out what follows."""
     world.send(*(f"c{number}" for number in range(10)))
     query = Query(world)
-    query.log(query.latest_offset(query.start_of(0)))
-    (plan,) = query.plans(0)
+    (plan,) = plan_first(query)
     for name in world.carried(plan):
         for receipt in decode(world.store.objects[name], name).head.receipts:
             world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": receipt.receipt_handle})
@@ -179,8 +177,7 @@ def test_a_deal_that_is_damaged_is_not_used(world: World) -> None:
     """Its name has a checksum, so nothing that somebody else has written there is parsed."""
     world.send("a1")
     query = Query(world)
-    query.log(query.latest_offset(query.start_of(0)))
-    name = str(query.plans(0)[0].deal)
+    name = str(plan_first(query)[0].deal)
     world.store.objects[name] = Deal(reserved=frozenset("a")).encode()
     with pytest.raises(JournalCorruptError, match="a checksum does not match") as told:
         query.run(0)
@@ -202,9 +199,7 @@ def test_a_whole_chain_is_served_without_its_deal(world: World) -> None:
 def test_a_leftover_whose_deal_was_dropped_is_told_that_it_is_fenced(world: World) -> None:
     """The deal went with the start of the driver that has overtaken its own."""
     world.send("a1")
-    old = Query(world)
-    old.log(old.latest_offset(old.start_of(0)))
-    plans = old.plans(0)
+    plans = plan_first(Query(world))
     Query(world).resume()
     with pytest.raises(FencedError):
         read(world, plans[0])
@@ -254,9 +249,9 @@ class OneLink(FileStore):
     def get(self, name: str) -> bytes | None:
         if name == CAUGHT:
             self.asked.set()
-            self.go_on.wait(10)
+            self.go_on.wait(60)
         elif name.startswith("epochs/"):
-            self.asked.wait(10)
+            self.asked.wait(60)
         return super().get(name)
 
 
@@ -282,14 +277,16 @@ def test_an_attempt_at_a_chain_that_has_begun_waits_for_no_read_of_what_is_carri
 
 
 def test_a_batch_for_spark_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message may have 1 MiB; a link, a thousand of them."""
-    link = segment(*("x" * (1 << 20) for _ in range(50)), "y")
+    """A message may have 1 MiB; a link, a thousand of them. Here, all is a sixteenth of that."""
+    most, link = partition.BYTES_PER_BATCH, segment(*("x" * (1 << 16) for _ in range(50)), "y")
+    assert most <= 16 << 20
+    monkeypatch.setattr(partition, "BYTES_PER_BATCH", most // 16)
     sizes, store = read_one_link(tmp_path, link, monkeypatch)
     store.go_on.set()
-    assert sum(sizes) >= 50 << 20
-    assert max(sizes) <= 16 << 20
+    assert sum(sizes) >= 50 << 16
+    assert max(sizes) <= 1 << 20
     assert len(sizes) <= 8
     monkeypatch.setattr(partition, "BYTES_PER_BATCH", 1 << 40)
     sizes, store = read_one_link(tmp_path / "old", link, monkeypatch)
     store.go_on.set()
-    assert max(sizes) > 50 << 20, "so it was"
+    assert max(sizes) > 50 << 16, "so it was"
