@@ -538,7 +538,10 @@ MUTATIONS.rewritten(
     "    skipped = journal.skipped()\n    journal.skipped = lambda: skipped\n    claim = journal.claim(",
 )
 MUTATIONS.rewritten(
-    "leave marks out of all plans but a replay's", "source.planning.deal_out", "skipped &= {", "skipped -= {"
+    "leave marks out of all plans but a replay's",
+    "source.planning.deal_out",
+    "skipped = frozenset(",
+    "skipped -= frozenset(",
 )
 MUTATIONS.rewritten(
     "mark before it is put aside",
