@@ -15,6 +15,7 @@ from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.source import receive
 from sqs_fifo_spark.source.receive import WORTH, Receive, Received
 from tests.simulation.spark import Query
+from tests.unit.aws.answering import sqs_message
 from tests.unit.by_hand import World
 
 VISIBILITY_S = 30
@@ -47,13 +48,7 @@ class Link:
         self.clock.advance(WORTH * VISIBILITY_S if arrival.is_cut else whole * message_s)
         if arrival.is_cut and not whole:
             raise TransientQueueError("a timeout")
-        return {"Messages": [_message(number) for number in range(whole)]}
-
-
-def _message(number: int) -> Mapping[str, Any]:
-    names = ("MessageGroupId", "SequenceNumber", "ApproximateReceiveCount", "MessageDeduplicationId", "SentTimestamp")
-    attributes = dict.fromkeys((*names, "SenderId", "ApproximateFirstReceiveTimestamp"), "1")
-    return {"MessageId": str(number), "ReceiptHandle": f"h{number}", "Body": "b", "Attributes": attributes}
+        return {"Messages": [sqs_message(number) for number in range(whole)]}
 
 
 @pytest.fixture
