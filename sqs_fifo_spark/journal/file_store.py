@@ -8,7 +8,7 @@ import itertools
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -34,7 +34,9 @@ _PASSING = frozenset(
 )
 """Errors of network file systems, above all, that are over when the call is made again."""
 _DOUBTFUL = ".doubtful"
-_DRAFT = re.compile(r"\..+\.[0-9a-f]{32}")
+_DRAFT = re.compile(r"\.(.+)\.[0-9a-f]{32}")
+_STANDING = "drivers", "ledger", "plans", "skipped"
+"""The journal's folders that hardly ever go; others have theirs beside these."""
 _DEAD_AFTER_S = 600.0
 """No write of a draft takes so long; one that did would be made again."""
 _MOST_DURABLE = 1_000
@@ -134,7 +136,7 @@ class FileStore:
                     self._remove_if_empty(folder)
         if not self._is_swept:
             self._is_swept = True
-            _remove_dead_drafts([self._root, *_folders_in(self._root)])
+            _remove_dead_drafts(self._root)
 
     def _put(self, path: Path, data: bytes) -> bool:
         self._make_folder(path.parent)
@@ -280,17 +282,27 @@ def _folders_in(folder: Path) -> list[Path]:
         return []  # they are looked for with the next delete
 
 
-def _remove_dead_drafts(folders: Sequence[Path]) -> None:
-    """Remove the drafts of writers that were killed in `folders`, of which one has just been changed.
+def _remove_dead_drafts(root: Path) -> None:
+    """Remove the drafts of writers that were killed, in `root` and its standing folders; one there has just changed.
 
     By the file system's own time. A living writer that stood still for so long misses its draft, and writes another.
+    The root may be somebody else's, too: there a draft is one of an object that stands beside it.
     """
     with suppress(OSError):
-        now = max(folder.stat().st_mtime for folder in folders)
-        for entry in itertools.chain.from_iterable(map(os.scandir, folders)):
+        folders = _folders_in(root)
+        now = max(folder.stat().st_mtime for folder in (root, *folders))
+        for entry in itertools.chain.from_iterable(
+            os.scandir(each) for each in (root, *folders) if _stands(each, root)
+        ):
+            draft = _DRAFT.fullmatch(entry.name)
             with suppress(FileNotFoundError):  # a living one goes meanwhile
-                if _DRAFT.fullmatch(entry.name) and now - entry.stat().st_mtime > _DEAD_AFTER_S:
+                is_ours = draft and (Path(entry.path).parent != root or (root / draft[1]).is_file())
+                if is_ours and now - entry.stat().st_mtime > _DEAD_AFTER_S:
                     Path(entry.path).unlink()
+
+
+def _stands(folder: Path, root: Path) -> bool:
+    return folder == root or folder.name in _STANDING
 
 
 def _unlink(paths: Iterable[Path]) -> None:

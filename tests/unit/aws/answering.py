@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 
@@ -103,19 +106,61 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def answering(tls: ssl.SSLContext | None = None) -> Iterator[Answering]:
-    """Serve on this machine."""
-    made = Answering()
-    server = _Server(("127.0.0.1", 0), made.request_handler())
+def serving(handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Serve on this machine, at the URL that is returned."""
+    server = _Server(("127.0.0.1", 0), handler)
     if tls:
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    made.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield made
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
     finally:
-        made.hold.set()
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def answering(tls: ssl.SSLContext | None = None) -> Iterator[Answering]:
+    made = Answering()
+    with serving(made.request_handler(), tls) as made.url:
+        try:
+            yield made
+        finally:
+            made.hold.set()
+
+
+def make_authority(home: Path) -> ssl.SSLContext:
+    """Write a private CA to `ca.pem`; return what serves on this machine with a certificate of it."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    now, keys = datetime.now(timezone.utc), {name: ec.generate_private_key(ec.SECP256R1()) for name in ("ca", "server")}
+    for number, (name, key) in enumerate(keys.items(), 1):
+        built = x509.CertificateBuilder(
+            issuer_name=x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ca")]),
+            subject_name=x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]),
+            public_key=key.public_key(),
+            serial_number=number,
+            not_valid_before=now - timedelta(days=1),
+            not_valid_after=now + timedelta(days=1),
+        )
+        built = built.add_extension(x509.BasicConstraints(ca=name == "ca", path_length=None), critical=True)
+        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+        built = built.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        (home / f"{name}.pem").write_bytes(built.sign(keys["ca"], hashes.SHA256()).public_bytes(Encoding.PEM))
+    (home / "key.pem").write_bytes(keys["server"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(home / "server.pem", home / "key.pem")
+    return context
+
+
+def sqs_message(number: int, body: str = "b") -> dict[str, Any]:
+    """A message of one group, as SQS gives it."""
+    names = ("ApproximateReceiveCount", "SentTimestamp", "SenderId", "ApproximateFirstReceiveTimestamp")
+    attributes = {"MessageGroupId": "g", "MessageDeduplicationId": str(number), "SequenceNumber": str(number)}
+    attributes.update(dict.fromkeys(names, "1"))
+    return {"MessageId": str(number), "ReceiptHandle": f"h{number}", "Body": body, "Attributes": attributes}

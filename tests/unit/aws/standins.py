@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs
+
+from tests.unit.aws.answering import serving
 
 SECRET, TOKEN = "TEMPSECRET-55cc", "TEMPTOKEN-55cc"
 
@@ -70,35 +71,36 @@ def _access_key(authorization: str) -> str:
     return authorization.partition("Credential=")[2].partition("/")[0]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def content(self) -> bytes:
         return self.rfile.read(int(self.headers.get("content-length") or 0))
 
-    def tell(self, status: int, content: bytes = b"", **headers: str) -> None:
+    def tell(self, status: int, content: bytes = b"", share: int | None = None, **headers: str) -> None:
+        """Answer, but for what is behind the first `share` bytes."""
         self.send_response(status)
         for name, value in {"content-length": str(len(content)), **headers}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            self.wfile.write(content[:share])
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: pytest shows what a test prints."""
 
 
-def _token_handler(sts: TokenService) -> type[_Handler]:
-    class Handler(_Handler):
+def _token_handler(sts: TokenService) -> type[BaseHTTPRequestHandler]:
+    class _Own(Handler):
         def do_POST(self) -> None:
             status, text = sts.answer(self.headers["authorization"], self.content().decode())
             self.tell(status, text.encode(), content_type="text/xml")
 
-    return Handler
+    return _Own
 
 
-def _bucket_handler(bucket: Bucket) -> type[_Handler]:
-    class Handler(_Handler):
+def _bucket_handler(bucket: Bucket) -> type[BaseHTTPRequestHandler]:
+    class _Own(Handler):
         def is_refused(self) -> bool:
             key = _access_key(self.headers["authorization"])
             bucket.keys.append(key)
@@ -122,34 +124,18 @@ def _bucket_handler(bucket: Bucket) -> type[_Handler]:
 
         do_HEAD = do_GET
 
-    return Handler
-
-
-@contextmanager
-def _serving(handler: type[_Handler]) -> Iterator[str]:
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-    server = Server(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return _Own
 
 
 @contextmanager
 def token_service() -> Iterator[TokenService]:
     sts = TokenService()
-    with _serving(_token_handler(sts)) as sts.url:
+    with serving(_token_handler(sts)) as sts.url:
         yield sts
 
 
 @contextmanager
 def bucket_of(sts: TokenService) -> Iterator[Bucket]:
     bucket = Bucket(sts)
-    with _serving(_bucket_handler(bucket)) as bucket.url:
+    with serving(_bucket_handler(bucket)) as bucket.url:
         yield bucket

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 import json
 import logging
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -17,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,7 +36,7 @@ from sqs_fifo_spark.options import AWS_CHAIN, parse_source_options
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from tests.helpers import wait_until
-from tests.unit.aws.answering import Answer, Answering, answering
+from tests.unit.aws.answering import Answer, Answering, answering, make_authority
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/bids.fifo"
 TOKEN, BODY = "TOKEN-77aa", "BODY-77aa"
@@ -681,37 +678,6 @@ ask()
 """
     subprocess.run([sys.executable, "-c", script, server.url], check=True, timeout=60)
     assert [asked.connection for asked in server.asked] == [1, 2, 1]
-
-
-def make_authority(home: Path) -> ssl.SSLContext:
-    """Write a certificate for this machine that vouches for itself to `ca.pem`, and return what serves with it."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "queue")])
-    now = datetime.now(timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (home / "ca.pem").write_bytes(certificate.public_bytes(pem))
-    (home / "key.pem").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(home / "ca.pem", home / "key.pem")
-    return context
 
 
 @pytest.mark.parametrize("transport", ["lean", "boto3"])

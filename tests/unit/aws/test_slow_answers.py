@@ -24,7 +24,7 @@ from sqs_fifo_spark.source import receive
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue
 from sqs_fifo_spark.source.receive import Receive, Received
-from tests.unit.aws.answering import Answer, answering
+from tests.unit.aws.answering import Answer, answering, sqs_message
 
 MESSAGE = 10_000
 """Bytes of a message, about."""
@@ -111,14 +111,8 @@ class _Socket(socket.socket):
 
 
 def _answer(request: Mapping[str, Any]) -> bytes:
-    def message(number: int) -> Mapping[str, Any]:
-        attributes = {"MessageGroupId": "g", "SequenceNumber": str(number), "ApproximateReceiveCount": "1"}
-        attributes |= {"MessageDeduplicationId": str(number), "SentTimestamp": "1", "SenderId": "a"}
-        attributes |= {"ApproximateFirstReceiveTimestamp": "1"}
-        body = f'{number} "]}} ü€ ' + "x" * MESSAGE
-        return {"MessageId": str(number), "ReceiptHandle": f"h{number}", "Body": body, "Attributes": attributes}
-
-    messages = [message(number) for number in range(request.get("MaxNumberOfMessages", 0))]
+    numbers = range(request.get("MaxNumberOfMessages", 0))
+    messages = [sqs_message(number, f'{number} "]}} ü€ ' + "x" * MESSAGE) for number in numbers]
     return json.dumps({"Messages": messages}, ensure_ascii=False).encode()
 
 

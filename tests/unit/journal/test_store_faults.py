@@ -355,7 +355,7 @@ def test_a_doubt_about_the_root_s_own_name_stands_in_the_root(tmp_path: Path, mo
     line(FileStore(tmp_path / "journal"), lambda: store.put_if_absent("x", b"1"))
 
 
-FOLDERS = ("", "drivers", "ledger", "skipped")
+FOLDERS = ("drivers", "ledger", "skipped", "users")
 
 
 def drafts_left(root: Path) -> set[str]:
@@ -365,12 +365,14 @@ def drafts_left(root: Path) -> set[str]:
     for folder in FOLDERS:
         (root / folder).mkdir(exist_ok=True)
         for name in ("old", "new"):
-            draft = root / folder / f".{name}.{uuid.uuid4().hex}"
+            is_users = folder == "users"
+            draft = root / folder / f".{'foreign' if is_users else name}.{uuid.uuid4().hex}"
             draft.touch()
             if name == "old":
                 os.utime(draft, (an_hour_ago, an_hour_ago))
-    (root / ".a user's own").touch()
-    os.utime(root / ".a user's own", (an_hour_ago, an_hour_ago))
+    for name in (".a user's own", f".foreign.{uuid.uuid4().hex}", f".journal.json.{uuid.uuid4().hex}"):
+        (root / name).touch()
+        os.utime(root / name, (an_hour_ago, an_hour_ago))
     Journal.check_store(FileStore(root))
     assert Journal.find(FileStore(root), ARN) is not None
     assert journal.store.list("drivers") == []
@@ -378,19 +380,20 @@ def drafts_left(root: Path) -> set[str]:
 
 
 def test_what_killed_writers_left_in_folders_that_are_never_empty_goes(tmp_path: Path) -> None:
-    """Not a draft that may still be written, nor what is no draft."""
-    assert drafts_left(tmp_path) == {"new", "a user's own"}
+    """Not a draft that may still be written, nor what is no draft of the journal's."""
+    assert drafts_left(tmp_path) == {"new", "a user's own", "foreign"}
 
 
 def test_a_draft_that_goes_while_it_is_looked_at_keeps_no_other(tmp_path: Path) -> None:
     """Its writer has just linked it, as a link to nowhere stands for here."""
-    (tmp_path / f".fresh.{uuid.uuid4().hex}").symlink_to(tmp_path / "gone")
+    (tmp_path / "drivers").mkdir()
+    (tmp_path / "drivers" / f".fresh.{uuid.uuid4().hex}").symlink_to(tmp_path / "gone")
     assert "old" not in drafts_left(tmp_path)
 
 
 def test_drafts_that_stay_for_ever_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: nobody removes them."""
-    monkeypatch.setattr("sqs_fifo_spark.journal.file_store._remove_dead_drafts", lambda folders: None)
+    monkeypatch.setattr("sqs_fifo_spark.journal.file_store._remove_dead_drafts", lambda root: None)
     assert "old" in drafts_left(tmp_path)
 
 

@@ -6,11 +6,10 @@ import hashlib
 import re
 import ssl
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
+from contextlib import contextmanager
+from datetime import timedelta
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from unittest import mock
 
@@ -22,19 +21,18 @@ from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal import object_store
 from sqs_fifo_spark.journal.object_store import SLOWEST_LINK, ObjectStore
 from sqs_fifo_spark.journal.store import put_until_seen
+from tests.unit.aws.answering import make_authority, serving
+from tests.unit.aws.standins import Handler
 
 DATA = bytes(range(256)) * 800
 CHUNK, SHARE = 4096, 60_000
 """Bytes: what a read takes at a time, and what comes of an answer that breaks off."""
 
 
-class _S3(ThreadingHTTPServer):
+class _S3:
     """A bucket in memory, at the end of a link that may break."""
 
-    daemon_threads = True
-
-    def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.breaks = 0
         """How many answers more end after SHARE bytes."""
@@ -45,86 +43,65 @@ class _S3(ThreadingHTTPServer):
         self.answers: list[tuple[int, str]] = []
         """Statuses, with a code, for the next requests."""
         self.seen: list[str] = []
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(*certificate)
-            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
-            self.url = f"https://localhost:{self.server_address[1]}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        return  # a connection that broke
+        self.url = ""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _S3
+class _Handler(Handler):
+    s3: _S3
 
     def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        SYSTEM_CLOCK.sleep(self.server.puts_take_s)
+        body = self.content()
+        SYSTEM_CLOCK.sleep(self.s3.puts_take_s)
         if self._begin():
-            self.server.objects[self.path] = body
-            self._answer(200, b"", {"ETag": _tag(body)})
+            self.s3.objects[self.path] = body
+            self.tell(200, etag=_tag(body))
 
     def do_GET(self) -> None:
         if not self._begin():
             return
-        data = self.server.objects.get(self.path)
+        data = self.s3.objects.get(self.path)
         if data is None:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>", {})
+            self._refuse(404, "NoSuchKey")
         elif self.headers.get("If-Match") not in (None, _tag(data)):
-            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>", {})
+            self._refuse(412, "PreconditionFailed")
         else:
             asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
             start, end = (int(asked[1]), min(int(asked[2]) + 1, len(data))) if asked else (0, len(data))
-            headers = {"ETag": _tag(data), "Last-Modified": formatdate(usegmt=True)}
+            headers = {"etag": _tag(data), "last_modified": formatdate(usegmt=True)}
             if asked:
-                headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
-            self._answer(206 if asked else 200, data[start:end], headers)
+                headers["content_range"] = f"bytes {start}-{end - 1}/{len(data)}"
+            self.close_connection = self.s3.breaks > 0 and end - start > SHARE
+            if self.close_connection:
+                self.s3.breaks -= 1
+                self.s3.on_break()
+            self.tell(206 if asked else 200, data[start:end], SHARE if self.close_connection else None, **headers)
 
     do_HEAD = do_GET
 
     def _begin(self) -> bool:
-        self.server.seen.append(f"{self.command} {self.headers.get('Range', '')}".strip())
-        if self.server.is_silent:
+        self.s3.seen.append(f"{self.command} {self.headers.get('Range', '')}".strip())
+        if self.s3.is_silent:
             self.connection.recv(1)  # until the client goes
             self.close_connection = True
-            return False
-        if self.server.answers:
-            status, code = self.server.answers.pop(0)
-            self._answer(status, f"<Error><Code>{code}</Code></Error>".encode(), {})
-            return False
-        return True
+        elif self.s3.answers:
+            self._refuse(*self.s3.answers.pop(0))
+        else:
+            return True
+        return False
 
-    def _answer(self, status: int, data: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(data))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        self.close_connection = self.server.breaks > 0 and len(data) > SHARE
-        if self.close_connection:
-            self.server.breaks, data = self.server.breaks - 1, data[:SHARE]
-            self.server.on_break()
-        self.wfile.write(data)
+    def _refuse(self, status: int, code: str) -> None:
+        self.tell(status, f"<Error><Code>{code}</Code></Error>".encode())
 
-    def log_message(self, *arguments: Any) -> None:
-        return
+
+@contextmanager
+def bucket(tls: ssl.SSLContext | None = None) -> Iterator[_S3]:
+    made = _S3()
+    with serving(type("_Own", (_Handler,), {"s3": made}), tls) as made.url:
+        yield made
 
 
 def _tag(data: bytes) -> str:
     return f'"{hashlib.sha256(data).hexdigest()}"'
-
-
-def served(server: _S3) -> Iterator[_S3]:
-    thread = Thread(target=server.serve_forever, args=[0.01], daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 @pytest.fixture
@@ -132,7 +109,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[_S3]:
     """An S3, asked by a product for which obstore tries nothing again that it has begun to read."""
     monkeypatch.setattr(object_store, "RETRY_TIMEOUT", timedelta(seconds=0))
     monkeypatch.setattr(object_store, "READ_CHUNK", CHUNK)
-    for server in served(_S3()):
+    with bucket() as server:
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
         yield server
 
@@ -257,38 +234,20 @@ def test_a_conflict_after_a_long_put_is_tried_again() -> None:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """Files: a private CA's certificate, one that it has given to localhost, and the key of that."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-    from cryptography.x509.oid import NameOID
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tls")
 
-    folder, now, keys = tmp_path_factory.mktemp("tls"), datetime.now(timezone.utc), {}
-    for number, name in enumerate(("ca", "localhost"), 1):
-        keys[name] = ec.generate_private_key(ec.SECP256R1())
-        built = x509.CertificateBuilder(
-            issuer_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")]),
-            subject_name=x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
-            public_key=keys[name].public_key(),
-            serial_number=number,
-            not_valid_before=now - timedelta(days=1),
-            not_valid_after=now + timedelta(days=1),
-        )
-        built = built.add_extension(x509.BasicConstraints(ca=name == "ca", path_length=None), critical=True)
-        built = built.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        (folder / name).write_bytes(built.sign(keys["ca"], hashes.SHA256()).public_bytes(Encoding.PEM))
-    key = keys["localhost"].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (folder / "key").write_bytes(key)
-    return folder / "ca", folder / "localhost", folder / "key"
+
+@pytest.fixture(scope="module")
+def authority(home: Path) -> ssl.SSLContext:
+    return make_authority(home)
 
 
 @pytest.fixture
-def tls(s3: _S3, authority: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[_S3]:
+def tls(s3: _S3, authority: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch) -> Iterator[_S3]:
     for name in ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
-    for server in served(_S3(authority[1:])):
+    with bucket(authority) as server:
         server.objects["/b/j/x"] = b"1"
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", server.url)
         yield server
@@ -316,12 +275,12 @@ WAYS = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "ca_bundle")
 
 @pytest.mark.parametrize("way", [*WAYS, "SSL_CERT_FILE"])
 def test_a_private_ca_is_trusted_for_the_journal_as_for_the_queue(
-    tls: _S3, authority: tuple[Path, Path, Path], way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tls: _S3, home: Path, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever botocore finds it, and where obstore does. Planted, that it is not passed on is caught."""
     if way in WAYS and not _takes_root_certificates():
         pytest.skip("this obstore takes no certificate: its error names SSL_CERT_FILE")
-    trust(way, authority[0], tmp_path, monkeypatch)
+    trust(way, home / "ca.pem", tmp_path, monkeypatch)
     assert ObjectStore("s3://b/j").get("x") == b"1"
     if way in WAYS:
         with mock.patch.object(Path, "read_bytes", return_value=b""):

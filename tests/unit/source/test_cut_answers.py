@@ -17,6 +17,7 @@ from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receive import WORTH, Receive, Received
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
+from tests.unit.aws.answering import sqs_message
 from tests.unit.by_hand import World
 
 VISIBILITY_S = 30
@@ -49,13 +50,7 @@ class Link:
         self.clock.advance(WORTH * VISIBILITY_S if arrival.is_cut else whole * message_s)
         if arrival.is_cut and not whole:
             raise TransientQueueError("a timeout")
-        return {"Messages": [_message(number) for number in range(whole)]}
-
-
-def _message(number: int) -> Mapping[str, Any]:
-    names = ("MessageGroupId", "SequenceNumber", "ApproximateReceiveCount", "MessageDeduplicationId", "SentTimestamp")
-    attributes = dict.fromkeys((*names, "SenderId", "ApproximateFirstReceiveTimestamp"), "1")
-    return {"MessageId": str(number), "ReceiptHandle": f"h{number}", "Body": "b", "Attributes": attributes}
+        return {"Messages": [sqs_message(number) for number in range(whole)]}
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ from sqs_fifo_spark.source.reader import SqsFifoPartition
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, encode
 from tests.simulation.planting import Mutation, planted, rewrite
 from tests.simulation.spark import Query, read
+from tests.unit.aws.answering import sqs_message
 from tests.unit.by_hand import World, do_at, in_both_modes
 
 CAUGHT = "epochs/00000000000000000007/caught-00000000000000000000"
@@ -224,16 +225,7 @@ def test_so_is_one_that_finds_a_whole_chain(world: World) -> None:
 
 
 def segment(*bodies: str, partition: int = 0, name: str = "w") -> Segment:
-    answers = [
-        {
-            "MessageId": str(number),
-            "ReceiptHandle": "h",
-            "Body": body,
-            "Attributes": {"MessageGroupId": "a", "SequenceNumber": str(number), "ApproximateReceiveCount": "1"},
-        }
-        for number, body in enumerate(bodies)
-    ]
-    messages = [from_sqs(answer, receive=0, received_at=0.0) for answer in answers]
+    messages = [from_sqs(sqs_message(*each), receive=0, received_at=0.0) for each in enumerate(bodies)]
     head = Head(Origin("j", 7, 1, partition, name), tuple(each.receipt for each in messages), chain=Chain(is_last=True))
     return Segment(head, to_arrow(messages))
 
