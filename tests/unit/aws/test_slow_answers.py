@@ -281,18 +281,18 @@ def test_the_time_of_a_long_poll_is_no_time_of_its_answer(link: Link) -> None:
     assert link.clock.monotonic() >= received.since + 19
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b'{"Messages":[',
-        b'{"Messages":[{"Body":"x',
-        b'{"Other":[{}',
-        b'[{"a":1},',
-        b'{"Messages":[{"a":"\xc3',
-    ],
+NO_MESSAGE = (
+    b"",
+    b"{",
+    b'{"Messages":[',
+    b'{"Messages":[{"Body":"x',
+    b'{"Other":[{}',
+    b'[{"a":1},',
+    b'{"Messages":[{"a":"\xc3',
 )
+
+
+@pytest.mark.parametrize("content", NO_MESSAGE)
 def test_what_has_no_whole_message_is_no_answer(content: bytes) -> None:
     assert answer._whole_messages(content) is None
 

@@ -261,15 +261,6 @@ def _takes_root_certificates() -> bool:
     return True
 
 
-def trust(way: str, ca: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Name the CA where the SDKs and OpenSSL look for it."""
-    if way == "ca_bundle":
-        (folder / "config").write_text(f"[default]\nca_bundle = {ca}\n")
-        monkeypatch.setenv("AWS_CONFIG_FILE", str(folder / "config"))
-    else:
-        monkeypatch.setenv(way, str(ca))
-
-
 WAYS = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "ca_bundle")
 
 
@@ -280,7 +271,9 @@ def test_a_private_ca_is_trusted_for_the_journal_as_for_the_queue(
     """Wherever botocore finds it, and where obstore does. Planted, that it is not passed on is caught."""
     if way in WAYS and not _takes_root_certificates():
         pytest.skip("this obstore takes no certificate: its error names SSL_CERT_FILE")
-    trust(way, home / "ca.pem", tmp_path, monkeypatch)
+    (tmp_path / "config").write_text(f"[default]\nca_bundle = {home / 'ca.pem'}\n")
+    name, where = ("AWS_CONFIG_FILE", tmp_path / "config") if way == "ca_bundle" else (way, home / "ca.pem")
+    monkeypatch.setenv(name, str(where))
     assert ObjectStore("s3://b/j").get("x") == b"1"
     if way in WAYS:
         with mock.patch.object(Path, "read_bytes", return_value=b""):
