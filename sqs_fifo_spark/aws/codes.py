@@ -151,7 +151,7 @@ def error_from_aws(
 
 
 def is_signed_too_early(code: str, message: str) -> bool:
-    """Whether a signature is refused for its age: a clock is slow, or its machine stood still before it sent the call.
+    """Return whether a signature is refused for its age: a slow clock, or a machine that stood still before sending.
 
     A refused signature has had no effect, and a new one may do.
     """
@@ -159,7 +159,7 @@ def is_signed_too_early(code: str, message: str) -> bool:
 
 
 def is_wrong_clock(code: str, message: str) -> bool:
-    """Whether a signature is refused for its time."""
+    """Return whether AWS refuses a signature for its time."""
     is_early = code in _UNTRUSTED and "signature not yet current" in message.lower()
     return is_early or is_signed_too_early(code, message)
 

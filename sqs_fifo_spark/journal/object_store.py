@@ -27,7 +27,7 @@ from sqs_fifo_spark.options import AWS_CHAIN, ConnectionOptions, Identity
 T = TypeVar("T")
 
 RETRY_TIMEOUT = timedelta(seconds=25)
-"""How long obstore goes on trying what the store refuses for a while, or does not reach."""
+"""obstore tries again for so long where it does not reach the store, or the store refuses for a while."""
 _RETRY_PAUSE = timedelta(seconds=3)  # at the most: so that what it met is said before the 30 s of `doctor` are over
 REQUEST_TIMEOUT_S = 60.0
 """After this a request is given up. A read goes on where it broke off, a large write is given longer."""

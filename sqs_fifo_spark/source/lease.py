@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
 """How long before SQS's limit of 12 hours a renewed hold ends, because our clock and SQS's may differ."""
 FIRST_ANSWER_S, LONGEST_ANSWER_S = 2.0, 10.0
-"""How long a renewal waits for its answer, at first and at most: twice as long after each second failure."""
+"""A renewal waits so long for its answer, at first and at most: twice as long after each second failure."""
 FIRST_PAUSE_S = 0.5
-"""When a renewal that failed is tried again: after twice as long each time, up to an eighth of what is left."""
+"""Pause before a renewal that failed is tried again: twice as long each time, up to an eighth of the time left."""
 PASS_S = CALL_BUDGET_S - LONGEST_ANSWER_S
-"""How long a pass begins calls, so that it ends within the budget of one call, whatever SQS does."""
+"""A pass begins calls for so long. So it ends within the budget of one call, whatever SQS does."""
 _MOST_DOUBLINGS = 8
 
 
@@ -47,7 +47,7 @@ class _Hold:
     """Monotonic time at which SQS ends the hold, as far as we know."""
     may_be_deleted: bool = False
     failures: int = 0
-    """How many of its renewals have failed since the last one that did not."""
+    """The number of renewals that have failed since the last one that did not."""
 
 
 class Lease:

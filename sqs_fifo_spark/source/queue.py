@@ -132,7 +132,7 @@ class Queue(QueueCalls):
         self._renewal_pool = pool("renewal", MOST_RENEWAL_THREADS)
         self._renewals = renewal_threads(options.max_messages_per_trigger, options.heartbeat_s)
         self._slow_renewals = 0
-        """How many renewals took longer than they should, of those that were made last."""
+        """The number of renewals that took too long, of those that were made last."""
 
     def _beside(self, ask: Ask) -> Ask:
         return self._begun_pool.submit(ask).result

@@ -39,7 +39,7 @@ class Received(list[Message]):
         self.since = since
         """Since when they are hidden, at least, on the monotonic clock."""
         self.is_cut = is_cut
-        """Whether more was to come. That SQS hides for one visibility timeout, and hands it out again."""
+        """True if more was to come. SQS hides the rest for one visibility timeout, then hands it out again."""
 
 
 class Receive:
@@ -54,12 +54,12 @@ class Receive:
         self._wait_time_s = wait_time_s
         self._visibility_timeout_s = visibility_timeout_s
         self.long_s = wait_time_s if wait_time_s > 1 else 0
-        """How long SQS may wait; a second is well within the timeout of every other call."""
+        """SQS may wait so long; 0 for a second or less, which is well within the timeout of every other call."""
         self._within_s = WORTH * visibility_timeout_s
         self._is_hiding = False
-        """Whether a try of it was cut, so that what SQS hides was not got."""
+        """True if a try of it was cut and brought nothing: SQS hides what that try had asked for."""
         self._asked: tuple[float, float] | None = None
-        """When it was begun, on both clocks, until somebody has waited for that."""
+        """The time at which it was begun, on both clocks, until somebody has waited for that."""
         self._begun: Ask | None = None
         self._renew_attempt()
         self._number = self._attempt.int >> 128 - _RECEIVE_BITS
