@@ -122,8 +122,8 @@ def error_from_aws(
         times = _TIME.findall(message)  # nothing else of the text is shown
         shown = f": it was signed at {times[0]}, and AWS's clock says {times[-1]}" if len(times) > 1 else ""
         return AccessDeniedError(
-            f"AWS refuses the time of a call ({said}){shown}. They may differ by minutes at most. Synchronise the "
-            "clocks of driver and executors with a time server."
+            f"AWS refuses the time of a call ({said}){shown}. They may differ by a few minutes at most. "
+            "Synchronise the clocks of driver and executors with a time server."
         )
     if code in STALE:
         return AccessDeniedError(

@@ -123,7 +123,7 @@ class CheckedQueue(QueueCalls):
             self.is_silent = True
             raise TransientQueueError(
                 f"{operation} on '{self._url}' had no answer within {limit_s:g} s. Check the network, 'region' and "
-                "'endpointUrl', and how credentials are come by."
+                "'endpointUrl', and the source of the credentials."
             ) from None
         except TransientQueueError:
             self.is_silent = True

@@ -45,8 +45,8 @@ _PAST_END = re.compile(r"status code: 416\b")
 _DENIED = re.compile(r"status code: 403\b|AccessDenied")
 _TIMEOUT = "kind: Timeout"
 _CHECK_NETWORK = (
-    "Check the network, the endpoint (on S3, the region, too), and the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY "
-    "say."
+    "Check the network, the endpoint (on S3, the region, too), and the proxy settings HTTPS_PROXY, HTTP_PROXY and "
+    "NO_PROXY."
 )
 _UNTRUSTED = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _S3_PERMISSIONS = {
@@ -290,7 +290,7 @@ class ObjectStore:
         if "kind: Connect" in text:
             return f"There is no connection. {_CHECK_NETWORK}"
         if "RequestTimeTooSkewed" in text:
-            return "The clock of this machine is wrong by more than 15 minutes, or S3's is. Set it by NTP."
+            return "The clock of this machine is wrong by more than 15 minutes, or S3's is. Set it by a time server."
         permission = _S3_PERMISSIONS.get(action) if self.location.startswith("s3") else None
         if permission and _DENIED.search(text):
             return f"Grant the permission {permission} to {self._who}, or correct the credentials."

@@ -148,8 +148,8 @@ def _read(journal: Journal, name: str, epoch: int) -> Deal:
 def gone(name: str, epoch: int) -> EpochSettledError:
     """Return the error for an object that tasks of `epoch` need and that is gone."""
     return EpochSettledError(
-        f"'{name}', which holds what epoch {epoch} is to serve, is gone from the journal. Either the epoch is "
-        "committed and this task runs too late, or somebody has removed it: start the query again."
+        f"'{name}', which epoch {epoch} needs, is gone from the journal. Either the epoch is committed and this task "
+        "runs too late, or somebody has removed it: start the query again."
     )
 
 

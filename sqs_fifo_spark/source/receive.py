@@ -116,10 +116,11 @@ class Receive:
             self._note_portion(len(messages), took_s - waited_s, is_cut=arrival.is_cut)
         if arrival.is_cut:
             _log.warning(
-                "of an answer of '%s' %d messages came within %g s, and SQS hands the others out again: the link is "
-                "slow. Fewer are asked for at a time. Raise visibilityTimeoutSeconds, or lower numPartitions.",
-                self._url,
+                "only %d messages of an answer of '%s' came within %g s, four fifths of visibilityTimeoutSeconds, and "
+                "SQS hands the others out again: the link is slow. Fewer are asked for at a time. Raise "
+                "visibilityTimeoutSeconds, or lower numPartitions.",
                 len(messages),
+                self._url,
                 self._within_s,
             )
         return Received(messages, since=asked_at + waited_s, is_cut=arrival.is_cut)
@@ -138,8 +139,9 @@ class Receive:
 
     def _too_slow(self) -> TransientQueueError:
         return TransientQueueError(
-            f"no message of an answer of '{self._url}' came whole within {self._within_s:g} s: the link is too slow. "
-            "SQS hands them out again. Raise visibilityTimeoutSeconds, or lower numPartitions."
+            f"no message of an answer of '{self._url}' came whole within {self._within_s:g} s, four fifths of "
+            "visibilityTimeoutSeconds: the link is too slow. SQS hands them out again. Raise visibilityTimeoutSeconds, "
+            "or lower numPartitions."
         )
 
     def _message(self, answer: Mapping[str, Any], received_at: float) -> Message:
