@@ -2,8 +2,8 @@
 
 Of an answer as SQS gives it only the length is read; any other is http.client's matter.
 
-The deadline of a receive moves while bytes come, for its messages may need longer than any other answer, and are hidden
-until they have come. What has not come by the time that they are worth anything is cut off: those that are whole count.
+The deadline of a receive moves while bytes come, because its messages may need longer than any other answer, and are
+hidden meanwhile. When they are worth nothing any more, the answer is cut off: the messages that are whole count.
 """
 
 from __future__ import annotations

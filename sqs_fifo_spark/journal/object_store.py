@@ -114,7 +114,7 @@ class _Clients:
         try:
             return obstore.store.from_url(self._location, **arguments)
         except (ValueError, obstore.exceptions.GenericError):
-            # Before 0.11 it takes none, and later none that it cannot read. Whoever needs it gets the error of TLS.
+            # obstore takes none before 0.11, and none that it cannot read. A connection that needs it fails by TLS.
             if options.pop("root_certificate", None) is None:
                 raise
             return obstore.store.from_url(self._location, **arguments)
@@ -230,8 +230,8 @@ class ObjectStore:
         """Return `call(client)`, made once more after a request that had no answer: obstore itself never repeats a put.
 
         Also after a refusal, with the credentials that are found then: obstore keeps for minutes what it was given.
-        And anew as often as one has `moved` something. `size` bytes are written.
-        Obstore has tried for long to reach a store whose certificate is not accepted: that does not pass.
+        A call that has `moved` something is made again as often as it does so. `size` bytes are written.
+        A certificate that is not accepted is an error at once: obstore has then tried for long.
         """
         self._require_same_process()
         idle = last_moved = 0

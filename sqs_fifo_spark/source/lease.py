@@ -136,10 +136,10 @@ class Lease:
     def renew(self, *, within_s: float = PASS_S) -> None:
         """Try once to renew each hold that is due, in calls for ten of the same receives; the first to end go first.
 
-        No call is begun after `within_s`, nor after half a heartbeat: what is left is due still. What fails is due
-        again after a pause that grows with its failures, behind what has not failed. A hold that is over is lost
-        without a call. Another pass at the same time makes other calls. Raises what no retry cures, once all calls are
-        made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
+        No call is begun after `within_s`, nor after half a heartbeat: the other holds stay due. A hold whose renewal
+        fails is due again after a pause that grows with its failures, behind those without failures. A hold that is
+        over is lost without a call. Another pass at the same time makes other calls. Raises what no retry cures, once
+        all calls are made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
         """
         began = self._clock.monotonic()
         latest = began + min(within_s, self._heartbeat_s / 2)
@@ -197,7 +197,7 @@ class Lease:
                     hold.expires_at = asked_at + timeout_s
                     hold.failures = 0
                 elif outcome is Outcome.FAILED:
-                    # What was refused is due at once: the heartbeat pauses by itself, and its `check` is to meet it.
+                    # A refused hold is due at once: the heartbeat pauses by itself, and its `check` is to meet it.
                     pause_s = 0.0 if is_refused else FIRST_PAUSE_S * 2 ** min(_MOST_DOUBLINGS, hold.failures)
                     pause_s = min(pause_s, max(FIRST_PAUSE_S, (hold.expires_at - now) / 8))
                     hold.renew_at = min(now + pause_s, hold.expires_at)
@@ -308,7 +308,7 @@ class Heartbeat:
     def _look(self) -> None:
         """Renew what is due; before that, discover, once a heartbeat, and at least once in LONGEST_LOOK_S.
 
-        What was discovered may be due before the other thread, which knew nothing of it, wakes. A pass is short, so
+        A discovered hold may be due before the other thread, which knew nothing of it, wakes. A pass is short, so
         looks are on time whatever SQS does.
         """
         now = self._clock.monotonic()

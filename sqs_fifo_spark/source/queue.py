@@ -305,8 +305,8 @@ class Queue(QueueCalls):
     def renew(self, calls: Sequence[Callable[[], None]]) -> None:
         """Make these calls to `extend`, the first ones first, several at once; return when all are over.
 
-        At one time are as many as renew a full micro-batch in time, and one more for each that was slow when calls were
-        made last: those that hang keep no others waiting.
+        At one time there are as many calls as renew a full micro-batch in time, and one more for each that was slow
+        last time: calls that hang keep no others waiting.
         """
         left = iter(calls)
         slow: list[float] = []

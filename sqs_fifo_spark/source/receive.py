@@ -1,7 +1,7 @@
 """One receive: asked for, asked for again under its attempt id, and what it brings.
 
-While bytes of an answer come it is waited for, as long as its messages are worth anything. Then those that are whole
-are taken, and from then on no more are asked for than what comes in time: what is cut off is received once more.
+An answer is waited for while its bytes come, as long as its messages are worth anything. Then the whole messages are
+taken, and later receives ask for no more than comes in time. Messages that were cut off are received once more.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WORTH = 0.8
 _RECEIVE_BITS = 53
 """Of the number of a receive: as many as any reader of JSON takes."""
 _portions: dict[str, tuple[int, float]] = {}
-"""By the queue's URL, how many messages come through this process's link in half the time that they may take; and until
-when no more are asked for, whatever comes faster: what was cut off comes again by then, and is not cut off once more.
+"""By the queue's URL, the number of messages that this process's link brings in half the time that they may take, and
+until when it does not rise: by then those that were cut off come again, and are not cut off once more.
 
 A process keeps it, for a task has one receive where the link is slow. It changes only where a transport tells it."""
 
@@ -88,8 +88,8 @@ class Receive:
     def ask(self, call: Callable[..., Mapping[str, Any]]) -> Received:
         """Return the answer by `call`, which is given its arguments and what was `begun`.
 
-        Raises TransientQueueError where the next try may succeed: with the same attempt id unless that is void, or as
-        many messages are too many. So is no answer an empty one after that: SQS hides what was cut off.
+        Raises TransientQueueError where the next try may succeed. It has the same attempt id, unless that is void or no
+        message came whole: then it asks for fewer, and an empty answer is an error, too, as SQS hides the messages.
         """
         received_at, asked_at = self._asked or self._times()
         begun, self._asked, self._begun = self._begun, None, None
@@ -129,7 +129,7 @@ class Receive:
         return self._clock.now(), self._clock.monotonic()
 
     def _note_portion(self, messages: int, took_s: float, *, is_cut: bool) -> None:
-        """Let the next receives ask for what comes in half the time that it may take, if so many took so long."""
+        """Let later receives ask for as many as come in half the time that they may take: `messages` took `took_s`."""
         in_time = messages * self._within_s / 2 / max(took_s, 0.001)
         portion, now = max(1, min(MAX_ENTRIES, int(in_time))), self._clock.monotonic()
         last, until = _portions.get(self._url, (MAX_ENTRIES, now))
