@@ -284,8 +284,8 @@ class SourceOptions(ConnectionOptions):
     link_bytes_per_s: int | None = option(
         "linkBytesPerSecond",
         rules.size,
-        "Bytes per second that the network carries at least between all of the query and SQS. It limits nothing: the "
-        "log warns at the start of settings that need more.",
+        "Bytes per second that the network carries at least between SQS and all processes of the query together. It "
+        "limits nothing: at the start, the log warns of settings that need more.",
         default=None,
         default_text="not known",
     )

@@ -2,8 +2,8 @@
 
 Of an answer as SQS gives it only the length is read; any other is http.client's matter.
 
-The deadline of a receive moves while bytes come, for its messages may need longer than any other answer, and are hidden
-until they have come. What has not come by the time that they are worth anything is cut off: those that are whole count.
+The deadline of a receive moves while bytes come, because its messages may need longer than any other answer, and are
+hidden meanwhile. When they are worth nothing any more, the answer is cut off: the messages that are whole count.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _NEXT_MESSAGE = re.compile(r"\s*,\s*")
 
 @dataclass
 class Arrival:
-    """How long the answer to one receive may take, and, once it has begun, how it comes."""
+    """The time that the answer to one receive may take and, once it has begun, the way it comes."""
 
     wait_s: float
-    """How long SQS waits for a message before it answers."""
+    """SQS waits so long for a message before it answers."""
     within_s: float
-    """How long after SQS has taken the messages they are worth anything."""
+    """After this time from when SQS has taken the messages, they are worth nothing."""
     waited_s: float | None = None
-    """How long after the call its first byte was read, if one was."""
+    """Time from the call until its first byte was read, if one was."""
     is_cut: bool = False
-    """Whether it was still coming when its time was over."""
+    """True if it was still coming when its time was over."""
     _sent_at: float = 0.0
     _idle_s: float = math.inf
 
@@ -77,7 +77,7 @@ def arrival_of_call() -> Arrival | None:
 
 
 class _Until(io.RawIOBase):
-    """What a socket brings until a time on the monotonic clock, which `arrival` moves; then TimeoutError."""
+    """Reads a socket until a time on the monotonic clock, which `arrival` moves; then raises TimeoutError."""
 
     def __init__(self, connection: Any, until: float, arrival: Arrival | None) -> None:
         self._socket = connection.sock

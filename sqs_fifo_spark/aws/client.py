@@ -30,7 +30,7 @@ from sqs_fifo_spark.options import AWS_CHAIN, Identity
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 10
-"""How long an answer may take beyond the time that SQS is asked to wait; of a receive's, its begin and each piece."""
+"""An answer may take so much longer than SQS is asked to wait; of a receive's, the beginning and each piece may."""
 
 
 @dataclass(frozen=True)

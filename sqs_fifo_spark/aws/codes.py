@@ -122,8 +122,8 @@ def error_from_aws(
         times = _TIME.findall(message)  # nothing else of the text is shown
         shown = f": it was signed at {times[0]}, and AWS's clock says {times[-1]}" if len(times) > 1 else ""
         return AccessDeniedError(
-            f"AWS refuses the time of a call ({said}){shown}. They may differ by minutes at most. Synchronise the "
-            "clocks of driver and executors with a time server."
+            f"AWS refuses the time of a call ({said}){shown}. They may differ by a few minutes at most. "
+            "Synchronise the clocks of driver and executors with a time server."
         )
     if code in STALE:
         return AccessDeniedError(
@@ -151,7 +151,7 @@ def error_from_aws(
 
 
 def is_signed_too_early(code: str, message: str) -> bool:
-    """Whether a signature is refused for its age: a clock is slow, or its machine stood still before it sent the call.
+    """Return whether a signature is refused for its age: a slow clock, or a machine that stood still before sending.
 
     A refused signature has had no effect, and a new one may do.
     """
@@ -159,7 +159,7 @@ def is_signed_too_early(code: str, message: str) -> bool:
 
 
 def is_wrong_clock(code: str, message: str) -> bool:
-    """Whether a signature is refused for its time."""
+    """Return whether AWS refuses a signature for its time."""
     is_early = code in _UNTRUSTED and "signature not yet current" in message.lower()
     return is_early or is_signed_too_early(code, message)
 

@@ -98,7 +98,7 @@ class LeanClient:
         self._connect_timeout = client.meta.config.connect_timeout
         self._read_timeout = client.meta.config.read_timeout
         self._came_at = -math.inf
-        """When the end of an answer came last."""
+        """The monotonic time at which the end of an answer came last."""
         client.meta.events.register_last("before-call.sqs", before_call)
         self._forms = {operation: Form(client, operation, needed) for operation, needed in OPERATIONS.items()}
         (url,) = {form.url for form in self._forms.values()}

@@ -19,8 +19,8 @@ from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.options import SourceOptions
 
 HOST_S = 5.0
-"""How long a silent host may keep an operator waiting, so that all is over within 10 s: the queue's, or STS if that one
-answers, and beside them the journal's."""
+"""A silent host keeps an operator waiting so long: the queue's, then STS if the queue answers, and beside them the
+journal's. So all is over within 10 s."""
 _ROLES = {"source": ("source",), "sink": ("sink",), "both": ("source", "sink")}
 
 

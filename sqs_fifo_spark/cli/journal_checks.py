@@ -37,7 +37,7 @@ class _NotAskedError(JournalUnavailableError):
 class _Asked:
     """A store that has `patience_s` for each answer, and is asked no more once one has not come.
 
-    To open it may take credentials, of somebody who does not answer.
+    Opening it may need credentials, from a service that does not answer.
     """
 
     def __init__(self, location: str, access: S3Access, patience_s: float) -> None:
@@ -87,7 +87,7 @@ def check_journal(
         return
     try:
         asked = _Asked(location, access, patience_s)
-        made = asked.answer(lambda: _missing_folders(asked.store))  # of a file server's mount, that may hang too
+        made = asked.answer(lambda: _missing_folders(asked.store))  # a file server's mount may hang
     except JournalUnavailableError as error:
         yield failure("journal", str(error))
         return

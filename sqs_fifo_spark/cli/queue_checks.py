@@ -123,7 +123,7 @@ class CheckedQueue(QueueCalls):
             self.is_silent = True
             raise TransientQueueError(
                 f"{operation} on '{self._url}' had no answer within {limit_s:g} s. Check the network, 'region' and "
-                "'endpointUrl', and how credentials are come by."
+                "'endpointUrl', and the source of the credentials."
             ) from None
         except TransientQueueError:
             self.is_silent = True
@@ -156,8 +156,8 @@ def check_queue(
 ) -> Generator[Finding, None, str | None]:
     """Yield what is found of the queue, and return its ARN if the queue tells it.
 
-    `roles` are those in which it is to be used: source, sink or both. An answer is waited for `patience_s`, and what
-    gives none is asked no more.
+    `roles` are those in which it is to be used: source, sink or both. Each answer may take `patience_s`, and a
+    service that gives none is asked no more.
     """
     queue = CheckedQueue(options, patience_s)
     probes = [probe for role in roles for probe in _PROBES[role]]

@@ -283,10 +283,11 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _remove_dead_drafts(root: Path) -> None:
-    """Remove the drafts of writers that were killed, in `root` and its standing folders; one there has just changed.
+    """Remove the drafts of writers that were killed, in `root` and its standing folders.
 
-    By the file system's own time. A living writer that stood still for so long misses its draft, and writes another.
-    The root may be somebody else's, too: there a draft is one of an object that stands beside it.
+    Their age is by the file system's own time: one of the folders has just changed. A living writer that stood still
+    for so long misses its draft, and writes another. The root may be somebody else's, too: there a draft is one of an
+    object that stands beside it.
     """
     with suppress(OSError):
         folders = _folders_in(root)

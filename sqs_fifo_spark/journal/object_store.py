@@ -27,7 +27,7 @@ from sqs_fifo_spark.options import AWS_CHAIN, ConnectionOptions, Identity
 T = TypeVar("T")
 
 RETRY_TIMEOUT = timedelta(seconds=25)
-"""How long obstore goes on trying what the store refuses for a while, or does not reach."""
+"""obstore tries again for so long where it does not reach the store, or the store refuses for a while."""
 _RETRY_PAUSE = timedelta(seconds=3)  # at the most: so that what it met is said before the 30 s of `doctor` are over
 REQUEST_TIMEOUT_S = 60.0
 """After this a request is given up. A read goes on where it broke off, a large write is given longer."""
@@ -45,8 +45,8 @@ _PAST_END = re.compile(r"status code: 416\b")
 _DENIED = re.compile(r"status code: 403\b|AccessDenied")
 _TIMEOUT = "kind: Timeout"
 _CHECK_NETWORK = (
-    "Check the network, the endpoint (on S3, the region, too), and the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY "
-    "say."
+    "Check the network, the endpoint (on S3, the region, too), and the proxy settings HTTPS_PROXY, HTTP_PROXY and "
+    "NO_PROXY."
 )
 _UNTRUSTED = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _S3_PERMISSIONS = {
@@ -114,7 +114,7 @@ class _Clients:
         try:
             return obstore.store.from_url(self._location, **arguments)
         except (ValueError, obstore.exceptions.GenericError):
-            # Before 0.11 it takes none, and later none that it cannot read. Whoever needs it gets the error of TLS.
+            # obstore takes none before 0.11, and none that it cannot read. A connection that needs it fails by TLS.
             if options.pop("root_certificate", None) is None:
                 raise
             return obstore.store.from_url(self._location, **arguments)
@@ -230,8 +230,8 @@ class ObjectStore:
         """Return `call(client)`, made once more after a request that had no answer: obstore itself never repeats a put.
 
         Also after a refusal, with the credentials that are found then: obstore keeps for minutes what it was given.
-        And anew as often as one has `moved` something. `size` bytes are written.
-        Obstore has tried for long to reach a store whose certificate is not accepted: that does not pass.
+        A call that has `moved` something is made again as often as it does so. `size` bytes are written.
+        A certificate that is not accepted is an error at once: obstore has then tried for long.
         """
         self._require_same_process()
         idle = last_moved = 0
@@ -290,7 +290,7 @@ class ObjectStore:
         if "kind: Connect" in text:
             return f"There is no connection. {_CHECK_NETWORK}"
         if "RequestTimeTooSkewed" in text:
-            return "The clock of this machine is wrong by more than 15 minutes, or S3's is. Set it by NTP."
+            return "The clock of this machine is wrong by more than 15 minutes, or S3's is. Set it by a time server."
         permission = _S3_PERMISSIONS.get(action) if self.location.startswith("s3") else None
         if permission and _DENIED.search(text):
             return f"Grant the permission {permission} to {self._who}, or correct the credentials."

@@ -55,9 +55,9 @@ class AvailableNow:
     def note_unconfirmed(self, sent_at_ms: int | None) -> None:
         """Take note that a commit has left a message that it could not delete: it hides what follows in its group.
 
-        Or a poll what was cut off. Nobody renews it, so it, or what follows it, shows again within one visibility
-        timeout. Behind one that is newer than the trigger nothing older is hidden; `sent_at_ms` is None where that is
-        not known.
+        Or that a poll was cut off, whose other messages are hidden. Nobody renews them, so they, or what follows them,
+        show again within one visibility timeout. Behind one that is newer than the trigger nothing older is hidden;
+        `sent_at_ms` is None where that is not known.
         """
         if sent_at_ms is not None and sent_at_ms > self._until_ms:
             return

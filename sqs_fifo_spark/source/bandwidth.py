@@ -1,6 +1,6 @@
-"""What a setting needs of the network to SQS: for the warnings at the start, and the pages' table.
+"""The needs of a setting on the network to SQS: for the warnings at the start, and the table in the pages.
 
-All of a query's processes share it. What only makes a query slow is no matter here.
+All processes of a query share that network. A need that only makes a query slow does not count here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sqs_fifo_spark.source.queue import most_renewed
 from sqs_fifo_spark.source.receive import WORTH
 
 RENEWAL_BYTES = 600
-"""What the renewal of one message sends: its receipt handle, and its part of the call around ten."""
+"""Sent for the renewal of one message: its receipt handle, and its part of the call for ten."""
 
 
 def bytes_at_once(partitions: int, max_bytes: int, message_bytes: int) -> int:

@@ -121,8 +121,8 @@ class Driver:
         """Do `latest_offset` for Spark before 4.2, which gives no start: Spark is then at the offset it got last.
 
         If it got none yet, its log may have epochs that are not settled. Then return an epoch
-        after all of them, announced blindly, and the same one until Spark has said where it is. What comes after that
-        one Spark only reports: the same again, however often it asks.
+        after all of them, announced blindly, and the same one until Spark has said where it is. Under the
+        wrapper it only reports later ones: the same one is returned again, however often it asks.
         """
         if self._next is not None and self._is_wrapped:
             return self._next.offset

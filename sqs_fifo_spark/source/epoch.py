@@ -59,7 +59,7 @@ class Epoch:
         self.expected = expected
         self.plans: list[PartitionPlan] | None = None
         self.deal = Deal()
-        """What the plans tell all tasks."""
+        """The part of the plans that all tasks have in common."""
         self.verdict: Verdict | None = None
         """Set when the epoch's tasks are over."""
         self._journal = journal

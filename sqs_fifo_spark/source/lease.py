@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
 """How long before SQS's limit of 12 hours a renewed hold ends, because our clock and SQS's may differ."""
 FIRST_ANSWER_S, LONGEST_ANSWER_S = 2.0, 10.0
-"""How long a renewal waits for its answer, at first and at most: twice as long after each second failure."""
+"""A renewal waits so long for its answer, at first and at most: twice as long after each second failure."""
 FIRST_PAUSE_S = 0.5
-"""When a renewal that failed is tried again: after twice as long each time, up to an eighth of what is left."""
+"""Pause before a renewal that failed is tried again: twice as long each time, up to an eighth of the time left."""
 PASS_S = CALL_BUDGET_S - LONGEST_ANSWER_S
-"""How long a pass begins calls, so that it ends within the budget of one call, whatever SQS does."""
+"""A pass begins calls for so long. So it ends within the budget of one call, whatever SQS does."""
 _MOST_DOUBLINGS = 8
 
 
@@ -47,7 +47,7 @@ class _Hold:
     """Monotonic time at which SQS ends the hold, as far as we know."""
     may_be_deleted: bool = False
     failures: int = 0
-    """How many of its renewals have failed since the last one that did not."""
+    """The number of renewals that have failed since the last one that did not."""
 
 
 class Lease:
@@ -136,10 +136,10 @@ class Lease:
     def renew(self, *, within_s: float = PASS_S) -> None:
         """Try once to renew each hold that is due, in calls for ten of the same receives; the first to end go first.
 
-        No call is begun after `within_s`, nor after half a heartbeat: what is left is due still. What fails is due
-        again after a pause that grows with its failures, behind what has not failed. A hold that is over is lost
-        without a call. Another pass at the same time makes other calls. Raises what no retry cures, once all calls are
-        made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
+        No call is begun after `within_s`, nor after half a heartbeat: the other holds stay due. A hold whose renewal
+        fails is due again after a pause that grows with its failures, behind those without failures. A hold that is
+        over is lost without a call. Another pass at the same time makes other calls. Raises what no retry cures, once
+        all calls are made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
         """
         began = self._clock.monotonic()
         latest = began + min(within_s, self._heartbeat_s / 2)
@@ -197,7 +197,7 @@ class Lease:
                     hold.expires_at = asked_at + timeout_s
                     hold.failures = 0
                 elif outcome is Outcome.FAILED:
-                    # What was refused is due at once: the heartbeat pauses by itself, and its `check` is to meet it.
+                    # A refused hold is due at once: the heartbeat pauses by itself, and its `check` is to meet it.
                     pause_s = 0.0 if is_refused else FIRST_PAUSE_S * 2 ** min(_MOST_DOUBLINGS, hold.failures)
                     pause_s = min(pause_s, max(FIRST_PAUSE_S, (hold.expires_at - now) / 8))
                     hold.renew_at = min(now + pause_s, hold.expires_at)
@@ -308,7 +308,7 @@ class Heartbeat:
     def _look(self) -> None:
         """Renew what is due; before that, discover, once a heartbeat, and at least once in LONGEST_LOOK_S.
 
-        What was discovered may be due before the other thread, which knew nothing of it, wakes. A pass is short, so
+        A discovered hold may be due before the other thread, which knew nothing of it, wakes. A pass is short, so
         looks are on time whatever SQS does.
         """
         now = self._clock.monotonic()

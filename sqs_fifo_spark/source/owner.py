@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 LONGEST_LOOK_S = 60.0
 """A driver looks for questions with each heartbeat, and at least this often."""
 ANSWER_MARGIN_S = 60.0
-"""How much later than it should a driver may look: a pass of renewals, or a store that stalls, may take that long."""
+"""A driver may look so much later than it should: a pass of renewals, or a store that stalls, may take that long."""
 END_S = 5.0
 """How long the process of a query that was stopped may still be there."""
 _PAUSE_S, _ASKING_PAUSE_S = 0.5, 2.0

@@ -118,7 +118,7 @@ def serve(
         segment, end, decided = first.result(), None, list[Message]()
         if segment is None or plan.skips:
             # A look that was over before that read: if the epoch was settled between the two, what this attempt
-            # receives is released when it finds that. Who needs the deal is told first that its driver is not current.
+            # receives is released when it finds that. A task that needs the deal learns first if its driver is current.
             is_current.result()
         if segment is None:
             decided = carried.result()

@@ -1,7 +1,7 @@
-"""What the driver tells a task, and what all tasks of a plan are told in common.
+"""The plan that the driver gives each task, and the deal that all tasks of one planning have in common.
 
-That is one value, the `Deal`. It stands in each plan while it is short; a longer one is put into the journal, once for
-all tasks, so that plans do not grow with what is carried.
+A short `Deal` stands in each plan. A longer one is put into the journal, once for all tasks, so that plans do not grow
+with the number of carried messages.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class Share(NamedTuple):
     name: str
     writer: str
     places: tuple[int, ...]
-    """Where they stand in the object, from 0 on."""
+    """Their positions in the object, from 0 on."""
 
 
 @dataclass(frozen=True)
 class Deal:
-    """What is decided before any task of a plan receives: the same for all of them, and for every attempt."""
+    """The decisions made before any task of a plan receives: the same for all tasks, and for every attempt."""
 
     shares: tuple[Share, ...] = ()
     """The messages that the driver received, or an earlier epoch deferred: they are served before all others."""
@@ -103,7 +103,7 @@ class PartitionPlan:
     deal: bytes | str = field(default=b"", repr=False)
     """The deal's bytes, or the name of the object that has them: see `deal_of`."""
     skips: bool = False
-    """Whether the deal names messages that were moved aside: else who finds a whole chain needs no deal."""
+    """True if the deal names messages that were moved aside. Else a task that finds a whole chain needs no deal."""
     query: str | None = None
     """The query's id, for its log lines: Spark tells it to the task, and not to the driver that plans."""
 
@@ -148,8 +148,8 @@ def _read(journal: Journal, name: str, epoch: int) -> Deal:
 def gone(name: str, epoch: int) -> EpochSettledError:
     """Return the error for an object that tasks of `epoch` need and that is gone."""
     return EpochSettledError(
-        f"'{name}', which holds what epoch {epoch} is to serve, is gone from the journal. Either the epoch is "
-        "committed and this task runs too late, or somebody has removed it: start the query again."
+        f"'{name}', which epoch {epoch} needs, is gone from the journal. Either the epoch is committed and this task "
+        "runs too late, or somebody has removed it: start the query again."
     )
 
 

@@ -46,10 +46,10 @@ def deal_out(
 ) -> Deal:
     """Return which of `count` partitions serves what of the messages that are left in objects, by the objects' names.
 
-    Each group goes to one partition, and each partition gets about as many messages. More than `max_messages` waits for
-    the epoch after, and so does what would take a partition past its limit of bytes. What is `skipped` is sealed, so
-    that it is settled, but not served: it takes no place, and keeps nothing of its group waiting. An epoch that is no
-    replay is told only of those that it seals: it defers all else that somebody received before.
+    Each group goes to one partition, and each partition gets about as many messages. Messages beyond `max_messages`, or
+    beyond a partition's limit of bytes, wait for the epoch after. Those `skipped` are sealed, so that they are settled,
+    but not served: they take no place, and keep nothing of their group waiting. An epoch that is no replay is told only
+    of those that it seals: it defers all others that somebody received before.
     """
     if not count:
         return Deal()

@@ -132,7 +132,7 @@ class Queue(QueueCalls):
         self._renewal_pool = pool("renewal", MOST_RENEWAL_THREADS)
         self._renewals = renewal_threads(options.max_messages_per_trigger, options.heartbeat_s)
         self._slow_renewals = 0
-        """How many renewals took longer than they should, of those that were made last."""
+        """The number of renewals that took too long, of those that were made last."""
 
     def _beside(self, ask: Ask) -> Ask:
         return self._begun_pool.submit(ask).result
@@ -305,8 +305,8 @@ class Queue(QueueCalls):
     def renew(self, calls: Sequence[Callable[[], None]]) -> None:
         """Make these calls to `extend`, the first ones first, several at once; return when all are over.
 
-        At one time are as many as renew a full micro-batch in time, and one more for each that was slow when calls were
-        made last: those that hang keep no others waiting.
+        At one time there are as many calls as renew a full micro-batch in time, and one more for each that was slow
+        last time: calls that hang keep no others waiting.
         """
         left = iter(calls)
         slow: list[float] = []

@@ -1,7 +1,7 @@
 """One receive: asked for, asked for again under its attempt id, and what it brings.
 
-While bytes of an answer come it is waited for, as long as its messages are worth anything. Then those that are whole
-are taken, and from then on no more are asked for than what comes in time: what is cut off is received once more.
+An answer is waited for while its bytes come, as long as its messages are worth anything. Then the whole messages are
+taken, and later receives ask for no more than comes in time. Messages that were cut off are received once more.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WORTH = 0.8
 _RECEIVE_BITS = 53
 """Of the number of a receive: as many as any reader of JSON takes."""
 _portions: dict[str, tuple[int, float]] = {}
-"""By the queue's URL, how many messages come through this process's link in half the time that they may take; and until
-when no more are asked for, whatever comes faster: what was cut off comes again by then, and is not cut off once more.
+"""By the queue's URL, the number of messages that this process's link brings in half the time that they may take, and
+until when it does not rise: by then those that were cut off come again, and are not cut off once more.
 
 A process keeps it, for a task has one receive where the link is slow. It changes only where a transport tells it."""
 
@@ -39,7 +39,7 @@ class Received(list[Message]):
         self.since = since
         """Since when they are hidden, at least, on the monotonic clock."""
         self.is_cut = is_cut
-        """Whether more was to come. That SQS hides for one visibility timeout, and hands it out again."""
+        """True if more was to come. SQS hides the rest for one visibility timeout, then hands it out again."""
 
 
 class Receive:
@@ -54,12 +54,12 @@ class Receive:
         self._wait_time_s = wait_time_s
         self._visibility_timeout_s = visibility_timeout_s
         self.long_s = wait_time_s if wait_time_s > 1 else 0
-        """How long SQS may wait; a second is well within the timeout of every other call."""
+        """SQS may wait so long; 0 for a second or less, which is well within the timeout of every other call."""
         self._within_s = WORTH * visibility_timeout_s
         self._is_hiding = False
-        """Whether a try of it was cut, so that what SQS hides was not got."""
+        """True if a try of it was cut and brought nothing: SQS hides what that try had asked for."""
         self._asked: tuple[float, float] | None = None
-        """When it was begun, on both clocks, until somebody has waited for that."""
+        """The time at which it was begun, on both clocks, until somebody has waited for that."""
         self._begun: Ask | None = None
         self._renew_attempt()
         self._number = self._attempt.int >> 128 - _RECEIVE_BITS
@@ -88,8 +88,8 @@ class Receive:
     def ask(self, call: Callable[..., Mapping[str, Any]]) -> Received:
         """Return the answer by `call`, which is given its arguments and what was `begun`.
 
-        Raises TransientQueueError where the next try may succeed: with the same attempt id unless that is void, or as
-        many messages are too many. So is no answer an empty one after that: SQS hides what was cut off.
+        Raises TransientQueueError where the next try may succeed. It has the same attempt id, unless that is void or no
+        message came whole: then it asks for fewer, and an empty answer is an error, too, as SQS hides the messages.
         """
         received_at, asked_at = self._asked or self._times()
         begun, self._asked, self._begun = self._begun, None, None
@@ -116,10 +116,11 @@ class Receive:
             self._note_portion(len(messages), took_s - waited_s, is_cut=arrival.is_cut)
         if arrival.is_cut:
             _log.warning(
-                "of an answer of '%s' %d messages came within %g s, and SQS hands the others out again: the link is "
-                "slow. Fewer are asked for at a time. Raise visibilityTimeoutSeconds, or lower numPartitions.",
-                self._url,
+                "only %d messages of an answer of '%s' came within %g s, four fifths of visibilityTimeoutSeconds, and "
+                "SQS hands the others out again: the link is slow. Fewer are asked for at a time. Raise "
+                "visibilityTimeoutSeconds, or lower numPartitions.",
                 len(messages),
+                self._url,
                 self._within_s,
             )
         return Received(messages, since=asked_at + waited_s, is_cut=arrival.is_cut)
@@ -128,7 +129,7 @@ class Receive:
         return self._clock.now(), self._clock.monotonic()
 
     def _note_portion(self, messages: int, took_s: float, *, is_cut: bool) -> None:
-        """Let the next receives ask for what comes in half the time that it may take, if so many took so long."""
+        """Let later receives ask for as many as come in half the time that they may take: `messages` took `took_s`."""
         in_time = messages * self._within_s / 2 / max(took_s, 0.001)
         portion, now = max(1, min(MAX_ENTRIES, int(in_time))), self._clock.monotonic()
         last, until = _portions.get(self._url, (MAX_ENTRIES, now))
@@ -138,8 +139,9 @@ class Receive:
 
     def _too_slow(self) -> TransientQueueError:
         return TransientQueueError(
-            f"no message of an answer of '{self._url}' came whole within {self._within_s:g} s: the link is too slow. "
-            "SQS hands them out again. Raise visibilityTimeoutSeconds, or lower numPartitions."
+            f"no message of an answer of '{self._url}' came whole within {self._within_s:g} s, four fifths of "
+            "visibilityTimeoutSeconds: the link is too slow. SQS hands them out again. Raise visibilityTimeoutSeconds, "
+            "or lower numPartitions."
         )
 
     def _message(self, answer: Mapping[str, Any], received_at: float) -> Message:

@@ -44,7 +44,7 @@ _WAIT_S = 1
 
 
 def hold(received: Received, lease: Lease, options: SourceOptions, clock: Clock) -> None:
-    """Hold what one receive has brought. What was long on its way is renewed at once, by one try.
+    """Hold the messages of one receive. If they were long on their way, renew them at once, by one try.
 
     A heartbeat that held nothing may wake only after they have lapsed. A refusal is left to it: it meets the same one.
     """

@@ -160,17 +160,16 @@ def _warn(facts: QueueFacts, options: SourceOptions) -> None:
             f", linkBytesPerSecond: {link}" if link else "",
         )
     size = bytes_at_once(options.num_partitions, options.max_bytes_per_trigger, facts.max_message_bytes)
-    needed_s = visibility_needed_s(size, link) if link else 0
-    if needed_s > options.visibility_timeout_s:
+    if link and (needed_s := visibility_needed_s(size, link)) > options.visibility_timeout_s:
         _log.warning(
-            "visibilityTimeoutSeconds is %d, but the %d bytes that %d partitions may receive at once need %d s to "
-            "arrive (linkBytesPerSecond: %d), so large messages may lapse before they are there, each time. Raise it "
-            "to %d, or lower numPartitions or maxBytesPerTrigger (%d).",
+            "visibilityTimeoutSeconds is %d, but the %d bytes that %d partitions may receive at once take %.0f s to "
+            "arrive (linkBytesPerSecond: %d). They must do so within four fifths of it, or SQS hands large messages "
+            "out again. Raise it to %d, or lower %s.",
             options.visibility_timeout_s,
             size,
             options.num_partitions,
-            needed_s,
+            size / link,
             link,
             needed_s,
-            options.max_bytes_per_trigger,
+            "numPartitions" if size > options.max_bytes_per_trigger else "maxBytesPerTrigger",
         )

@@ -32,7 +32,7 @@ _PAUSE_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What is drained, how, and over what."""
+    """One drain: the messages, the mode and journal, and the link."""
 
     messages: int
     body_bytes: int
@@ -45,7 +45,7 @@ class Load:
 
     @property
     def fastest_s(self) -> float:
-        """How long the bodies alone take."""
+        """Return the time that the bodies alone take."""
         return self.messages * self.body_bytes / self.bytes_per_s
 
 

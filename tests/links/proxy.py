@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 CHUNK = 16 * 1024
-"""What a connection carries before it is the next one's turn."""
+"""A connection carries so many bytes before it is the next one's turn."""
 FOLDERS = ("epochs", "ledger", "drivers", "skipped")
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Trouble:
-    """How late requests are, half of it on each way, and with which probability each comes to grief."""
+    """The delay of requests, half of it on each way, and the probability that each comes to grief."""
 
     delay_s: float = 0.0
     hang: float = 0.0
@@ -62,7 +62,7 @@ class _Head(NamedTuple):
 
     @property
     def action(self) -> str:
-        """What a request asks for: SQS's name of the action, or method and folder, such as `PUT epochs`."""
+        """Return the action of a request: SQS's name of it, or method and folder, such as `PUT epochs`."""
         if named := self.fields.get("x-amz-target"):
             return named.rpartition(".")[2]
         method, target = self.start[:2]
@@ -141,7 +141,7 @@ class Link:
         self.troubles: Mapping[str, Trouble] = troubles or {}
         """By action; that of "" is of all other actions. Replaced as a whole, never changed in place."""
         self.requests: Counter[str] = Counter()
-        """How many requests came, by action, and how many came to which grief."""
+        """The number of requests by action, and of each kind of grief."""
         self.griefs: Counter[str] = Counter()
         self._dice = random.Random(seed)
         self._loop = asyncio.new_event_loop()

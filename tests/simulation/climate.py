@@ -16,7 +16,7 @@ CHAOS = {
     "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "other checkpoint": 1,
 }  # fmt: skip
 FAILING_RENEWALS = {"throttled": 0.2, "lost": 0.1, "hangs": 0.2}
-"""What may become of one renewal in so many, and costs no hold that SQS would still renew."""
+"""The share of renewals that fail in each way. None of it costs a hold that SQS would still renew."""
 HARMLESS = frozenset(
     {"send", "resend", "receive elsewhere", "copy of a task", "short", "stalled discovery", "conflict"}
 )
@@ -55,14 +55,14 @@ CLEAR = Climate({}, {}, 1 << 30)
 
 @dataclass(frozen=True)
 class Link:
-    """What lies between the query and everything else, in a whole schedule: no fault of anybody, and no excuse."""
+    """The network between the query and everything else, in a whole schedule: no fault of anybody, and no excuse."""
 
     message_s: float = 0.0
-    """How long each message of an answer takes to arrive."""
+    """Each message of an answer takes so long to arrive."""
     transfer_s: float = 0.0
-    """How long a segment takes to the store, or from it."""
+    """A segment takes so long to the store, or from it."""
     renewals: Mapping[str, float] = field(default_factory=dict)
-    """How often a renewal fails, and how."""
+    """The share of renewals that fail in each way."""
 
     @classmethod
     def draw(cls, rng: random.Random, *, is_calm: bool) -> Link:

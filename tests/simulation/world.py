@@ -88,7 +88,7 @@ class MemoryStore:
         """Whether any other call fails."""
         self.on_listed: Callable[[str, Names], None] = lambda prefix, names: None
         self.transfer_s = 0.0
-        """How long a segment takes to get here, or away."""
+        """A segment takes so long to get here, or away."""
         self._step = step
 
     def get(self, name: str) -> bytes | None:
@@ -244,7 +244,7 @@ class World:
         """What becomes of a call: one that is "refused", "throttled" or "denied" has no effect, of a "lost" one the
         answer is."""
         self.failing_renewals: Callable[[], str] = lambda: ""
-        """What becomes of a renewal, if anything: the same; and one that "hangs" never comes to SQS."""
+        """Return the fate of a renewal, if it has one: the same; and one that "hangs" never comes to SQS."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
         """How much of what it could have a short poll is given."""
@@ -276,7 +276,7 @@ class World:
         self.poll: Callable[[float], None] = self.clock.advance
         """Wait for messages, for so many seconds at most."""
         self.message_s = 0.0
-        """How long each message of an answer takes to arrive."""
+        """Each message of an answer takes so long to arrive."""
         self.is_ours = False
         """Whether the call of the model that is under way is the query's, and not somebody else's."""
         self.sent: list[Row] = []

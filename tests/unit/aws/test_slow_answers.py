@@ -43,7 +43,7 @@ class Link:
         self.stalls_after: Callable[[int], int | None] = lambda call: None
         """After how many bytes the answer to a call stops coming, if it does."""
         self.is_in_turn = False
-        """Whether an answer begins only when those before have come."""
+        """True if an answer begins only when those before have come."""
         self._coming: list[_Socket] = []
         self._free_at = 0.0
 
@@ -218,7 +218,7 @@ def test_an_answer_that_stalls_is_asked_for_again_under_its_attempt_id(link: Lin
 
 
 def require_part(link: Link) -> None:
-    """What is whole in time is got; and the next receive asks for no more than what comes in time."""
+    """The messages that are whole in time are taken; the next receive asks for no more than comes in time."""
     link.rate = 10 * MESSAGE / 2  # in 0.8 s 3 of 10 come
     received = queue_over(link, visibility_s=1).receive(10)
     require_whole(received, 3)
@@ -264,7 +264,7 @@ def test_an_answer_without_a_whole_message_in_time_is_asked_for_in_another_way(
     link.rate = MESSAGE / 2
     queue = queue_over(link, visibility_s=1)
     call = queue.begin_receive(10, budget_s=0.0)
-    with pytest.raises(TransientQueueError, match=r"no message .+ came whole within 0.8 s: the link is too slow"):
+    with pytest.raises(TransientQueueError, match=r"no message .+ came whole within 0.8 s, .+: the link is too slow"):
         call.result()
     link.rate = math.inf
     require_whole(queue.receive(10), 1)

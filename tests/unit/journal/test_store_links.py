@@ -35,11 +35,11 @@ class _S3:
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         self.breaks = 0
-        """How many answers more end after SHARE bytes."""
+        """So many more answers end after SHARE bytes."""
         self.on_break: Callable[[], object] = lambda: None
         self.puts_take_s = 0.0
         self.is_silent = False
-        """Whether nothing is answered."""
+        """True if nothing is answered."""
         self.answers: list[tuple[int, str]] = []
         """Statuses, with a code, for the next requests."""
         self.seen: list[str] = []
@@ -169,7 +169,7 @@ def test_transfers_with_one_limit_for_all_sizes_are_caught(s3: _S3) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 16, 1 << 22, 1 << 26, 1 << 30])
 def test_a_limit_is_enough_for_the_slowest_link_and_at_most_about_twice_that(size: int) -> None:
-    """What hangs is given up, too. A few limits serve all sizes."""
+    """A request that hangs is given up, too. A few limits serve all sizes."""
     limits: list[timedelta] = []
     clients = object_store._Clients.__new__(object_store._Clients)
     clients._by_limit = {}
@@ -180,7 +180,7 @@ def test_a_limit_is_enough_for_the_slowest_link_and_at_most_about_twice_that(siz
 
 
 def test_a_transfer_that_ends_for_its_time_says_so(s3: _S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long, how much, and what a transfer needs; the bucket and its permissions are not what is wrong."""
+    """The error has time, size and need of the transfer, and nothing of the bucket or its permissions."""
     monkeypatch.setattr(object_store, "REQUEST_TIMEOUT_S", 0.1)
     store = ObjectStore("s3://b/j")
     s3.objects["/b/j/x"] = DATA
@@ -292,7 +292,7 @@ def test_a_certificate_that_is_not_trusted_is_named(tls: _S3) -> None:
 def test_a_file_of_certificates_that_is_not_there_is_named(
     s3: _S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where it is named, too."""
+    """Also where it is named."""
     monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "none.pem"))
     said = line(lambda: ObjectStore("s3://b/j"))
     assert f"the file of CA certificates '{tmp_path / 'none.pem'}' cannot be read (No such file" in said

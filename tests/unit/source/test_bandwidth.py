@@ -64,10 +64,10 @@ def test_what_is_said_to_be_enough_brings_answers_before_they_are_given_up() -> 
     [
         ({}, []),
         ({"linkBytesPerSecond": "1000000"}, []),
-        ({"linkBytesPerSecond": "650000"}, ["visibilityTimeoutSeconds is 120, but the 83886080 bytes"]),
+        ({"linkBytesPerSecond": "650000"}, ["the 83886080 bytes that 8 partitions may receive at once take 129 s"]),
         ({"linkBytesPerSecond": "650000", "visibilityTimeoutSeconds": "162"}, []),
-        ({"linkBytesPerSecond": "1000000", "maxBytesPerTrigger": "1g"}, ["Raise it to 1343, or lower"]),
-        ({"linkBytesPerSecond": "1000000", "numPartitions": "64"}, ["Raise it to 839, or lower numPartitions"]),
+        ({"linkBytesPerSecond": "1000000", "maxBytesPerTrigger": "1g"}, ["to 1343, or lower maxBytesPerTrigger."]),
+        ({"linkBytesPerSecond": "1000000", "numPartitions": "64"}, ["to 839, or lower numPartitions."]),
         (
             {"linkBytesPerSecond": "500000", "numPartitions": "1", "maxBytesPerTrigger": "1m"},
             ["about 16666 messages can be renewed in time (heartbeatSeconds: 40, linkBytesPerSecond: 500000)"],

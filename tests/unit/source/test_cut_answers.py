@@ -1,4 +1,4 @@
-"""What an answer that was cut leaves hidden: it is not cut off again and again, and its queue is not empty."""
+"""An answer that was cut leaves messages hidden: they are not cut off again and again, and the queue is not empty."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.by_hand import World
 
 VISIBILITY_S = 30
 SMALL_S, LARGE_S = 0.01, 10.0
-"""How long a message takes to arrive: of large ones two come whole in time."""
+"""A message takes so long to arrive: of large ones two come whole in time."""
 
 
 class Link:

@@ -1,4 +1,4 @@
-"""What all tasks of a plan are told in common: how large it is, where it stands, and for how long."""
+"""The deal that all tasks of a plan have in common: its size, its place, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was long on its way is hidden since SQS was asked, not since it came; and more of it may be hidden still."""
+"""A late answer's messages are hidden since SQS was asked, not since they came; and more may be hidden still."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World
 
 SIDES = ("work", "receiving")
-"""Where the driver receives, and where a task does."""
+"""The driver's receive, and a task's."""
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_hold_that_counts_from_when_its_message_came_is_caught(world: World, s
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_poll_that_is_cut_is_no_end_of_a_run(world: World, is_cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What SQS hides with the rest of it may be older than the trigger."""
+    """SQS may hide, with the rest of it, messages that are older than the trigger."""
     query = Query(world, available_now=True)
     world.clock.advance(3.0)
     world.send("a1")

@@ -103,7 +103,7 @@ def test_a_partition_s_bodies_fit_into_one_arrow_array(max_bytes: int, count: in
 
 
 def test_a_group_goes_to_one_partition_whoever_received_it() -> None:
-    """What the probe got and what earlier epochs left of a group stand together."""
+    """The probe's messages of a group stand together with those that earlier epochs left."""
     groups = [f"group-{number}" for number in range(40)]
     carried = {
         "epochs/caught": left(*(receipt(number, group) for number, group in enumerate(groups))),
@@ -141,7 +141,7 @@ def test_few_tasks_read_one_object() -> None:
 
 
 def test_no_partition_is_dealt_more_bytes_than_one_may_have() -> None:
-    """What would take a partition past 2 GiB waits for the next epoch, the rest of its group with it."""
+    """A message that would take a partition past 2 GiB waits for the next epoch, the rest of its group with it."""
     part = MAX_PARTITION_BYTES // 4
     carried = {"x": left(*(receipt(number, "ab"[number > 5]) for number in range(8)), sizes=(part,) * 8)}
     with mock.patch("sqs_fifo_spark.source.planning.MAX_PARTITION_BYTES", 1 << 60):

@@ -42,7 +42,7 @@ class UncertainQueue(Queue):
         self.failing: set[str] = set()
         """The handles of messages that no call can renew."""
         self.late = 0
-        """How many entries were asked for after SQS had ended their holds."""
+        """The number of entries that were asked for after SQS had ended their holds."""
 
     def hand_out(self, count: int) -> list[Receipt]:
         now = self._hub.now()
