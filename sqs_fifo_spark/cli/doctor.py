@@ -18,7 +18,7 @@ from sqs_fifo_spark.cli.waiting import begun
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.options import SourceOptions
 
-HOST_S = 5.0
+HOST_S = 4.0
 """A silent host keeps an operator waiting so long: the queue's, then STS if the queue answers, and beside them the
 journal's. So all is over within 10 s."""
 _ROLES = {"source": ("source",), "sink": ("sink",), "both": ("source", "sink")}
