@@ -86,8 +86,8 @@ class Schedule:
         self._stops = random.Random(f"{seed}/stops")
         self._stop_share = self._stops.choice((0.0, 0.0, 0.3))
         """How many of the reads come after one that stops early, as those with a limit do."""
-        self._lost_batches: list[tuple[Checkpoint, int]] = []
-        """What offset logs have lost, and has no rows for a sink but those that it has."""
+        self._lost_batches: list[tuple[Checkpoint, int, set[str]]] = []
+        """Batches that offset logs have lost, each with the messages that it had for a sink, and the sink not yet."""
         self._to_lose: frozenset[str] = frozenset()
         """The next task that has received any of these messages dies with it, while producers go on."""
         self._is_lent = False
@@ -567,8 +567,8 @@ class Schedule:
         if checkpoint is self.laws.checkpoints[0]:
             self._begun = max(self._begun, batch + 1)
         self.laws.loses(checkpoint, lost)
-        if batch in checkpoint.sink or not self.laws.sealed(lost, to_serve=True):
-            self._lost_batches.append((checkpoint, batch))
+        rows = set() if batch in checkpoint.sink else self.laws.sealed(lost, to_serve=True)
+        self._lost_batches.append((checkpoint, batch, rows))
         self.world.note(f"the offset log loses batch {batch}, which is {lost.epoch}")
 
     # Processes of ours
@@ -887,12 +887,17 @@ class Schedule:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
         A run that meets messages which somebody has received before may leave them to the next one. And the first run
-        has nothing new where it has to repeat a batch that Spark's log has lost, under the same batch id.
+        has nothing new where it has to repeat a batch that Spark's log has lost, under the same batch id, if the sink
+        has it, or if all its messages were moved aside since.
         """
         self.laws.is_calm = False
         for process in self.hub.alive():
             self.hub.kill(process)
-        own = {batch for checkpoint, batch in self._lost_batches if checkpoint is self.checkpoint}
+        own = {
+            batch
+            for checkpoint, batch, rows in self._lost_batches
+            if checkpoint is self.checkpoint and rows <= self.laws.marked()
+        }
         misses = -bool(own - self.checkpoint.committed)
         for _ in range(self.rng.randint(3, 12)):
             self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
