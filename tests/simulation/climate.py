@@ -16,7 +16,10 @@ CHAOS = {
     "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "other checkpoint": 1,
 }  # fmt: skip
 FAILING_RENEWALS = {"throttled": 0.2, "lost": 0.1, "hangs": 0.2}
-"""The share of renewals that fail in each way. None of it costs a hold that SQS would still renew."""
+"""How often a renewal fails, and how: that costs no hold that SQS would still renew."""
+MOST_FAILURES = 2
+"""How often the renewal of a message fails in a row, at most. And one call in a heartbeat hangs, at most: a schedule
+has a few threads, where a query has as many as it needs."""
 HARMLESS = frozenset(
     {"send", "resend", "receive elsewhere", "copy of a task", "short", "stalled discovery", "conflict"}
 )

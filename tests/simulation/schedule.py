@@ -20,7 +20,7 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.plan import LONGEST_INLINE, PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
 from sqs_fifo_spark.source.receiving import LINK_BYTES
-from tests.simulation.climate import CLEAR, PAUSES_S, Climate, Link
+from tests.simulation.climate import CLEAR, MOST_FAILURES, PAUSES_S, Climate, Link
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.operator import operate
@@ -65,6 +65,9 @@ class Schedule:
         self.climate = replace(self.climate, calls={**self.climate.calls, **ends.calls})
         self._links = random.Random(f"{seed}/link")
         self.link = Link.draw(self._links, is_calm=self.is_calm)
+        self._failures: Counter[str] = Counter()
+        """How many renewals with a receipt handle have failed since one did not."""
+        self._may_hang_at = 0.0
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
         self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
@@ -343,8 +346,16 @@ class Schedule:
         factor = 10.0 if action.startswith("ChangeMessage") and self._is_first_of_new() else 1.0
         return next((kind for kind in ("refused", "throttled", "lost") if self._happens(kind, factor)), "")
 
-    def _failing_renewal(self) -> str:
-        return next((kind for kind, rate in self.link.renewals.items() if self._links.random() < rate), "")
+    def _failing_renewal(self, receipt_handles: list[str]) -> str:
+        dice = [kind for kind, rate in self.link.renewals.items() if self._links.random() < rate]
+        now, may_fail = self.hub.now(), all(self._failures[each] < MOST_FAILURES for each in receipt_handles)
+        may_hang = now >= self._may_hang_at
+        fault = next((kind for kind in dice if may_fail and (may_hang or kind != "hangs")), "")
+        if fault == "hangs":
+            self._may_hang_at = now + self.world.options.heartbeat_s
+        for each in receipt_handles:
+            self._failures[each] = self._failures[each] + 1 if fault else 0
+        return fault
 
     def _lie(self, name: str) -> str:
         self._slows("slow store")
@@ -870,7 +881,9 @@ class Schedule:
             self.hub.kill(process)
         self.hub.advance(self._replays.choice((0, 5, 12, 22)))
         self.laws.takes_over(self.checkpoint)
-        self.world.failing_renewals = lambda: ""  # of what it holds by a moment, one that fails is one too many
+        self.world.failing_renewals = lambda receipt_handles: (
+            ""
+        )  # of what it holds by a moment, one that fails is one too many
         self.start_query(triggers=1)
         self._run_query()
         self.laws.has_taken_over()

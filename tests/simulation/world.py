@@ -175,7 +175,9 @@ class SqsClient:
 
     def _call(self, action: str, request: dict[str, Any], limit_s: float, arrival: Arrival | None) -> dict[str, Any]:
         world = self._world
-        fault = world.failing_renewals() if _is_renewal(action, request) else ""
+        fault = ""
+        if _is_renewal(action, request):
+            fault = world.failing_renewals([entry["ReceiptHandle"] for entry in request["Entries"]])
         if fault == "hangs":
             self._give_up(action, limit_s)
         if fault in _REFUSALS:
@@ -243,7 +245,7 @@ class World:
         self.fault: Callable[[str], str] = lambda action: ""
         """What becomes of a call: one that is "refused", "throttled" or "denied" has no effect, of a "lost" one the
         answer is."""
-        self.failing_renewals: Callable[[], str] = lambda: ""
+        self.failing_renewals: Callable[[list[str]], str] = lambda receipt_handles: ""
         """Return the fate of a renewal, if it has one: the same; and one that "hangs" never comes to SQS."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
