@@ -618,6 +618,7 @@ class Schedule:
         def run() -> None:
             try:
                 began, first = self.laws.begins(), max(0, len(checkpoint.offsets) - 1)
+                aside = self.laws.marked() & self.world.present()
                 self._to_lose = began.waiting if loses_attempt else frozenset()
                 self._is_lent = False
                 query = SimulatedQuery(
@@ -647,6 +648,7 @@ class Schedule:
                     tasked = [batch for batch in range(first, len(query.offsets)) if query.offsets[batch].partitions]
                     is_unread = is_first and bool(tasked) and self._mode(tasked[-1]) == "none"
                     if process not in self._with_rivals and not is_unread:
+                        counted -= len(aside - self.world.present())  # it has settled these, and served none
                         self.laws.ended_well(query.told(began, first, counted, waits_for_holds=not with_leftovers))
                     return
                 for _ in range(1 if is_wrapped else triggers):
