@@ -37,6 +37,8 @@ class Offered(NamedTuple):
     """What somebody else holds, be it a copy of what is served."""
     taken: int
     """How often somebody else had received anything."""
+    received: int
+    """How often anybody had."""
 
 
 class _Served(NamedTuple):
@@ -78,8 +80,9 @@ class AvailableNowRun(NamedTuple):
     """What there was when its last micro-batch with tasks began."""
     polled: Offered
     """What there was when its last long poll began, or the same if it made none since."""
-    old_at: float
-    """When a micro-batch was over last that served anything of what had waited; or when the run began."""
+    received_old: int
+    """How often anything had been received when a micro-batch was over last that served anything of what had waited;
+    or when the run began."""
     rows: int
     counted: int
     """How many messages the queue counted at its beginning."""
@@ -124,8 +127,10 @@ class Laws:
         """What somebody else received last."""
         self._taken: list[str] = []
         """All that somebody else has received, in that order."""
-        self._received: dict[str, tuple[str, float]] = {}
-        """Which thread of ours received it last, or "" for somebody else; and when."""
+        self._received: dict[str, tuple[str, int]] = {}
+        """Which thread of ours received it last, or "" for somebody else; and as which receive of all."""
+        self.receives = 0
+        """How often anything was received. Much happens at one time, so that times do not say what came first."""
         self._receives: dict[str, int] = {}
         """How often it was received, while somebody holds it."""
         self._epoch: dict[str, int] = {}
@@ -382,7 +387,8 @@ class Laws:
         waiting, free = self.waiting(), self._world.free()
         times = {message_id: self._times_taken(message_id) for message_id in waiting & free}
         held = frozenset(self._receives)
-        return Offered(self._world.clock.now(), frozenset(waiting), times, held, held & self._others, len(self._taken))
+        elsewhere, now = held & self._others, self._world.clock.now()
+        return Offered(now, frozenset(waiting), times, held, elsewhere, len(self._taken), self.receives)
 
     def _polls(self) -> None:
         self._polled[self._query()] = self.offers()
@@ -432,15 +438,15 @@ class Laws:
     def _knows_of(self, message_id: str, run: AvailableNowRun) -> bool:
         """Whether the run cannot end well before it has served the message, however many others it has served.
 
-        A long poll of its own brought it after the last micro-batch; or an attempt that is dead had it by `old_at`, and
-        held it still when the last micro-batch began, which was too early to be the last one.
+        A long poll of its own brought it after the last micro-batch; or an attempt that is dead had it by
+        `received_old`, and held it still when the last micro-batch began, which was too early to be the last one.
         """
         if message_id not in self._received:
             return False
-        who, at = self._received[message_id]
-        if who == run.query and at >= run.last.at:
+        who, number = self._received[message_id]
+        if who == run.query and number > run.last.received:
             return True
-        return run.waits_for_holds and who != "" and message_id in run.last.held and at <= run.old_at
+        return run.waits_for_holds and who != "" and message_id in run.last.held and number <= run.received_old
 
     def _is_dead_attempts(self, message_id: str, run: AvailableNowRun) -> bool:
         """Whether a task received it last; nothing was sealed of what the run leaves."""
@@ -561,7 +567,8 @@ class Laws:
                 self._times_elsewhere[self._group(event.message_id)] += 1
             task = _TASK.match(self._world.actor())
             who = task[0] if task else self._world.actor()
-            self._received[event.message_id] = (who if ours else "", event.at)
+            self.receives += 1
+            self._received[event.message_id] = (who if ours else "", self.receives)
             if ours:
                 self._first_at.setdefault(event.message_id, event.at)
             if ours and task:

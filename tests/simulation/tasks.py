@@ -44,6 +44,8 @@ class SimulatedQuery(Query):
         self._schedule = schedule
         self.over_at: dict[int, float] = {}
         """When each batch of this run was over."""
+        self._received_by: dict[int, int] = {}
+        """How often anything had been received then."""
         self.lapse_at = self.world.clock.now() + (VISIBILITY_S if self.world.in_flight else 0)
         """When the last hold has lapsed that was there when the run began, or when its tasks last ran."""
         self._announced: Offset | None = None
@@ -72,7 +74,9 @@ class SimulatedQuery(Query):
             began=began,
             last=self.offered or began,
             polled=max(self._schedule.laws.polled(began), self.offered or began, key=lambda offered: offered.at),
-            old_at=max([began.at, *(self.over_at[batch] for batch in served_old if batch in self.over_at)]),
+            received_old=max(
+                [began.received, *(self._received_by[batch] for batch in served_old if batch in self.over_at)]
+            ),
             rows=sum(len(rows[batch]) for batch in rows if batch in self.over_at),
             counted=counted,
             lapse_at=self.lapse_at,
@@ -158,4 +162,5 @@ class SimulatedQuery(Query):
     def run(self, batch: int) -> None:
         super().run(batch)
         self.over_at[batch] = self.world.clock.now()
+        self._received_by[batch] = self._schedule.laws.receives
         self._schedule.laws.committed(self.checkpoint, batch)

@@ -31,7 +31,7 @@ def test_available_now_may_leave_what_somebody_else_locks(held_s: int, waits_s: 
         began=began,
         last=began,
         polled=laws.offers(),
-        old_at=BEGAN_AT,
+        received_old=began.received,
         rows=0,
         counted=2,
         lapse_at=BEGAN_AT + 30,
