@@ -283,6 +283,8 @@ class SinkLaws:
         if overtaken - {flawed} and is_new:
             self._world.note(f"{key} overtakes {overtaken}")
             attempt.overtook[key] = overtaken - {flawed}
+        elif is_new:
+            attempt.overtook.pop(key, None)  # of two messages, its answer tells where the second stands
         unrecorded = [each for each in earlier if attempt.digests.get(each) not in book.recorded]
         if self._has_journal and len(unrecorded) >= attempt.options.max_unrecorded_rows:
             self.violate(f"once: {key} is sent, and {unrecorded} before it are not recorded")
