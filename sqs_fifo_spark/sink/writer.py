@@ -101,6 +101,9 @@ class _PlannedWrite:
         rows, known, equal, overtaking = (
             sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking")
         )
+        _log.info(
+            "%s: partitions=%d rows=%d known=%d equal=%d overtaking=%d", what, len(sent), rows, known, equal, overtaking
+        )
         if known:
             _log.warning(
                 "%s: %d of its %d rows had been sent before, and were not sent twice: %s.",
