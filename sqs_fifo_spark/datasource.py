@@ -87,7 +87,7 @@ class SqsFifoDataSource(DataSource):
 def _without_properties(given: Mapping[str, str]) -> Mapping[str, str]:
     """Return the options alone. Where a table is created, its properties come with them.
 
-    Seen on Spark 4.0 to 4.3: `provider`, `owner`, `location` and the user's own TBLPROPERTIES stand there beside the
+    Seen on Spark 4.0 and 4.3: `provider`, `owner`, `location` and the user's own TBLPROPERTIES stand there beside the
     options, and each option once more, with `option.` before its name.
     """
     if not {"provider", "owner"} <= given.keys():

@@ -22,8 +22,8 @@ def no_tables(rig: Rig) -> Iterator[None]:
 
 
 def test_tables_are_read_and_written_as_the_page_says(rig: Rig) -> None:
-    """A message that is sent comes out of the one, and a row goes into the other, with all that a table may have."""
-    section = _PAGE.read_text(encoding="utf-8").partition("### Tables\n")[2]
+    """A message that is sent comes out of the one, and a row goes into the other."""
+    section = _PAGE.read_text(encoding="utf-8").partition("## Tables\n")[2]
     (code,) = re.findall(r"```python\n(.+?)```", section.partition("\n## ")[0], re.DOTALL)
     accepted_url = rig.create_queue("accepted.fifo")
     given = {"spark": rig.spark, "queue_url": rig.url, "accepted_url": accepted_url, "home": rig.home}
