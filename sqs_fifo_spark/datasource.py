@@ -6,6 +6,8 @@ a stream is really read or written.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqs_fifo_spark.boundary import called_by_spark
 from sqs_fifo_spark.errors import UnsupportedReadError, UnsupportedWriteError, needs_spark
 from sqs_fifo_spark.options import parse_sink_options, parse_source_options
@@ -23,6 +25,17 @@ with needs_spark():
     from sqs_fifo_spark.schema import SCHEMA
 
 
+_READ_A_TABLE = (
+    " Spark hands a table's OPTIONS to no Python source: for a table, give them with "
+    "spark.readStream.option(...).table(...)."
+)
+_WRITE_TO_A_TABLE = (
+    " Spark hands a table's OPTIONS to no Python sink: for a table, give them with INSERT INTO ... WITH (...), or "
+    "writeStream.option(...).toTable(...)."
+)
+_OF_TABLE = "option."
+
+
 class SqsFifoDataSource(DataSource):
     """The format `sqsfifo`: a FIFO queue of Amazon SQS as a stream, in order and replayable, and as a sink.
 
@@ -36,14 +49,14 @@ class SqsFifoDataSource(DataSource):
 
     @called_by_spark
     def schema(self) -> StructType:
-        parse_source_options(self.options)
+        parse_source_options(_without_properties(self.options))
         return SCHEMA
 
     @called_by_spark
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 
-        return SqsFifoStreamReader(parse_source_options(self.options), schema)
+        return SqsFifoStreamReader(parse_source_options(self.options, beside_missing=_READ_A_TABLE), schema)
 
     @called_by_spark
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -60,7 +73,7 @@ class SqsFifoDataSource(DataSource):
                 "output mode 'complete' writes the whole result anew each time, but messages can only be added to a "
                 "queue. Use output mode 'append', or a batch write inside foreachBatch."
             )
-        return SqsFifoStreamWriter(parse_sink_options(self.options), schema)
+        return SqsFifoStreamWriter(parse_sink_options(self.options, beside_missing=_WRITE_TO_A_TABLE), schema)
 
     @called_by_spark
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -68,4 +81,15 @@ class SqsFifoDataSource(DataSource):
 
         if overwrite:
             raise UnsupportedWriteError("messages can only be added to a queue: use mode('append').")
-        return SqsFifoWriter(parse_sink_options(self.options), schema)
+        return SqsFifoWriter(parse_sink_options(self.options, beside_missing=_WRITE_TO_A_TABLE), schema)
+
+
+def _without_properties(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the options alone. Where a table is created, its properties come with them.
+
+    Seen on Spark 4.0 and 4.3: `provider`, `owner`, `location` and the user's own TBLPROPERTIES stand there beside the
+    options, and each option once more, with `option.` before its name.
+    """
+    if not {"provider", "owner"} <= given.keys():
+        return given
+    return {key[len(_OF_TABLE) :]: value for key, value in given.items() if key.startswith(_OF_TABLE)}

@@ -44,6 +44,8 @@ AWS_DUAL_STACK_SUFFIXES = (
 _PLAIN = "|".join(map(re.escape, AWS_SUFFIXES))
 _ANY = "|".join(map(re.escape, AWS_SUFFIXES + AWS_DUAL_STACK_SUFFIXES))
 _AWS_REGION = re.compile(rf"(?:^|\.)([a-z]{{2,4}}(?:-[a-z]+)+-\d+)\.(?:.+\.)?(?:{_ANY})$")
+_REGION_OF_HOST = {"queue.amazonaws.com": "us-east-1"}
+"""SQS's first host, which names no region; botocore's data has it as the `sslCommonName` of that region."""
 # Hosts that boto3 derives from the region itself. Any other, a FIPS or a VPC endpoint above all, is called as given.
 _PLAIN_AWS_HOST = re.compile(rf"sqs\.[a-z0-9-]+\.(?:{_PLAIN})|(?:[a-z0-9-]+\.)?queue\.(?:{_PLAIN})")
 # Hosts that the AWS SDK takes; it refuses any other when it is first used, and not in our words.
@@ -338,10 +340,11 @@ def txn_app_id(option: Option, value: str) -> str:
     return value
 
 
-def region_of(queue_url: str) -> str | None:
-    """Return the region that the URL names, if it does."""
-    region = _AWS_REGION.search(urlsplit(queue_url).hostname or "")
-    return region and region[1]
+def region_of(url: str) -> str | None:
+    """Return the region that the host of a queue or an endpoint names, if it does."""
+    host = urlsplit(url).hostname or ""
+    region = _AWS_REGION.search(host)
+    return region[1] if region else _REGION_OF_HOST.get(host)
 
 
 def endpoint_of(queue_url: str) -> str | None:
@@ -373,11 +376,12 @@ class OptionTable:
         alias = option.alias
         return replace(option, name=alias) if alias is not None and alias.lower() == key.lower() else option
 
-    def parse(self, given: Mapping[str, str], other: OptionTable) -> Any:
+    def parse(self, given: Mapping[str, str], other: OptionTable, *, beside_missing: str = "") -> Any:
         """Return the dataclass, complete with defaults; keys are compared without regard to case.
 
         Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says what to
-        change. `other` is the other side's table: an option of that side is reported as such.
+        change. `other` is the other side's table: an option of that side is reported as such. `beside_missing` is what
+        else to say where a required option is missing.
         """
         values: dict[str, Any] = {}
         chosen: dict[str, Option] = {}
@@ -395,7 +399,7 @@ class OptionTable:
             chosen[name], values[name] = option, value_of(option, written)
         for name, option in (self.by_field | chosen).items():
             if option.is_required and name not in values:
-                raise OptionError(f"option '{option.name}' is missing. {option.meaning}")
+                raise OptionError(f"option '{option.name}' is missing. {option.meaning}{beside_missing}")
             if option.needs and name in values and self._fields[option.needs.lower()] not in values:
                 raise OptionError(
                     f"option '{option.name}' is given without '{option.needs}', so it would have no effect. Give "

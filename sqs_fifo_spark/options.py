@@ -49,9 +49,11 @@ class QueueOptions:
     region: str | None = option(
         "region",
         rules.text,
-        "AWS region of the queue.",
-        default_from=lambda chosen: rules.region_of(chosen["queue_url"]),
-        default_text="from the URL, else the AWS chain",
+        "AWS region of the queue. It must be the one that `queueUrl` and `endpointUrl` name, if they do.",
+        default_from=lambda chosen: (
+            rules.region_of(chosen["queue_url"]) or rules.region_of(chosen.get("endpoint_url") or "")
+        ),
+        default_text="from `queueUrl`, else from `endpointUrl`, else the AWS chain",
     )
     endpoint_url: str | None = option(
         "endpointUrl",
@@ -389,12 +391,14 @@ SOURCE = OptionTable("source", SourceOptions, added_by_spark=("path",))
 SINK = OptionTable("sink", SinkOptions, added_by_spark=("checkpointLocation", "queryName"))
 
 
-def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
+def parse_source_options(given: Mapping[str, str], *, beside_missing: str = "") -> SourceOptions:
     """Return the options of a source, complete with defaults; keys are compared without regard to case.
 
+    `beside_missing` is what else to say where a required option is missing.
     Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says what to change.
     """
-    options: SourceOptions = SOURCE.parse(given, SINK)
+    options: SourceOptions = SOURCE.parse(given, SINK, beside_missing=beside_missing)
+    _require_one_region(options)
     _require_one_base(options)
     _require_journal_on_s3(options, options.journal_location)
     _require_share(
@@ -422,9 +426,10 @@ def parse_source_options(given: Mapping[str, str]) -> SourceOptions:
     return options
 
 
-def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") -> SinkOptions:
     """Return the options of a sink; keys are compared without regard to case. Raises as `parse_source_options`."""
-    options: SinkOptions = SINK.parse(given, SOURCE)
+    options: SinkOptions = SINK.parse(given, SOURCE, beside_missing=beside_missing)
+    _require_one_region(options)
     _require_one_base(options)
     if options.journal_location is not None:
         _require_journal_on_s3(options, options.journal_location)
@@ -450,6 +455,18 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
             "onDisorder to log."
         )
     return options
+
+
+def _require_one_region(options: QueueOptions) -> None:
+    in_url = rules.region_of(options.queue_url)
+    for name, region in (("queueUrl", in_url), ("endpointUrl", rules.region_of(options.endpoint_url or ""))):
+        if region not in (None, options.region):
+            other = "queueUrl" if in_url == options.region else "region"
+            raise OptionError(
+                f"options '{name}' and '{other}' name two regions, {region!r} and {options.region!r}; a queue is "
+                "called in its own only, and calls are signed for it. Correct one of them; 'region' may be left out "
+                "where a URL names it."
+            )
 
 
 def _require_one_base(identity: Identity) -> None:

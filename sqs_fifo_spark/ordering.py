@@ -44,7 +44,8 @@ def in_group_order(
     partition, as `df.coalesce(1)` gives it. On a streaming frame, raises it also for a key with a sort direction, or of
     a type by which Arrow sorts differently. A key that is not a column of `df` is Spark's AnalysisException.
     """
-    if _GROUP not in df.columns:
+    group = next((each for each in df.columns if each.lower() == _GROUP.lower()), None)
+    if group is None:
         raise SchemaError(
             f"the rows have no column '{_GROUP}', by which they are put in order. If all go to one group, use "
             "df.coalesce(1) and sort within partitions."
@@ -52,7 +53,7 @@ def in_group_order(
     keys = [order_by] if isinstance(order_by, (str, Column)) else list(order_by)
     if not keys:
         raise SchemaError("'order_by' is empty; name the column, or columns, that rows of a group are sorted by.")
-    by_group = df.repartition(_GROUP) if num_partitions is None else df.repartition(num_partitions, _GROUP)
+    by_group = df.repartition(group) if num_partitions is None else df.repartition(num_partitions, group)
     if not df.isStreaming:
         return by_group.sortWithinPartitions(*keys)
     # Arrow puts nulls last; before each key stands whether there is one.

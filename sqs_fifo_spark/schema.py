@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -45,31 +46,46 @@ SCHEMA = StructType(
         StructField("messageAttributes", MapType(StringType(), _ATTRIBUTE_VALUE)),
     ]
 )
-"""The source's columns. A user's own schema may name a subset of them, in any order."""
+"""The source's columns. A user's own schema may name a subset of them, in any order and case."""
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow form of the columns that `schema` names.
+_NAMES = {name.lower(): name for name in SCHEMA.names}
+
+
+def known_name(name: str) -> str | None:
+    """Return the source's column that a user means by `name`, in whatever case; None if there is none.
+
+    Spark resolves names without regard to case unless `spark.sql.caseSensitive` is set, which it tells neither source
+    nor sink.
+    """
+    return _NAMES.get(name.lower())
+
+
+def arrow_schema(schema: StructType) -> dict[str, pa.Field]:
+    """Return the Arrow form of the columns that `schema` names, as it spells them, by the source's own names.
 
     Raises SchemaError, naming the column, for one that the source does not have or has with another type.
     """
-    import pyarrow as pa
-
     from sqs_fifo_spark.columns import ARROW_SCHEMA
 
-    known = {field.name: field for field in SCHEMA}
-    fields = []
+    fields: dict[str, pa.Field] = {}
     for field in schema:
-        if field.name not in known:
+        name = known_name(field.name)
+        if name is None:
             raise SchemaError(
                 f"the schema names a column '{field.name}', which this source does not have. Its columns are "
-                f"{', '.join(known)}."
+                f"{', '.join(SCHEMA.names)}."
             )
-        expected = known[field.name].dataType
+        if name in fields:
+            raise SchemaError(
+                f"the schema names column '{name}' twice, as '{fields[name].name}' and '{field.name}'. Leave one out."
+            )
+        expected = SCHEMA[name].dataType
         if field.dataType != expected:
+            is_ntz = field.dataType == TimestampNTZType()  # TIMESTAMP means that under spark.sql.timestampType
             raise SchemaError(
                 f"the schema gives column '{field.name}' the type {field.dataType.simpleString()}; it is "
-                f"{expected.simpleString()}. Give that type, and cast in a select."
+                f"{'TIMESTAMP_LTZ' if is_ntz else expected.simpleString()}. Give that type, and cast in a select."
             )
-        fields.append(ARROW_SCHEMA.field(field.name).with_nullable(field.nullable))
-    return pa.schema(fields)
+        fields[name] = ARROW_SCHEMA.field(name).with_name(field.name).with_nullable(field.nullable)
+    return fields

@@ -144,6 +144,11 @@ def error_from_aws(
         or "total visibilitytimeout" in text
     ):
         return LostHoldError(said)
+    if code.rpartition(".")[2] == "InvalidAddress":
+        return QueueRequestError(
+            f"SQS refused {said}: the address is not valid for the endpoint that was called. Correct 'region' or "
+            "'endpointUrl' so that they fit 'queueUrl', or leave them out."
+        )
     refused = f"SQS refused {said}. The request cannot succeed as it is; it had no effect."
     if code.rpartition(".")[2] in _ABOUT_MESSAGES:
         return MessageRefusedError(refused, code)
@@ -166,6 +171,11 @@ def is_wrong_clock(code: str, message: str) -> bool:
 
 def _remedy(operation: str, code: str) -> str:
     """Return what to do about a call that was denied. The permission of a batch call is that of the single one."""
+    if code == "InvalidSecurity":
+        return (
+            "SQS takes calls over HTTPS alone, signed with version 4: use https:// in 'queueUrl' and 'endpointUrl', "
+            "and let no proxy change the calls."
+        )
     if code in _UNTRUSTED:
         return "Correct the credentials that driver and executors find."
     if code in _KEY_DENIED:

@@ -16,7 +16,7 @@ from pyspark.sql.types import BinaryType, MapType, Row, StringType, StructField,
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import OptionError, SchemaError
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.schema import SCHEMA
+from sqs_fifo_spark.schema import SCHEMA, known_name
 
 _ATTRIBUTES = SCHEMA["messageAttributes"].dataType
 _PLAIN_ATTRIBUTES = MapType(StringType(), StringType())
@@ -28,8 +28,21 @@ _SINK_COLUMNS: dict[str, tuple[type, ...]] = {
 }
 
 
+def sink_schema(schema: StructType) -> StructType:
+    """Return `schema` with the sink's own names for its columns, which rows may have in any case."""
+    fields = [StructField(known_name(each.name) or each.name, each.dataType, each.nullable) for each in schema]
+    return StructType(fields)
+
+
+def with_known_names(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return `batch` with the names of its `sink_schema`."""
+    return pa.RecordBatch.from_arrays(batch.columns, names=[known_name(each) or each for each in batch.schema.names])
+
+
 def uses_deduplication_column(schema: StructType, options: SinkOptions) -> bool:
-    """Check that rows of `schema` can be sent; return whether their deduplication ids are used, rather than bodies.
+    """Check that rows can be sent; return whether their deduplication ids are used, rather than bodies.
+
+    `schema` is a `sink_schema`.
 
     Raises SchemaError, or OptionError where an option would mend it.
     """
@@ -45,7 +58,10 @@ def uses_deduplication_column(schema: StructType, options: SinkOptions) -> bool:
                 "meant to be sent."
             )
         if names.count(name) > 1:
-            raise SchemaError(f"the rows have {names.count(name)} columns called '{name}'. Drop or rename the others.")
+            raise SchemaError(
+                f"the rows have {names.count(name)} columns called '{name}', in whatever case. Drop or rename the "
+                "others."
+            )
     for field in schema:
         _require_type(field)
     if "body" not in names:
@@ -87,12 +103,12 @@ def _require_type(field: StructField) -> None:
 
 
 def rows_to_arrow(rows: Sequence[Row], schema: StructType) -> pa.RecordBatch:
-    """Return the columns of `rows` that a sink sends, as Spark 4.1 and later give them."""
+    """Return the columns of `rows` that a sink sends, as Spark 4.1 and later give them; `schema` names them."""
     arrays, names = [], []
-    for field in schema:
+    for place, field in enumerate(schema):
         if field.name not in _SINK_COLUMNS:
             continue
-        values = [row[field.name] for row in rows]
+        values = [row[place] for row in rows]
         if isinstance(field.dataType, MapType):
             is_plain = isinstance(field.dataType.valueType, StringType)
             values = [value if value is None else _pairs(value) for value in values]

@@ -28,7 +28,7 @@ from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import tell_of
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.rows import rows_to_arrow, uses_deduplication_column
+from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
 from sqs_fifo_spark.sink.write import (
     Draft,
     Place,
@@ -66,8 +66,8 @@ class _PlannedWrite:
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Raises SchemaError or OptionError. Makes no call: Spark builds writers to commit and to abort, too."""
         self._options = options
-        self._schema = schema
-        self._by_column = uses_deduplication_column(schema, options)
+        self._schema = sink_schema(schema)
+        self._by_column = uses_deduplication_column(self._schema, options)
         self._plan: SinkPlan | Draft | SqsFifoError | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -90,7 +90,9 @@ class _PlannedWrite:
         assert self._plan is not None
         tell_of(self._options.queue_name, query=place.query, batch=place.batch, partition=place.partition)
         queue, journal = SinkQueue(self._options, SYSTEM_CLOCK), lambda: _store(self._options)
-        sent = send_partition(self._plan, batches, place, queue=queue, open_journal=journal, clock=SYSTEM_CLOCK)
+        sent = send_partition(
+            self._plan, map(with_known_names, batches), place, queue=queue, open_journal=journal, clock=SYSTEM_CLOCK
+        )
         exempt_from_collection()
         return SentMessage(sent)
 
@@ -98,6 +100,9 @@ class _PlannedWrite:
         sent = self._sent_of(messages)
         rows, known, equal, overtaking = (
             sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking")
+        )
+        _log.info(
+            "%s: partitions=%d rows=%d known=%d equal=%d overtaking=%d", what, len(sent), rows, known, equal, overtaking
         )
         if known:
             _log.warning(

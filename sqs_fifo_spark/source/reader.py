@@ -81,13 +81,13 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @called_by_spark
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        schema = arrow_schema(self._columns)
-        names = schema.names
+        fields = arrow_schema(self._columns)
+        schema = pa.schema(list(fields.values()))
         context = TaskContext.get()
         plan = replace(partition.value, query=context.getLocalProperty("sql.streaming.queryId") if context else None)
         tell_of(self._options.queue_name, query=plan.query, epoch=plan.epoch, partition=plan.partition)
         for batch in read_partition(self._options, plan):
-            yield pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
+            yield pa.RecordBatch.from_arrays([batch.column(name) for name in fields], schema=schema)
         exempt_from_collection()
 
     @called_by_spark

@@ -23,6 +23,8 @@ _MOST_DATA = 1_000
 """Of one PutMetricData."""
 _MOST_KEPT = 20_000
 """Data that wait for CloudWatch to answer again; the oldest are dropped."""
+_MOST_REFUSALS = 40
+"""How many calls, refused in one go, are made again in parts: three data among 1,000 are found with so many."""
 _REFUSALS = frozenset(
     {
         "InvalidFormat",
@@ -94,7 +96,8 @@ class CloudWatch:
     """Sends samples by PutMetricData, up to 1,000 figures in a call, and no more often than every `every_s` seconds.
 
     With credentials of the AWS chain, which need `cloudwatch:PutMetricData`. Raises NotSentError where CloudWatch does
-    not answer or refuses a call. It is tried again `every_s` later; what is refused for what it says is dropped.
+    not answer or refuses a call. It is tried again `every_s` later. What is refused for what it says is dropped, and no
+    more than that: a refused call is made again in parts.
     """
 
     def __init__(
@@ -134,21 +137,30 @@ class CloudWatch:
 
     def _send(self) -> None:
         del self._data[:-_MOST_KEPT]
+        count, refusals, dropped, why = _MOST_DATA, 0, 0, ""
         while self._data:
+            part = self._data[:count]
             try:
                 with without_sdk_logs():
                     self._client = self._client or cloudwatch_client(self._region, self._endpoint_url)
-                    self._client.put_metric_data(Namespace=self._namespace, MetricData=self._data[:_MOST_DATA])
+                    self._client.put_metric_data(Namespace=self._namespace, MetricData=part)
             except Exception as error:
                 response = getattr(error, "response", None) or {}
                 code = str(response.get("Error", {}).get("Code", ""))
                 status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-                if code.removesuffix("Exception") in _REFUSALS or status == _TOO_LARGE:
-                    del self._data[:_MOST_DATA]  # it would be refused each time, and all that follows would wait for it
-                if not code or code in STALE:
-                    self._client = None  # a new one finds credentials that were renewed
-                raise NotSentError(told(error)) from None
-            del self._data[:_MOST_DATA]
+                if code.removesuffix("Exception") not in _REFUSALS and status != _TOO_LARGE:
+                    if not code or code in STALE:
+                        self._client = None  # a new one finds credentials that were renewed
+                    raise NotSentError(told(error)) from None
+                refusals, why = refusals + 1, told(error)
+                if len(part) > 1 and refusals <= _MOST_REFUSALS:
+                    count = len(part) // 2
+                    continue
+                dropped += len(part)  # it would be refused each time, and all that follows would wait for it
+            del self._data[: len(part)]
+            count = min(2 * count, _MOST_DATA) if refusals <= _MOST_REFUSALS else _MOST_DATA
+        if dropped:
+            raise NotSentError(f"{dropped} of them are refused, and dropped: {why}")
 
 
 def _dimension(value: str) -> str:

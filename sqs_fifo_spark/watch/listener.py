@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
+from importlib.util import find_spec
 from typing import Any
 
 from sqs_fifo_spark.errors import needs_spark
@@ -14,6 +16,7 @@ from sqs_fifo_spark.logs import set_up
 from sqs_fifo_spark.watch.sample import METRICS, Exporter, Sample
 
 with needs_spark():
+    import pyspark
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -25,6 +28,8 @@ with needs_spark():
     )
 
 _log = logging.getLogger(__name__)
+_FIGURES_SINCE = "4.2"
+"""The first Spark that asks sources for figures; with it came the module that is looked for."""
 
 
 class SqsFifoListener(StreamingQueryListener):
@@ -36,6 +41,8 @@ class SqsFifoListener(StreamingQueryListener):
     def __init__(self, *exporters: Exporter, spark: SparkSession | None = None) -> None:
         """`spark` is the session whose queries it is added to, if that is not the application's first."""
         set_up()
+        if find_spec("pyspark.sql.streaming.datasource") is None:
+            _warn_of_old_spark()
         if spark is not None:
             self.spark = spark
         self._exporters = exporters
@@ -107,6 +114,16 @@ class SqsFifoListener(StreamingQueryListener):
 
     def _tell(self, exporter: Exporter, error: Exception) -> None:
         _log.warning("%s has not sent the figures of a query: %s", type(exporter).__name__, error)
+
+
+@functools.cache
+def _warn_of_old_spark() -> None:
+    _log.warning(
+        "Spark %s asks sources for no figures, so a listener has none to send. Use Spark %s or later, or take figures "
+        "from the log, with SQS_FIFO_SPARK_LOG_LEVEL=INFO.",
+        pyspark.__version__,
+        _FIGURES_SINCE,
+    )
 
 
 def _figures(told: str | None) -> Mapping[str, Any] | None:

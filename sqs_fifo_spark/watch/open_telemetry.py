@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.errors import MissingPackageError
-from sqs_fifo_spark.watch.sample import METRICS, LastSamples, Metric
+from sqs_fifo_spark.watch.sample import SHOWN, LastSamples, Metric
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -32,7 +32,7 @@ class OpenTelemetry(LastSamples):
             ) from None
         super().__init__()
         meter = meter or get_meter("sqs_fifo_spark")
-        for metric in METRICS:
+        for metric in SHOWN:
             create = meter.create_observable_counter if metric.is_total else meter.create_observable_gauge
             create(
                 f"sqs_fifo.{metric.snake_name}",
@@ -45,5 +45,7 @@ class OpenTelemetry(LastSamples):
         from opentelemetry.metrics import Observation
 
         return [
-            Observation(each.figures[metric.figure], {"query": each.query, "queue": each.queue}) for each in self.last()
+            Observation(each.figures[metric.figure], {"query": each.query, "queue": each.queue})
+            for each in self.last()
+            if metric.figure in each.figures
         ]

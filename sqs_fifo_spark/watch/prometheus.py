@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from sqs_fifo_spark.errors import MissingPackageError
-from sqs_fifo_spark.watch.sample import METRICS, LastSamples, Metric
+from sqs_fifo_spark.watch.sample import SHOWN, LastSamples, Metric
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -34,16 +34,17 @@ class Prometheus(LastSamples):
 
     def describe(self) -> Iterable[Family]:
         """Yield the names, so that a registry refuses a second collector of them."""
-        for metric in METRICS:
+        for metric in SHOWN:
             yield _family(metric)
 
     def collect(self) -> Iterable[Family]:
         """Yield the figures of each query's last sample."""
         samples = self.last()
-        for metric in METRICS:
+        for metric in SHOWN:
             family = _family(metric)
             for sample in samples:
-                family.add_metric((sample.query, sample.queue), sample.figures[metric.figure])
+                if metric.figure in sample.figures:
+                    family.add_metric((sample.query, sample.queue), sample.figures[metric.figure])
             yield family
 
 

@@ -45,6 +45,14 @@ METRICS = (
 )
 
 
+SHOWN = (
+    *METRICS,
+    Metric("lastReportTimestampSeconds", "When the trigger of the last report began, since 1970.", "seconds"),
+)
+"""What an exporter shows that is asked for figures; one that sends them says with each when it was."""
+_LAST_REPORT = SHOWN[-1].figure
+
+
 @dataclass(frozen=True)
 class Sample:
     """All figures of one source of a query at one time."""
@@ -89,10 +97,19 @@ class LastSamples:
             last = self._last.get((sample.query, sample.queue))
             before = last.figures if last else {}
             totals = {name: before.get(name, 0.0) + growth for name, growth in sample.growth.items()}
-            self._last[sample.query, sample.queue] = replace(sample, figures={**sample.figures, **totals})
+            figures = {**sample.figures, **totals, _LAST_REPORT: sample.at_s}
+            self._last[sample.query, sample.queue] = replace(sample, figures=figures)
 
     def end(self, run_id: str) -> None:
-        """Keep what there is until the query runs again: a short run's figures are asked for when it is over."""
+        """Keep what stays true until the query runs again: its totals, and when it last reported.
+
+        Totals of a short run are asked for when it is over. The queue's counts are nobody's any more.
+        """
+        with self._lock:
+            for key, sample in self._last.items():
+                if sample.run_id == run_id:
+                    kept = {name: sample.figures[name] for name in (*sample.growth, _LAST_REPORT)}
+                    self._last[key] = replace(sample, figures=kept)
 
     def last(self) -> list[Sample]:
         """Return the last sample of each query and queue."""

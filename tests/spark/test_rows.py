@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import boto3
+import pytest
 from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import StringType
 
@@ -13,16 +14,14 @@ from tests.helpers import wait_until
 from tests.spark.support import LONG_S, Rig, assert_each_once, in_both_modes_if_long, require_alive
 
 
-def test_a_user_schema_may_name_a_subset_of_the_columns(rig: Rig) -> None:
-    """The columns come in the order of the user's schema."""
+@pytest.mark.parametrize("names", [("body", "messageGroupId"), ("BODY", "messagegroupid")])
+def test_a_user_schema_may_name_a_subset_of_the_columns(rig: Rig, names: tuple[str, str]) -> None:
+    """In any case, as Spark resolves names; the columns come in the order and the spelling of the user's schema."""
     rig.send(20, groups=2, body="hello")
     rows: list[Row] = []
-    frame = rig.spark.readStream.format("sqsfifo").schema("body STRING, messageGroupId STRING")
+    frame = rig.spark.readStream.format("sqsfifo").schema(" STRING, ".join(names) + " STRING")
     source = frame.options(**rig.options()).load()
-    assert [(field.name, field.dataType) for field in source.schema] == [
-        ("body", StringType()),
-        ("messageGroupId", StringType()),
-    ]
+    assert [(field.name, field.dataType) for field in source.schema] == [(name, StringType()) for name in names]
     with rig.to_function(source, lambda batch, _: rows.extend(batch.collect())) as query:
         rig.drain(query)
     assert sorted(map(tuple, rows)) == sorted((f"hello {number}", f"group-{number % 2}") for number in range(20))

@@ -30,18 +30,22 @@ COUNT, GROUPS = 50_000, 1_000
 
 
 def test_a_streaming_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig, tmp_path: Path) -> None:
-    """1,000 groups in 8 partitions, in two micro-batches."""
+    """1,000 groups in 8 partitions, in two micro-batches; the columns' names are in another case than the sink's."""
     write_files(tmp_path / "files", COUNT, GROUPS, waves=2)
     with file_partitions(rig.spark):
         frame = file_stream(rig.spark, tmp_path / "files")
-        query = write_all(frame.select(COLUMNS), rig.url, tmp_path / "checkpoint")
+        query = write_all(frame.select(*map(str.upper, COLUMNS)), rig.url, tmp_path / "checkpoint")
     assert len(micro_batches(query)) == 2
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
 
 
 def test_a_batch_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig) -> None:
-    """1,000 groups, each scattered over all partitions until `in_group_order` brings it together in one of 8."""
-    frame = in_group_order(rows(rig.spark, COUNT, GROUPS), order_by="number", num_partitions=8).select(COLUMNS)
+    """1,000 groups, each scattered over all partitions until `in_group_order` brings it together in one of 8.
+
+    In whatever case the columns' names are.
+    """
+    given = rows(rig.spark, COUNT, GROUPS).toDF("number", *map(str.lower, COLUMNS))
+    frame = in_group_order(given, order_by="number", num_partitions=8).drop("number")
     assert frame.rdd.getNumPartitions() == 8
     write(frame, rig.url)
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))

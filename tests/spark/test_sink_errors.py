@@ -97,7 +97,7 @@ def files(rig: Rig) -> DataFrame:
     [
         (
             {"queueUrl": None},
-            r"OptionError: option 'queueUrl' is missing\. URL of the FIFO queue, such as `https://.+/orders\.fifo`\.",
+            r"OptionError: option 'queueUrl' is missing\. URL of the FIFO queue, such as `https:.+/orders\.fifo`\. .+",
         ),
         ({"messageGroup": "a"}, r"OptionError: unknown option '\w+'\. Did you mean 'messageGroupId'\?"),
         ({"messageGroupId": "a b"}, r"OptionError: option 'messageGroupId' is 'a b'; it must be 1 to 128 .+"),

@@ -10,9 +10,10 @@ import pytest
 from botocore.loaders import Loader
 from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 
+from sqs_fifo_spark import option_rules
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SqsFifoError
 from sqs_fifo_spark.option_rules import Option, OptionTable
-from sqs_fifo_spark.options import SINK, SOURCE, parse_source_options
+from sqs_fifo_spark.options import SINK, SOURCE, parse_sink_options, parse_source_options
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 JOURNAL = "/var/lib/journal"
@@ -391,7 +392,7 @@ def test_options_are_frozen() -> None:
         ("sqs.us-east-2.api.aws", "us-east-2"),
         ("vpce-0a1b2c3d4e5f-6g7h8i9j.sqs.us-east-1.vpce.amazonaws.com", "us-east-1"),
         ("vpce-0a1b-6g7h-eu-central-1a.sqs.eu-central-1.vpce.amazonaws.com", "eu-central-1"),
-        ("queue.amazonaws.com", None),
+        ("queue.amazonaws.com", "us-east-1"),
     ],
 )
 def test_region_comes_from_the_url(host: str, region: str | None) -> None:
@@ -416,9 +417,65 @@ def test_every_region_of_every_partition_is_known() -> None:
     assert found > 90
 
 
-def test_a_given_region_wins() -> None:
-    """The option says more than the URL."""
-    assert parse(region="us-west-2").region == "us-west-2"
+def test_the_region_of_the_first_host_is_that_of_botocore_s_data() -> None:
+    """It is the one region whose certificate has a host without a region."""
+    named = {
+        endpoint["sslCommonName"].replace("{dnsSuffix}", partition["dnsSuffix"]): region
+        for partition in Loader().load_data("endpoints")["partitions"]
+        for region, endpoint in partition["services"].get("sqs", {"endpoints": {}})["endpoints"].items()
+        if endpoint.get("sslCommonName", "{region}").count("{region}") == 0
+    }
+    assert {host: option_rules.region_of(f"https://{host}/1/a.fifo") for host in named} == named
+    assert named
+
+
+VPC_ENDPOINT = "https://vpce-0a1b-6g7h.sqs.eu-central-1.vpce.amazonaws.com"
+PLAIN_HOST = "http://127.0.0.1:9324"
+
+
+@pytest.mark.parametrize(
+    ("options", "region"),
+    [
+        ({"queueUrl": f"{PLAIN_HOST}/1/a.fifo", "region": "us-west-2"}, "us-west-2"),
+        ({"queueUrl": f"{PLAIN_HOST}/1/a.fifo", "endpointUrl": VPC_ENDPOINT}, "eu-central-1"),
+        ({"queueUrl": f"{VPC_ENDPOINT}/1/a.fifo", "region": "eu-central-1"}, "eu-central-1"),
+        ({"endpointUrl": PLAIN_HOST, "region": "eu-west-1"}, "eu-west-1"),
+        ({"endpointUrl": "https://vpce-1-2.sqs.eu-west-1.vpce.amazonaws.com"}, "eu-west-1"),
+    ],
+)
+def test_a_region_that_fits_the_urls_is_taken(options: dict[str, str], region: str) -> None:
+    """The option, or whichever URL names one; a host outside AWS fits any."""
+    assert parse(**options).region == region
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"region": "us-west-2"}, "options 'queueUrl' and 'region' name two regions, 'eu-west-1' and 'us-west-2'"),
+        (
+            {"queueUrl": "https://queue.amazonaws.com/1/a.fifo", "region": "eu-west-1"},
+            "options 'queueUrl' and 'region' name two regions, 'us-east-1' and 'eu-west-1'",
+        ),
+        (
+            {"endpointUrl": PLAIN_HOST, "region": "us-west-2"},
+            "options 'queueUrl' and 'region' name two regions, 'eu-west-1' and 'us-west-2'",
+        ),
+        (
+            {"endpointUrl": VPC_ENDPOINT},
+            "options 'endpointUrl' and 'queueUrl' name two regions, 'eu-central-1' and 'eu-west-1'",
+        ),
+        (
+            {"queueUrl": f"{PLAIN_HOST}/1/a.fifo", "endpointUrl": VPC_ENDPOINT, "region": "eu-west-1"},
+            "options 'endpointUrl' and 'region' name two regions, 'eu-central-1' and 'eu-west-1'",
+        ),
+    ],
+)
+def test_two_regions_are_refused_before_any_call(options: dict[str, str], said: str) -> None:
+    """On both sides: SQS would only say that an address is not valid."""
+    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, **options})
+    assert text.startswith(f"{said}; a queue is called in its own only")
+    with pytest.raises(OptionError, match="name two regions"):
+        parse_sink_options({"queueUrl": URL, **options})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from sqs_fifo_spark.aws import calls
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.codes import error_from_aws
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
-from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.queue import Queue
 
@@ -46,6 +46,7 @@ def test_a_permission_is_told_by_its_name_in_a_policy(operation: str, permission
         ("InvalidSignatureException", "Correct the credentials that driver and executors find"),
         ("KmsAccessDenied", "'kms:Decrypt' and, for a sink, 'kms:GenerateDataKey' on the key"),
         ("KMS.DisabledException", "and see that it is enabled"),
+        ("InvalidSecurity", "use https:// in 'queueUrl' and 'endpointUrl'"),
     ],
 )
 def test_what_is_no_permission_of_sqs_is_not_told_as_one(code: str, says: str) -> None:
@@ -54,6 +55,13 @@ def test_what_is_no_permission_of_sqs_is_not_told_as_one(code: str, says: str) -
     assert isinstance(error, AccessDeniedError)
     assert says in str(error)
     assert "sqs:ReceiveMessage" not in str(error)
+
+
+def test_an_address_that_does_not_fit_is_told_with_the_options_to_correct() -> None:
+    """SQS says no more than that the address is not valid for the endpoint."""
+    error = error_from_aws("send_message_batch", URL, "InvalidAddress", "The address is not valid for this endpoint.")
+    assert type(error) is QueueRequestError
+    assert "Correct 'region' or 'endpointUrl' so that they fit 'queueUrl'" in str(error)
 
 
 def test_a_role_that_may_not_be_assumed_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from sqs_fifo_spark.errors import NotFifoQueueError, OptionError, SchemaError, S
 from sqs_fifo_spark.options import SINK, SOURCE, parse_sink_options, parse_source_options
 from sqs_fifo_spark.schema import SCHEMA
 from sqs_fifo_spark.sink.message import columns_of
-from sqs_fifo_spark.sink.rows import rows_to_arrow, uses_deduplication_column
+from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 ROLE = "arn:aws:iam::123456789012:role/sender"
@@ -79,7 +79,7 @@ def test_what_a_sink_gets_that_names_only_its_queue() -> None:
 def test_every_option_of_a_sink_is_read() -> None:
     """Under Spark's lower-cased keys too, and beside what Spark itself adds to them."""
     given = {
-        "queueUrl": URL,
+        "queueUrl": "http://127.0.0.1:1/queues/bids.fifo",
         "messageGroupId": " all ",
         "deduplication": "Content",
         "journalLocation": "s3://bucket/sink",
@@ -102,7 +102,7 @@ def test_every_option_of_a_sink_is_read() -> None:
     }
     options = parse_sink_options(given)
     assert dataclasses.asdict(options) == {
-        "queue_url": URL,
+        "queue_url": "http://127.0.0.1:1/queues/bids.fifo",
         "journal_location": "s3://bucket/sink",
         "region": "us-west-2",
         "endpoint_url": "http://127.0.0.1:1",
@@ -397,7 +397,10 @@ def test_a_column_that_is_there_twice_is_refused(name: str) -> None:
     count = 2 + (name in FULL)
     with pytest.raises(SchemaError) as told:
         by_column(StructType(fields))
-    assert str(told.value) == f"the rows have {count} columns called '{name}'. Drop or rename the others."
+    assert (
+        str(told.value)
+        == f"the rows have {count} columns called '{name}', in whatever case. Drop or rename the others."
+    )
 
 
 def test_deduplication_is_never_guessed() -> None:
@@ -439,7 +442,24 @@ def test_options_and_schema_are_checked_before_any_call(build: str, monkeypatch:
         getattr(SqsFifoDataSource({"queueUrl": URL}), build)(schema(), overwrite=False)
 
 
-# Rows, as Spark 4.0 gives them
+@pytest.mark.parametrize("build", ["streamWriter", "writer"])
+def test_a_sink_without_the_options_of_its_table_says_where_to_give_them(build: str) -> None:
+    """Spark keeps them for itself, so the queue is missing that stands in CREATE TABLE."""
+    with pytest.raises(OptionError, match=r"option 'queueUrl' is missing\. .+ INSERT INTO \.\.\. WITH \(\.\.\.\)"):
+        getattr(SqsFifoDataSource({}), build)(schema(**FULL), overwrite=False)
+
+
+# Rows, as Spark gives them
+
+
+def test_columns_may_be_in_any_case() -> None:
+    """As Spark itself resolves them; two that differ by case alone are refused, for one of them would not be sent."""
+    given = {name.upper(): kind for name, kind in FULL.items()}
+    assert uses_deduplication_column(sink_schema(schema(**given)), parse_sink_options({"queueUrl": URL}))
+    batch = pa.record_batch({"BODY": ["x"], "messagegroupid": ["g"]})
+    assert columns_of(with_known_names(batch), first_row=1)[:2] == [["x"], ["g"]]
+    with pytest.raises(SchemaError, match="2 columns called 'body', in whatever case"):
+        SqsFifoDataSource({"queueUrl": URL}).writer(schema(**FULL, Body=StringType()), overwrite=False)
 
 
 def test_rows_become_the_arrow_that_later_sparks_give() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -158,6 +159,21 @@ def test_a_batch_write_that_does_not_say_who_writes_what_is_told_once(
     (line,) = caplog.messages
     assert line.startswith("a batch write with a journal does not say who writes what")
     assert "'txnAppId' and 'txnVersion'" in line
+
+
+def test_each_write_has_a_line_with_its_figures(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
+    """Those of all tasks, also where there is nothing to warn of: Spark has no place for them in its reports."""
+    sent = [
+        SentMessage(Sent(Place(0, "q", 7), rows=3, known=1)),
+        SentMessage(Sent(Place(1, "q", 7), rows=4, equal=2, overtaking=1)),
+    ]
+    with caplog.at_level(logging.INFO, "sqs_fifo_spark"):
+        SqsFifoStreamWriter(sqs.options(), SCHEMA).commit(sent, 7)
+        SqsFifoStreamWriter(sqs.options(), SCHEMA).commit([], 8)
+    assert [each.getMessage() for each in caplog.records if each.levelno == logging.INFO] == [
+        "micro-batch 7: partitions=2 rows=7 known=1 equal=2 overtaking=1",
+        "micro-batch 8: partitions=0 rows=0 known=0 equal=0 overtaking=0",
+    ]
 
 
 def test_why_rows_were_sent_before_is_told_as_far_as_it_is_known(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:

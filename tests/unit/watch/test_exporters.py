@@ -190,6 +190,41 @@ def test_only_what_cloudwatch_refuses_for_what_it_says_is_dropped(
     assert bool(client.data) is is_kept
 
 
+class Judging:
+    """A client that refuses each call which has one of the `bad` values in it."""
+
+    def __init__(self, bad: set[float]) -> None:
+        self.bad = bad
+        self.data: list[dict[str, Any]] = []
+        self.calls = 0
+
+    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:
+        self.calls += 1
+        if self.bad & {each["Value"] for each in MetricData}:
+            raise refusal("InvalidParameterValue")
+        self.data += MetricData
+
+
+@pytest.mark.parametrize(
+    ("bad", "dropped", "calls"),
+    [({450.0}, 1, 32), ({0.0, 999.0, 1_500.0}, 3, 81), (set(map(float, range(2_000))), 2_000, 44)],
+)
+def test_a_figure_that_is_refused_costs_no_other(
+    bad: set[float], dropped: int, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told in one line, and takes a bounded number of calls, even if nothing at all is taken."""
+    client = Judging(bad)
+    monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
+    exporter = CloudWatch()
+    exporter._data = [{"MetricName": "Rows", "Value": float(number)} for number in range(2_000)]
+    with pytest.raises(NotSentError, match=rf"^{dropped} of them are refused, and dropped: "):
+        exporter.end("run")
+    assert [each["Value"] for each in client.data] == [each for each in map(float, range(2_000)) if each not in bad]
+    assert client.calls <= calls
+    exporter.end("run")
+    assert client.calls <= calls
+
+
 @pytest.mark.parametrize("code", ["ExpiredToken", "UnrecognizedClientException"])
 def test_credentials_that_were_renewed_are_found(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client keeps those that it was made with."""
@@ -223,20 +258,38 @@ def test_a_client_that_cannot_be_made_is_told_without_what_its_error_says(monkey
 
 
 def test_prometheus_shows_the_last_sample_of_each_query() -> None:
-    """Gauges as they are, totals as counters; after a run, too."""
+    """Gauges as they are, totals as counters, and when it reported."""
     registry = CollectorRegistry()
     exporter = Prometheus(registry)
     exporter.export(replace(SAMPLE, figures=dict.fromkeys(FIGURES, 0.0), growth=dict.fromkeys(GROWTH, 1.0)))
     exporter.export(SAMPLE)
-    exporter.end("run")
     labels = {"query": "orders", "queue": "orders.fifo"}
     for metric in METRICS:
         name = f"sqs_fifo_{metric.snake_name}{'_total' if metric.is_total else ''}"
         expected = 1 + GROWTH[metric.figure] if metric.is_total else FIGURES[metric.figure]
         assert registry.get_sample_value(name, labels) == expected
+    assert registry.get_sample_value("sqs_fifo_last_report_timestamp_seconds", labels) == SAMPLE.at_s
     shown = generate_latest(registry).decode()
     assert 'sqs_fifo_waiting_messages{query="orders",queue="orders.fifo"} 1.0' in shown
     assert "sqs_fifo_receives_total" in shown
+
+
+def test_a_run_that_is_over_leaves_its_totals_and_when_it_last_reported() -> None:
+    """What it last saw of the queue is nobody's any more; that of another run of the query stays."""
+    registry, reader = CollectorRegistry(), InMemoryMetricReader()
+    exporters = Prometheus(registry), OpenTelemetry(MeterProvider([reader]).get_meter("test"))
+    for exporter in exporters:
+        exporter.export(SAMPLE)
+        exporter.export(replace(SAMPLE, query="restarted", run_id="another"))
+        exporter.end("run")
+    totals = {f"{each.snake_name}_total" for each in METRICS if each.is_total}
+    expected = {*totals, "last_report_timestamp_seconds"}
+    samples = [each for family in registry.collect() for each in family.samples]
+    left = {each.name.removeprefix("sqs_fifo_") for each in samples if each.labels["query"] == "orders"}
+    assert left == expected
+    assert len([each for each in samples if each.labels["query"] == "restarted"]) == len(METRICS) + 1
+    observed = observations(reader)
+    assert {name for name, query in observed if query == "orders"} == {name.removesuffix("_total") for name in expected}
 
 
 def test_totals_grow_from_run_to_run() -> None:
@@ -258,21 +311,33 @@ def test_a_second_collector_in_one_registry_is_refused() -> None:
         Prometheus(registry)
 
 
+UNITS = {"seconds": "s", "messages": "{message}", "rows": "{row}", "calls": "{call}"}
+
+
+def observations(reader: InMemoryMetricReader) -> dict[tuple[str, str], tuple[float, str]]:
+    """Return value and unit of all that OpenTelemetry has observed, by name and query."""
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {}
+    for metric in (each for of in data.resource_metrics for scope in of.scope_metrics for each in scope.metrics):
+        for point in metric.data.data_points:
+            attributes: dict[str, Any] = dict(point.attributes or {})
+            assert attributes.pop("queue") == "orders.fifo"
+            name = metric.name.removeprefix("sqs_fifo.")
+            found[name, attributes.pop("query")] = getattr(point, "value", 0.0), metric.unit or ""
+            assert not attributes
+    return found
+
+
 def test_open_telemetry_observes_the_last_sample_of_each_query() -> None:
     """With its units, and query and queue as attributes."""
     reader = InMemoryMetricReader()
     exporter = OpenTelemetry(MeterProvider([reader]).get_meter("test"))
     exporter.export(SAMPLE)
-    data = reader.get_metrics_data()
-    assert data is not None
-    metrics = [each for of in data.resource_metrics for scope in of.scope_metrics for each in scope.metrics]
-    found = {}
-    for each in metrics:
-        (point,) = each.data.data_points
-        assert dict(point.attributes or {}) == {"query": "orders", "queue": "orders.fifo"}
-        found[each.name] = getattr(point, "value", None)
-    assert found == {f"sqs_fifo.{each.snake_name}": SENT[each.camel_name] for each in METRICS}
-    assert {each.name: each.unit for each in metrics}["sqs_fifo.oldest_message_age_seconds"] == "s"
+    assert observations(reader) == {
+        **{(each.snake_name, "orders"): (SENT[each.camel_name], UNITS[each.unit]) for each in METRICS},
+        ("last_report_timestamp_seconds", "orders"): (SAMPLE.at_s, "s"),
+    }
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryTerminatedEvent
 
 from sqs_fifo_spark.watch import METRICS, Sample, SqsFifoListener
+from sqs_fifo_spark.watch import listener as module
 
 ID, RUN, OTHER_RUN = (str(UUID(int=number)) for number in (1, 2, 3))
 FIGURES = {
@@ -207,6 +208,21 @@ def test_an_exporter_that_fails_is_told_of_and_costs_the_others_nothing(caplog: 
     assert [record.getMessage() for record in caplog.records] == [
         "Broken has not sent the figures of a query: no route"
     ] * 2
+
+
+@pytest.mark.parametrize("has_figures", [True, False])
+def test_a_spark_that_asks_for_no_figures_is_told_of_once(
+    has_figures: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a dashboard stays empty, and nothing says why."""
+    monkeypatch.setattr(module, "find_spec", lambda name: object() if has_figures else None)
+    module._warn_of_old_spark.cache_clear()
+    with caplog.at_level(logging.WARNING, "sqs_fifo_spark"):
+        SqsFifoListener(Kept())
+        SqsFifoListener(Kept())
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (0 if has_figures else 1)
+    assert all("Use Spark 4.2 or later" in each for each in said)
 
 
 def test_a_run_that_is_over_is_forgotten() -> None:
