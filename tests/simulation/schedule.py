@@ -901,9 +901,9 @@ class Schedule:
     def _run_far_apart(self) -> None:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
-        A run that meets messages which somebody has received before may leave them to the next one. And the first run
-        has nothing new where it has to repeat a batch that Spark's log has lost, under the same batch id, if the sink
-        has it, or if all its messages were moved aside since.
+        Or it settles what was moved aside. A run that meets messages which somebody has received before may leave them
+        to the next one. And the first run has nothing new where it has to repeat a batch that Spark's log has lost,
+        under the same batch id, if the sink has it, or if all its messages were moved aside since.
         """
         self.laws.is_calm = False
         for process in self.hub.alive():
@@ -918,22 +918,17 @@ class Schedule:
             self.hub.advance(self.rng.choice((LAPSE_S, 61, 600)))
             served = self._served()
             waiting = self.world.present() - served - self.laws.marked()
-            known = self.laws.known(waiting)
-            marked = self.laws.known(self.world.present() & self.laws.marked())
+            marked = self.world.present() & self.laws.marked()
+            known = self.laws.known(waiting | marked)
             self.start_query(triggers=1)
             self._run_query()
             if self.laws.violations or not waiting:
                 return
             if self._query is not None:
                 self.hub.kill(self._query.process)
-            misses = 0 if self._served() - served else misses + 1
-            has_met_known = any(times > known.get(each, times) for each, times in self.laws.known(waiting).items())
-            now_marked = self.laws.known(marked)
-            # They may be all that an epoch has.
-            has_met_marked = any(
-                now_marked[each] > times or each not in self.world.present() for each, times in marked.items()
-            )
-            if misses > int(has_met_known) + has_met_marked and waiting & self.world.present():
+            misses = 0 if self._served() - served or not marked <= self.world.present() else misses + 1
+            has_met_known = self.laws.known(known) != known
+            if misses > int(has_met_known) and waiting & self.world.present():
                 self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")
                 return
 
