@@ -106,6 +106,7 @@ bench-quick: java $(READY_BENCH)  ## the same, small, in some minutes
 
 memory: java $(READY)  ## how much memory a query's Python processes take, beside their limits
 	$(BIN)/python -m tests.memory
+	$(BIN)/python -m tests.memory.record $(if $(BESIDE),--beside $(BESIDE))
 
 jar:  ## the jar and its POM for spark-submit --packages, as a Maven repository in dist/maven
 	@$(PYTHON) .ci/jar.py

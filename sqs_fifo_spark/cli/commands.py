@@ -124,6 +124,7 @@ journal = Commands(
         "export": "journal:export",
         "skip": "repair:skip",
         "release": "repair:release",
+        "forget": "repair:forget",
     },
 )
 local_queue = _argparse_command("local-queue", "Run a strict local SQS FIFO queue for tests.")

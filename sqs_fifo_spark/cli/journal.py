@@ -32,6 +32,7 @@ from sqs_fifo_spark.cli.output import (
 from sqs_fifo_spark.cli.view import JournalView, PlanView, look_at, open_to_look, plans_of
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import EpochSettledError
+from sqs_fifo_spark.sink.marks import Writer
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner
 from sqs_fifo_spark.source.repair import require_open
@@ -75,7 +76,8 @@ def _open(journal_location: str, connection: dict[str, str | None]) -> Journal:
 def show(journal_location: str, as_json: bool, **connection: str | None) -> Status:
     """Show who owns a journal, what of it is committed, and which messages its open epochs hold.
 
-    Exits with 1 if an object is damaged. Of a sink's journal, it names the queries whose sent rows are recorded.
+    Exits with 1 if an object is damaged. Of a sink's journal, it shows whose sent rows are recorded, how many, and when
+    the last write of each began.
     """
     journal = _open(journal_location, connection)
     with progress(is_shown=not as_json) as track:
@@ -118,7 +120,7 @@ def _print_view_json(journal: Journal, view: JournalView) -> None:
                 }
                 for each in view.plans
             ],
-            "sinkQueries": view.sink_queries,
+            "writers": list(map(_writer_json, view.writers)),
             "damage": view.damage,
         }
     )
@@ -127,10 +129,11 @@ def _print_view_json(journal: Journal, view: JournalView) -> None:
 def _print_view(journal: Journal, view: JournalView) -> None:
     print_line(f"journal    {journal.id} at {journal.location}")
     print_line(f"queue      {journal.queue_arn}")
-    if view.claims or not view.sink_queries:  # a sink makes no claim, and has no epochs
+    if view.claims or not view.writers:  # a sink makes no claim, and has no epochs
         _print_source(view)
-    if view.sink_queries:
-        print_line(f"sink       records what was sent for: {', '.join(view.sink_queries)}")
+    if view.writers:
+        rows = list(map(_writer_json, view.writers))
+        print_table(tuple(rows[0]), (tuple(row.values()) for row in rows))
     for line in view.damage:
         print_line(f"damaged    {line}", "red")
 
@@ -189,6 +192,12 @@ def _plan_row(each: PlanView) -> tuple[Any, ...]:
         each.size,
         "" if age_s is None else f"{age_s:.0f} s ago",
     )
+
+
+def _writer_json(each: Writer) -> dict[str, Any]:
+    last_used = None if each.last_used_at is None else time_text(each.last_used_at)
+    counts = {"rows": each.rows, "bytes": each.size, "objects": each.objects}
+    return {"writer": each.name, **counts, "lastUsedTimestamp": last_used}
 
 
 def _age_s(each: PlanView) -> float | None:

@@ -1,4 +1,4 @@
-"""`journal skip` and `journal release`: what an operator may change in a journal whose query does not run."""
+"""`journal skip`, `release` and `forget`: what an operator may change in a journal whose query does not run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sqs_fifo_spark.cli.flags import (
     journal_flags,
     parse_connection,
 )
-from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line
+from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, time_text
 from sqs_fifo_spark.cli.queue_checks import require_sending
 from sqs_fifo_spark.cli.view import open_to_look
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
@@ -32,6 +32,7 @@ from sqs_fifo_spark.errors import OptionError, RowError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SINK, parse_sink_options
+from sqs_fifo_spark.sink import marks
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue
@@ -41,6 +42,9 @@ from sqs_fifo_spark.source.owner import Owner, longest_wait_s
 from sqs_fifo_spark.source.queue import Outcome, Queue
 
 PutAside: TypeAlias = Callable[[pa.RecordBatch], None]
+
+LATELY_S = 86_400
+"""A writer that was used since then may be in use."""
 
 _force = click.option(
     "--force",
@@ -134,6 +138,54 @@ def release(journal_location: str, force: bool, as_json: bool, **connection: str
     if failed:
         print_error(f"SQS has not released {failed} messages: they are free once their visibility timeout is over.")
     return Status.PROBLEM if failed else Status.OK
+
+
+@click.command(short_help="Forget what was sent for a query that is given up.")
+@journal_flags(required=True, has_queue=False)
+@click.option("--writer", required=True, help="Id of the query, or the txnAppId, as 'journal show' names it.")
+@click.option("--force", is_flag=True, help="Forget it, too, if it was used in the last 24 hours, or nobody knows.")
+@json_flag
+def forget(journal_location: str, writer: str, force: bool, as_json: bool, **connection: str | None) -> Status:
+    """Drop what a sink's journal knows of a query, or txnAppId, that nobody uses any more.
+
+    A small mark stays. If a micro-batch, or txnVersion, that is forgotten runs again after all, it is refused with an
+    error, so nothing is sent twice. Safe to repeat, also after it broke off. Exits with 1 if nothing was ever recorded
+    for the writer.
+    """
+    location = checked_location(journal_location)
+    store = open_to_look(location, access_of(connection, location)).store
+    known = next((each for each in marks.writers(store)[0] if each.name == writer), marks.Writer(writer))
+    if known.objects:
+        _require_own_user(store)
+        if not force:
+            _require_given_up(known)
+    if not marks.forget_writer(store, writer):
+        print_error(
+            f"nothing was recorded for the writer '{writer}' in the journal at '{store.location}'. 'journal show' "
+            "lists the writers."
+        )
+        return Status.PROBLEM
+    if as_json:
+        print_json({"writer": writer, "rows": known.rows, "bytes": known.size, "objects": known.objects})
+    elif known.objects:
+        print_line(f"{known.rows} rows of the writer '{writer}' are forgotten: {known.objects} objects.")
+    else:
+        print_line(f"the writer '{writer}' was forgotten before; nothing was changed.")
+    return Status.OK
+
+
+def _require_given_up(writer: marks.Writer) -> None:
+    """Raise ClickException if the writer may be in use: then its last write might run again, and be refused."""
+    if writer.last_used_at is None:
+        seen = "its record is of an older version, which does not tell when it was used last"
+    elif SYSTEM_CLOCK.now() - writer.last_used_at < LATELY_S:
+        seen = f"its last write began at {time_text(writer.last_used_at)}, less than {LATELY_S // 3_600} hours ago"
+    else:
+        return
+    raise click.ClickException(
+        f"the writer '{writer.name}' may be in use: {seen}. If it is forgotten, a micro-batch of it that runs again is "
+        "refused. Give --force if nobody uses it any more."
+    )
 
 
 def _owner_to_follow(journal: Journal, *, force: bool) -> int | None:

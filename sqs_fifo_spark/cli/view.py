@@ -15,6 +15,7 @@ from sqs_fifo_spark.cli.output import Track
 from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import S3Access
+from sqs_fifo_spark.sink.marks import Writer, writers
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.owner import Owner
@@ -88,8 +89,8 @@ class JournalView:
     """Those that are not settled, by epoch and plan."""
     leftovers: int
     """Objects of settled epochs: those that the ledger carries, and those that the next commit drops."""
-    sink_queries: list[str]
-    """The queries whose sent rows are recorded here, if this is a sink's journal."""
+    writers: list[Writer]
+    """Whose sent rows are recorded here, if this is a sink's journal."""
     damage: list[str]
     """What is wrong with objects that cannot be used, one line for each."""
 
@@ -110,9 +111,9 @@ def look_at(journal: Journal, track: Track) -> JournalView:
         damage += wrong
         if seen.segments or seen.caught:
             plans.append(seen)
-    sink_queries = {name.split("/")[1] for name in journal.store.list("sent") if name.count("/") > 1}
     owner, skipped = journal.owner(), sorted(journal.skipped())
-    return JournalView(journal.claims(), owner, skipped, ledger, plans, leftovers, sorted(sink_queries), damage)
+    found, wrong = writers(journal.store)
+    return JournalView(journal.claims(), owner, skipped, ledger, plans, leftovers, found, damage + wrong)
 
 
 def _look_at_plan(journal: Journal, epoch: int, plan: int, names: Iterable[str]) -> tuple[PlanView, list[str]]:

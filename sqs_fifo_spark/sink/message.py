@@ -6,7 +6,6 @@ and "Amazon SQS message quotas" and "message metadata" in its developer guide.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from sqs_fifo_spark.option_rules import FIFO_ID, FIFO_ID_RULE
+from sqs_fifo_spark.sink.digests import digest_of
 
 MAX_ATTRIBUTES = 10
 COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttributes")
@@ -54,7 +54,7 @@ class Outgoing:
     size: int
     """Bytes of body and attributes, as SQS counts them."""
     digest: bytes
-    """What tells this message from others, as SQS's deduplication does: SHA-256 of its group and id, or body."""
+    """What tells this message from others, as SQS's deduplication does: by its group and id, or body."""
 
     @property
     def held(self) -> int:
@@ -135,7 +135,7 @@ def _checked(row: int, form: RowForm, body: Any, group: Any, deduplication_id: A
             f"it has {size:,} bytes with its attributes, and the queue takes at most {form.max_message_bytes:,} "
             "(its MaximumMessageSize)",
         )
-    return Outgoing(row, group, entry, size, _digest("id" if form.by_column else "body", group, key))
+    return Outgoing(row, group, entry, size, digest_of("id" if form.by_column else "body", group, key))
 
 
 def _body(row: int, body: Any) -> str:
@@ -210,8 +210,3 @@ def _attribute(row: int, what: str, fields: Mapping[str, Any]) -> dict[str, Any]
 
 def _name(character: str) -> str:
     return f"U+{ord(character):04X}"
-
-
-def _digest(kind: str, group: str, key: str) -> bytes:
-    # Neither kind nor group holds a line break, so nothing else gives the same bytes.
-    return hashlib.sha256(f"{kind}\n{group}\n{key}".encode()).digest()

@@ -24,6 +24,7 @@ from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
 from sqs_fifo_spark.sink.judge import Judge, Numbers
 from sqs_fifo_spark.sink.message import Outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
@@ -40,7 +41,7 @@ CALLS = 8
 MAX_BUFFERED_BYTES = 64 << 20
 """How much memory what waits to be sent takes: much, so that ten groups are ready also where rows of one cluster."""
 
-DISORDER = hashlib.sha256(b"disorder").digest()
+DISORDER = b"\xff" * SHARD_WIDTH + hashlib.sha256(b"disorder").digest()[: WIDTH - SHARD_WIDTH]
 """Recorded like a row's digest, which it cannot be: rows of this micro-batch are out of order, or may be so."""
 _REMEDY = "No more rows of this partition are sent. To send the rest, repeat the write with onDisorder set to log."
 
@@ -126,7 +127,8 @@ class Sender:
         self.known = 0
         """Rows that the record had before."""
         self.equal = 0
-        """How many of the sent rows SQS took for equal to an earlier one, as far as this task can tell."""
+        """Rows that are not sent, as an earlier one of this attempt is equal; and sent ones that SQS took for equal to
+        others, as far as the task can tell."""
         self.overtaking = 0
         """How many of the sent rows stand, or may stand, before an earlier one of their group."""
         self.follows_disorder = False
@@ -148,6 +150,10 @@ class Sender:
         """
         with self._changed:
             for row in rows:
+                if not self._record.is_new(row.digest):
+                    # Before it is queued: the one before it is sent, or the task fails, whatever becomes of the group.
+                    self.equal += 1
+                    continue
                 group = self._groups.setdefault(row.group, _Group())
                 group.waiting.append(row)
                 self._offer_locked(group)
@@ -322,9 +328,9 @@ class Sender:
 
         Rows of their groups that the record lacks may be sent again then, and would stand behind these.
         """
-        groups = {row.group for row in rows}
+        groups, digests = {row.group for row in rows}, [DISORDER, *(row.digest for row in rows)]
         while True:
-            window = Window(self._record.refresh())
+            window = Window(self._record.refresh(digests))
             with self._changed:
                 if not (has_to_wait := self._is_overdue_locked(groups, window.last_try)):
                     return window

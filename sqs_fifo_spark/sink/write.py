@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -24,9 +23,10 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
 from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, forget, forget_batch_writes
+from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord
 from sqs_fifo_spark.sink.sender import Sender, pace_of
 
 MAX_PART_ROWS = 1_000
@@ -83,7 +83,8 @@ class Place:
 class Sent:
     """What one task has done: all of its `rows` are sent.
 
-    The journal knew `known` of them before; at least `equal` of the others SQS has taken for equal to earlier ones;
+    The journal knew `known` of them before; at least `equal` of the others are equal to earlier ones, as this task or
+    SQS has found;
     `overtaking` of them stand before an earlier one of their group, or may do so.
     """
 
@@ -97,7 +98,8 @@ class Sent:
 
 
 def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
-    return Draft(options, by_column, run=uuid.uuid4().hex, began_ms=int(clock.now() * 1000))
+    began_ms = int(clock.now() * 1000)
+    return Draft(options, by_column, run=new_run(began_ms), began_ms=began_ms)
 
 
 def plan_for_tasks(

@@ -114,7 +114,7 @@ class _PlannedWrite:
             )
         if equal:
             _log.warning(
-                "%s: SQS took at least %d of its %d rows for equal to rows sent before, and did not add them. See "
+                "%s: at least %d of its %d rows are equal to rows before them, and were not added to the queue. See "
                 "'deduplication'.",
                 what,
                 equal,

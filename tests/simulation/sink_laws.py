@@ -17,6 +17,8 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
+from sqs_fifo_spark.sink.digests import split
+from sqs_fifo_spark.sink.marks import parsed
 from sqs_fifo_spark.sink.sender import DISORDER
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_rows import Key
@@ -92,6 +94,8 @@ class SinkLaws:
         self.max_call_bytes = 1 << 20
         self.kept_batches = 100
         self.merge_at = 64
+        self.is_cut = False
+        """Whether what is merged is cut wherever a shard ends."""
         self._world = world
         self._hub = hub
         self._has_journal = has_journal
@@ -205,10 +209,13 @@ class SinkLaws:
             self.violate(f"order: two rows of a group in one call: {keys}")
         for place, key in enumerate(keys):
             before = [each for each in keys[:place] if each[0] == key[0] and each != key]
-            is_equal = sum(row.key == key for row in attempt.rows) > 1  # it stands where another row like it does
+            # Without a journal it may stand where another row like it does.
+            is_equal = not self._has_journal and sum(row.key == key for row in attempt.rows) > 1
             if not is_equal and not set(before) <= set(_earlier(attempt, key)[0]):
                 self.violate(f"order: {key} stands behind {before} in a call")
             attempt.ahead[key].update(before)
+            if self._has_journal and (key in attempt.confirmed or key in keys[:place]):
+                self.violate(f"once: {key} is sent, and so was an equal row of the same attempt")
         if attempt.options.on_disorder == "fail" and self._knows_of_disorder(
             attempt, attempt.known_look(self._hub.current_name) if attempt.looks else -1
         ):
@@ -254,8 +261,8 @@ class SinkLaws:
         if now - looked_at > TRIED_S:
             self.violate(f"once: {key} is tried {now - looked_at:.0f} s after the last look at the journal")
         recorded = self._books[attempt.folder].recorded.get(attempt.digests[key])
-        if recorded is None or key in attempt.confirmed:
-            return  # in the second case it is another row that is equal
+        if recorded is None:
+            return
         if first == now and recorded < attempt.known_look(self._hub.current_name):
             self.violate(f"once: {key} is sent, and the journal had it")
 
@@ -421,13 +428,12 @@ class SinkLaws:
         attempt = self._current()
         assert attempt is not None
         is_tidying = call == "drop" or (call == "put" and self.is_tidying())
-        if call == "drop" or (is_tidying and not _has_equal_rows(attempt)):
+        if call == "drop" or is_tidying:
             return
-        attempt.panicked = True  # it may end so
-        if not is_tidying:
-            if call == "put":
-                self.could_not_put()
-            self.doom()
+        attempt.panicked = True
+        if call == "put":
+            self.could_not_put()
+        self.doom()
 
     def could_not_put(self) -> None:
         """The put of the task that runs fails, and may be the record of what it has sent."""
@@ -440,8 +446,7 @@ class SinkLaws:
         """The put of the task that runs fails, and only tidies up."""
         attempt = self._current()
         assert attempt is not None
-        if not _has_equal_rows(attempt):  # else it may be the record of an equal row
-            attempt.tidying += [f"cannot write '{name}'", f"no answer about '{name}'"]
+        attempt.tidying += [f"cannot write '{name}'", f"no answer about '{name}'"]
 
     def doom(self) -> None:
         """The task that runs has met what fails it at once."""
@@ -475,7 +480,7 @@ class SinkLaws:
         if name.startswith("sent/"):
             book = self._books[name.rpartition("/")[0]]
             if DISORDER in _digests(data):
-                book.out_of_order.setdefault(name.rpartition("/")[2].rpartition("-")[0], self._now)
+                book.out_of_order.setdefault(parsed(name).place, self._now)
             for digest in _digests(data):
                 book.recorded.setdefault(digest, self._now)
                 book.recorded_at.setdefault(digest, self._hub.now())
@@ -523,13 +528,16 @@ class SinkLaws:
             self._audit_error(attempt, attempt.error)
             return
         assert attempt.sent is not None
-        rows, skipped = len(attempt.rows), len(attempt.rows) - attempt.answered
-        if (attempt.sent.rows, attempt.sent.known) != (rows, skipped):
-            self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {skipped} of them known")
-        if attempt.sent.equal < attempt.equal:
-            self.violate(f"end: {name} tells of {attempt.sent}, and {attempt.equal} rows were no messages of their own")
-        if attempt.sent.equal > attempt.repeats:
-            self.violate(f"end: {name} tells of {attempt.sent}, and only {attempt.repeats} rows were equal to others")
+        rows = len(attempt.rows)
+        left_out = rows - len({row.key for row in attempt.rows}) if self._has_journal else 0
+        known = rows - left_out - attempt.answered
+        if (attempt.sent.rows, attempt.sent.known) != (rows, known):
+            self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known")
+        least, most = attempt.equal + left_out, attempt.repeats + left_out
+        if attempt.sent.equal < least:
+            self.violate(f"end: {name} tells of {attempt.sent}, and {least} rows were no messages of their own")
+        if attempt.sent.equal > most:
+            self.violate(f"end: {name} tells of {attempt.sent}, and only {most} rows were equal to others")
         overtook = self._overtook(attempt, book)
         if attempt.sent.overtaking < len(overtook):
             self.violate(f"order: {name} tells of {attempt.sent}, and {overtook} have overtaken others")
@@ -697,7 +705,7 @@ class SinkLaws:
         if is_too_late and not attempt.was_held_up:
             self.violate(f"progress: nothing holds {name} up for long: {text}")
         is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
-        if isinstance(error, JournalUnavailableError) and not is_explained and not _has_equal_rows(attempt):
+        if isinstance(error, JournalUnavailableError) and not is_explained:
             self.violate(f"cost: {name} fails, and nothing that it needed has failed: {text}")
         now = self._hub.now()
         tried_s = now - min(attempt.tried_at.values(), default=now if attempt.calls else attempt.launched_at)
@@ -708,9 +716,9 @@ class SinkLaws:
     def _audit_cost(self, attempt: SinkAttempt, book: _Book) -> None:
         """Nothing is sent again, in no more calls than the longest group needs, for each ten groups."""
         name = attempt.process.name
-        times = Counter(row.key for row in attempt.rows)
+        times = Counter({row.key for row in attempt.rows} if self._has_journal else (row.key for row in attempt.rows))
         again = [key for key in times if len(book.accepted[key]) > times[key]]
-        if again or attempt.entries > len(attempt.rows):
+        if again or attempt.entries > times.total():
             self.violate(f"cost: {name} sent again what was sent: {again}")
         rows = Counter(row.group for row in attempt.rows)
         streams = -(-len(rows) // MAX_ENTRIES)
@@ -726,7 +734,8 @@ class SinkLaws:
                 self.violate(f"no loss: batch {batch} is committed, and {lost} are not sent")
             if self.is_calm and self._has_journal and attempt.rows:
                 names = self._world.store.under(f"{attempt.folder}/{attempt.draft.run}-{attempt.place.partition:05d}-")
-                if not 1 <= len(names) <= 1 + attempt.calls // self.merge_at:
+                pieces = len({row.group for row in attempt.rows}) if self.is_cut else 1
+                if not 1 <= len(names) <= (1 + attempt.calls // self.merge_at) * pieces:
                     self.violate(f"bounded: {attempt.process.name} has left {names}")
         self._newest = max(self._newest, batch)
 
@@ -744,16 +753,12 @@ class SinkLaws:
             self.violate(f"bounded: more than two marks are left: {marks}")
 
 
-def _has_equal_rows(attempt: SinkAttempt) -> bool:
-    return len({row.key for row in attempt.rows}) < len(attempt.rows)
-
-
 def _key(entry: Entry) -> Key:
     return entry["MessageGroupId"], entry.get("MessageDeduplicationId", entry["MessageBody"])
 
 
 def _digests(data: bytes) -> list[bytes]:
-    return [data[at : at + 32] for at in range(0, len(data), 32)]
+    return list(split(data))
 
 
 def _bytes(entry: Entry) -> int:

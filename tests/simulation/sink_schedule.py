@@ -73,10 +73,11 @@ class SinkSchedule:
         self._limits = self._draw_limits(rng)
         self.world = self._make_world(rng)
         self.laws = SinkLaws(self.world, self.hub, has_journal=self.has_journal, is_calm=self.is_calm)
-        self.laws.kept_batches = self._limits.get("sink.record.KEPT_BATCHES", 100)
+        self.laws.kept_batches = self._limits.get("sink.marks.KEPT_BATCHES", 100)
         self.laws.merge_at = self._limits.get("sink.record.MERGE_AT", 64)
+        self.laws.is_cut = "sink.record.PIECE_BYTES" in self._limits
         self.laws.max_call_bytes = self._limits.get("sink.sender.MAX_CALL_BYTES", 1 << 20)
-        self._forgets_early = "sink.record.KEPT_BATCHES" in self._limits
+        self._forgets_early = "sink.marks.KEPT_BATCHES" in self._limits
         most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
         self.traffic = Traffic(rng, by_column=self.by_column, is_calm=self.is_calm, most=most)
         self._checkpoint = SinkCheckpoint()
@@ -95,12 +96,16 @@ class SinkSchedule:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
         limits = {"sink.sender.CALLS": rng.choice((1, 2, 3, 8))}
         if rng.random() < 0.4:
-            limits["sink.record.KEPT_BATCHES"] = rng.choice((1, 2, 3))
-            limits["sink.record.FORGET_EVERY"] = rng.choice((1, 2))
+            limits["sink.marks.KEPT_BATCHES"] = rng.choice((1, 2, 3))
+            limits["sink.marks.FORGET_EVERY"] = rng.choice((1, 2))
         if rng.random() < 0.2:
             limits["sink.sender.MAX_CALL_BYTES"] = limits["sink.write.MAX_CALL_BYTES"] = rng.choice((120, 300))
         if rng.random() < 0.3:
             limits["sink.record.MERGE_AT"] = rng.choice((2, 3))
+        if rng.random() < 0.3:
+            limits["sink.record.PIECE_BYTES"] = 1
+        if rng.random() < 0.3:
+            limits["sink.record.WHOLE_BYTES"] = rng.choice((1, 100))
         if rng.random() < 0.2:
             limits["sink.sender.MAX_BUFFERED_BYTES"] = rng.choice((1, 5, 20)) * (ROW_BYTES + 10)
         if rng.random() < 0.2:
@@ -445,7 +450,7 @@ class SinkSchedule:
     def _finish(self) -> None:
         """Without faults all that is planned is written, and the journal holds what it should."""
         checkpoint, limits = self._checkpoint, self._limits
-        kept, every = limits.get("sink.record.KEPT_BATCHES", 100), limits.get("sink.record.FORGET_EVERY", 20)
+        kept, every = limits.get("sink.marks.KEPT_BATCHES", 100), limits.get("sink.marks.FORGET_EVERY", 20)
         self.hub.run(lambda: bool(self.laws.violations) or not self._processes("task") + self._processes("query"))
         if self.laws.violations:
             return
@@ -494,10 +499,10 @@ class SinkSchedule:
             self.hub.step()  # others may go on here
             return ask(record, digest)
 
-        def merge(record: SentRecord, *, at: int) -> None:
+        def merge(record: SentRecord, **given: int) -> None:
             self.laws.merging.add(name := self.hub.current_name)
             try:
-                make_one(record, at=at)
+                make_one(record, **given)
             finally:
                 self.laws.merging.discard(name)
 

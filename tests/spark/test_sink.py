@@ -7,8 +7,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from sqs_fifo_spark import in_group_order
+from sqs_fifo_spark.sink.digests import spark_hash
 from tests.spark.sink import (
     COLUMNS,
     Held,
@@ -73,6 +75,14 @@ def test_rows_scattered_over_partitions_are_brought_in_order_in_a_stream(rig: Ri
     query = write_all(frame, rig.url, tmp_path / "checkpoint")
     assert len(micro_batches(query)) == 2
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
+
+
+def test_the_record_sorts_groups_as_sparks_shuffle_deals_them(rig: Rig) -> None:
+    """So that a task which runs again reads no more of the record than its share; by any letters a group may have."""
+    groups = [f"{'!~aZ9'[number % 5] * (number % 7)}{number}" for number in range(1_000)]
+    frame = rig.spark.createDataFrame([(group,) for group in groups], "messageGroupId STRING")
+    dealt = frame.repartition(8, "messageGroupId").select("messageGroupId", F.spark_partition_id()).collect()
+    assert dict(dealt) == {group: spark_hash(group) % 8 for group in groups}
 
 
 def test_a_source_is_written_into_a_sink_unchanged(rig: Rig, tmp_path: Path) -> None:

@@ -287,7 +287,10 @@ class Noted:
         self.on_look: Callable[[], None] = lambda: None
         self.on_add: Callable[[list[bytes]], None] = lambda digests: None
 
-    def refresh(self) -> float:
+    def is_new(self, digest: bytes) -> bool:
+        return True
+
+    def refresh(self, digests: Iterable[bytes]) -> float:
         self.on_look()
         return self._looked_at
 

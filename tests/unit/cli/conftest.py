@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +17,12 @@ from click.testing import CliRunner, Result
 from sqs_fifo_spark.cli.commands import commands
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
+from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.sink.digests import digest_of
+from sqs_fifo_spark.sink.marks import new_run
+from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import read_partition
@@ -142,6 +147,13 @@ class Rig(QueueRig):
         """Return what stands in the journal, and when it was written."""
         files = [path for path in self.journal.rglob("*") if path.is_file()]
         return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def record_rows(store: Store, writer: str, *, batch: int, began_at: float) -> None:
+    """Record three rows, as a task of this writer does."""
+    run = new_run(int(began_at * 1_000))
+    record = SentRecord(store, SYSTEM_CLOCK, query=writer, batch=str(batch), run=run, partition=0)
+    record.add([digest_of("id", "g", number) for number in "123"], by=math.inf)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import stat
@@ -19,7 +20,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.segment import encode
-from tests.unit.cli.conftest import Rig, lines, one_error
+from tests.unit.cli.conftest import Rig, lines, one_error, record_rows
 
 
 def a_read_epoch(rig: Rig) -> list[dict[str, Any]]:
@@ -143,15 +144,27 @@ def test_a_second_driver_shows_as_a_second_claim(rig: Rig) -> None:
     assert lines(rig.on_journal("show", "--json"))[0]["claims"] == [first[0] + 1]
 
 
-def test_a_sinks_journal_names_its_queries(rig: Rig) -> None:
+def test_a_sinks_journal_tells_by_writer_what_it_has(rig: Rig) -> None:
+    """Rows, bytes and last use; what an older version has put tells no time, and what is damaged is no writer's."""
     store = FileStore(rig.journal)
     JournalIdentity.create(store, rig.arn(rig.url))
-    store.put_if_absent("sent/query-1/0/run-0-00", b"")
-    assert lines(rig.on_journal("show", "--json"))[0]["sinkQueries"] == ["query-1"]
-    shown = rig.on_journal("show").stdout
-    assert "query-1" in shown
-    assert "owner" not in shown  # that it has none would read as if nothing had been sent
-    assert "epoch" not in shown
+    old = bytes(64)
+    record_rows(store, "query-1", batch=6, began_at=1_700_000_000)
+    record_rows(store, "query-1", batch=7, began_at=1_700_000_600)
+    store.put_if_absent(f"sent/query-2/0/run-00000-{hashlib.sha256(old).hexdigest()}", old)
+    (shown,) = lines(rig.on_journal("show", "--json"))
+    assert shown["writers"] == [
+        {"writer": "query-1", "rows": 6, "bytes": 144, "objects": 2, "lastUsedTimestamp": "2023-11-14T22:23:20.000Z"},
+        {"writer": "query-2", "rows": 2, "bytes": 64, "objects": 1, "lastUsedTimestamp": None},
+    ]
+    text = rig.on_journal("show").stdout
+    assert "query-1" in text
+    assert "owner" not in text  # that it has none would read as if nothing had been sent
+    assert "epoch" not in text
+    store.put_if_absent("sent/query-3/0/note.txt", b"")
+    damaged = rig.on_journal("show", "--json")
+    assert (damaged.exit_code, lines(damaged)[0]["writers"]) == (Status.PROBLEM, shown["writers"])
+    assert "sent/query-3/0/note.txt" in lines(damaged)[0]["damage"][0]
 
 
 def test_cat_prints_the_rows_of_the_epoch_in_their_order(rig: Rig) -> None:

@@ -1,8 +1,9 @@
-"""`journal skip` and `journal release`: one message moved aside, or all released; nothing else changes; repeatable."""
+"""`journal skip`, `release` and `forget`: they change what they are to change, nothing else, and may be repeated."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -14,12 +15,15 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.cli.output import Status
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.journal import Journal
 from tests.helpers import wait_until
-from tests.unit.cli.conftest import Rig, lines, one_error
+from tests.unit.cli.conftest import Rig, lines, one_error, record_rows
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
 
@@ -275,3 +279,63 @@ def test_only_a_regular_file_is_written(rig: Rig, rows: list[dict[str, Any]]) ->
         result = rig.on_journal(*command)
         assert result.exit_code == Status.USAGE
         assert "'/dev/null' is not a regular file" in one_error(result)
+
+
+# forget
+
+DAYS_AGO = 3 * 86_400
+
+
+@pytest.fixture
+def sink(rig: Rig) -> FileStore:
+    """A sink's journal, of two writers that were used days ago."""
+    store = FileStore(rig.journal)
+    JournalIdentity.create(store, rig.arn(rig.url))
+    for writer, batch in (("q1", 4), ("q1", 5), ("q2", 9)):
+        record_rows(store, writer, batch=batch, began_at=SYSTEM_CLOCK.now() - DAYS_AGO)
+    return store
+
+
+def test_a_writer_is_forgotten_and_no_other(rig: Rig, sink: FileStore) -> None:
+    """All but a mark, which refuses what would send twice; run again, the command changes nothing."""
+    others = sink.list("sent/q2")
+    result = rig.on_journal("forget", "--writer", "q1")
+    assert (result.exit_code, result.stderr) == (Status.OK, "")
+    assert result.stdout == "6 rows of the writer 'q1' are forgotten: 2 objects.\n"
+    assert (sink.list("sent"), sink.list("over")) == (others, ["over/q1/00000000000000000005"])
+    before = rig.stored()
+    again = rig.on_journal("forget", "--writer", "q1")
+    assert (again.exit_code, again.stdout) == (
+        Status.OK,
+        "the writer 'q1' was forgotten before; nothing was changed.\n",
+    )
+    assert lines(rig.on_journal("forget", "--writer", "q1", "--json")) == [
+        {"writer": "q1", "rows": 0, "bytes": 0, "objects": 0}
+    ]
+    assert rig.stored() == before
+    assert [each["writer"] for each in lines(rig.on_journal("show", "--json"))[0]["writers"]] == ["q2"]
+
+
+@pytest.mark.parametrize("writer", ["q", "q11", "Q1", "q1/00000000000000000004", "..", ".", ""])
+def test_a_writer_that_is_not_known_is_told(rig: Rig, sink: FileStore, writer: str) -> None:
+    before = rig.stored()
+    result = rig.on_journal("forget", "--writer", writer)
+    assert result.exit_code == Status.PROBLEM
+    assert one_error(result).startswith(f"error: nothing was recorded for the writer '{writer}' in the journal at '")
+    assert rig.stored() == before
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_writer_that_may_be_in_use_is_forgotten_only_by_force(rig: Rig, sink: FileStore, is_old: bool) -> None:
+    """Its last micro-batch may run again; and of an older version's record nobody knows."""
+    if is_old:
+        sink.put_if_absent(f"sent/q3/0/run-00000-{hashlib.sha256(bytes(32)).hexdigest()}", bytes(32))
+    else:
+        record_rows(sink, "q3", batch=0, began_at=SYSTEM_CLOCK.now() - 3_600)
+    before = rig.stored()
+    refused = rig.on_journal("forget", "--writer", "q3")
+    assert refused.exit_code == Status.REFUSED
+    assert one_error(refused).startswith("error: the writer 'q3' may be in use: its ")
+    assert rig.stored() == before
+    assert rig.on_journal("forget", "--writer", "q3", "--force").exit_code == Status.OK
+    assert sink.list("sent/q3") == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import math
 import socket
@@ -35,6 +34,7 @@ from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.options import AWS_CHAIN, parse_sink_options
 from sqs_fifo_spark.sink import judge, sender, window
 from sqs_fifo_spark.sink import write as sink
+from sqs_fifo_spark.sink.digests import digest_of
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
@@ -366,7 +366,7 @@ def test_threads_that_begin_together_build_one_client(monkeypatch: pytest.Monkey
 
 
 def digest(number: int) -> bytes:
-    return hashlib.sha256(str(number).encode()).digest()
+    return digest_of("id", str(number), "")
 
 
 def test_a_task_leaves_few_objects_also_if_it_dies() -> None:
@@ -380,7 +380,7 @@ def test_a_task_leaves_few_objects_also_if_it_dies() -> None:
         assert len(store.objects) <= 5 + MERGE_AT
     assert len(store.objects) == 5 + 7
     replay = SentRecord(store, clock, query="q", batch="1", run="r2", partition=0)
-    replay.refresh()
+    replay.refresh(map(digest, range(count)))
     assert all(replay.is_sent(digest(number)) for number in range(count))
 
 
@@ -399,7 +399,7 @@ def test_a_long_look_is_followed_by_a_short_one() -> None:
 
     store.fails = slow
     replay = SentRecord(store, clock, query="q", batch="1", run="new", partition=0)
-    assert clock.monotonic() - replay.refresh() <= window.REFRESH_AFTER_S
+    assert clock.monotonic() - replay.refresh(map(digest, range(10))) <= window.REFRESH_AFTER_S
     assert len(reads) == 10
 
 

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
 from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError, JournalUnavailableError
-from sqs_fifo_spark.sink.record import (
+from sqs_fifo_spark.sink.digests import WIDTH, digest_of, shard, spark_hash
+from sqs_fifo_spark.sink.marks import (
     FORGET_EVERY,
     FORGET_EVERY_MS,
     KEPT_BATCHES,
     KEPT_MS,
-    MERGE_AT,
-    NoRecord,
-    SentRecord,
     forget,
     forget_batch_writes,
+    forget_writer,
 )
+from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
+from sqs_fifo_spark.sink.sender import DISORDER
 from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, Panic, SharedClock, Store
 
-A, B, C, D, E = (hashlib.sha256(letter).digest() for letter in (b"a", b"b", b"c", b"d", b"e"))
+A, B, C, D, E = (digest_of("id", letter, "1") for letter in "abcde")
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def record(
 
 def known(given: SentRecord) -> set[bytes]:
     """Return which of the digests the record knows after a look."""
-    given.refresh()
+    given.refresh((A, B, C, D, E))
     return {digest for digest in (A, B, C, D, E) if given.is_sent(digest)}
 
 
@@ -57,10 +61,14 @@ def known(given: SentRecord) -> set[bytes]:
 
 
 def test_what_is_added_is_one_object_named_by_its_content(store: Store, clock: SharedClock) -> None:
-    """Under query and micro-batch, with the digests one behind the other: the format that later versions read."""
+    """Under query and micro-batch, with the digests one behind the other: the format that later versions read.
+
+    With the range of their shards, so that who asks for others need not read it, and their number.
+    """
     record(store, clock).add([B, A], by=math.inf)
     content = b"".join(sorted((A, B)))
-    name = f"sent/q/00000000000000000007/r1-00003-{hashlib.sha256(content).hexdigest()}"
+    shards = f"{shard(min(A, B))}-{shard(max(A, B))}"
+    name = f"sent/q/00000000000000000007/r1-00003-{shards}-2-{hashlib.sha256(content).hexdigest()}"
     assert store.objects == {name: content}
 
 
@@ -69,7 +77,7 @@ def test_what_is_added_again_takes_no_more_room(store: Store, clock: SharedClock
     given = record(store, clock)
     given.add([A, B, A], by=math.inf)
     given.add([B, C], by=math.inf)
-    assert sorted(map(len, store.objects.values())) == [64, 64]
+    assert sorted(map(len, store.objects.values())) == [2 * WIDTH, 2 * WIDTH]
     given.close()
     assert list(store.objects.values()) == [b"".join(sorted((A, B, C)))]
 
@@ -102,7 +110,7 @@ def test_objects_of_other_partitions_of_the_same_run_are_not_read(store: Store, 
     """They hold none of this task's rows: a micro-batch of many tasks does not read everything in each."""
     for partition in range(20):
         record(store, clock, partition=partition).add([A], by=math.inf)
-    record(store, clock, partition=100).refresh()
+    record(store, clock, partition=100).refresh([A])
     assert not [step for step in store.steps if step.startswith("before get")]
 
 
@@ -111,7 +119,7 @@ def test_without_a_journal_nothing_is_known(clock: SharedClock) -> None:
     none = NoRecord(clock)
     none.add([A], by=math.inf)
     clock.advance(1_000)
-    assert none.refresh() == clock.monotonic()
+    assert none.refresh([A]) == clock.monotonic()
     assert not none.is_sent(A)
 
 
@@ -123,15 +131,15 @@ def test_a_look_is_repeated_after_half_a_minute_and_not_before(store: Store, clo
     mine, other = record(store, clock), record(store, clock, run="r2")
     began = clock.monotonic()
     store.on_step = lambda event: clock.advance(1)
-    assert mine.refresh() == began
+    assert mine.refresh([A]) == began
     store.on_step = lambda event: None
     other.add([A], by=math.inf)
     clock.advance(began + REFRESH_AFTER_S - clock.monotonic())
     steps = len(store.steps)
-    assert mine.refresh() == began
+    assert mine.refresh([A]) == began
     assert (known(mine), len(store.steps)) == (set(), steps)
     clock.advance(0.001)
-    assert mine.refresh() == clock.monotonic()
+    assert mine.refresh([A]) == clock.monotonic()
     assert known(mine) == {A}
 
 
@@ -147,7 +155,7 @@ def test_a_look_during_a_put_does_not_take_own_rows_for_those_of_another(
         nonlocal looks
         if event.startswith("after put "):
             looks += 1
-            mine.refresh()
+            mine.refresh([A])
 
     if then == "close":  # which puts both as one
         mine.add([A], by=math.inf)
@@ -163,7 +171,7 @@ def test_an_object_is_read_once(store: Store, clock: SharedClock) -> None:
     """Later looks only list."""
     record(store, clock, run="r2").add([A], by=math.inf)
     mine = record(store, clock)
-    mine.refresh()
+    mine.refresh([A])
     store.steps.clear()
     clock.advance(2 * REFRESH_AFTER_S)
     assert known(mine) == {A}
@@ -231,7 +239,7 @@ def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(store: 
     slow_list(store, clock, (REFRESH_AFTER_S + 2) / 2)
     for _ in range(2):
         steps = len(store.steps)
-        looked_at = mine.refresh()
+        looked_at = mine.refresh([A])
         assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
         assert sum(step.startswith("before list sent/") for step in store.steps[steps:]) == 4
         assert mine.is_sent(A)
@@ -267,7 +275,7 @@ def test_threads_that_waited_for_a_slow_look_take_it(
 
     store.on_step = slow
     with ThreadPoolExecutor(8) as pool:
-        looks = {each.result(LONG_S) for each in [pool.submit(mine.refresh) for _ in range(8)]}
+        looks = {each.result(LONG_S) for each in [pool.submit(mine.refresh, [A]) for _ in range(8)]}
     assert sum(step.startswith("before list sent/") for step in store.steps) == 4
     (looked_at,) = looks
     assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
@@ -278,7 +286,7 @@ def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedC
     """In one line; the task fails, and Spark tries it again."""
     slow_list(store, clock, OLDEST_REFRESH_S)
     with pytest.raises(JournalUnavailableError) as told:
-        record(store, clock).refresh()
+        record(store, clock).refresh([A])
     assert str(told.value) == (
         "to list and read what was sent took longer than 70 s in the journal at 'memory', so it is too old to tell "
         "which rows may be sent."
@@ -292,7 +300,7 @@ def test_a_look_ends_though_what_it_lists_is_always_gone(store: Store, clock: Sh
         f"sent/q/00000000000000000007/r2-00003-{hashlib.sha256(b'gone').hexdigest()}"
     ]
     with pytest.raises(JournalUnavailableError, match="to list and read what was sent took longer"):
-        record(store, clock).refresh()
+        record(store, clock).refresh([A])
 
 
 def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> None:
@@ -302,7 +310,7 @@ def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> N
     for call in ("list", "get"):
         store.fails = lambda each, call=call: each == call  # type: ignore[misc]
         with pytest.raises(JournalUnavailableError):
-            mine.refresh()
+            mine.refresh([A])
         assert not mine.is_sent(A)
     store.fails = lambda call: False
     assert known(mine) == {A}
@@ -312,7 +320,9 @@ def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> N
     "damage",
     [
         lambda name, data: {name: data[:-1]},
-        lambda name, data: {name: data[:32]},
+        lambda name, data: {name: data[:WIDTH]},
+        lambda name, data: {name.replace("-2-", "-3-"): data},
+        lambda name, data: {name.replace(f"-{shard(data)}-", "-0000-"): data},
         lambda name, data: {name: b""},
         lambda name, data: {name: data[:-1] + b"x"},
         lambda name, data: {name[:-1]: data},
@@ -330,11 +340,112 @@ def test_what_is_damaged_or_not_ours_is_told(
     ((name, data),) = store.objects.items()
     store.objects = damage(name, data)
     with pytest.raises(JournalCorruptError) as told:
-        record(store, clock).refresh()
+        record(store, clock).refresh([A])
     (damaged,) = store.objects
     assert str(told.value) == (
         f"'{damaged}' in the journal is damaged or not of this format, so nothing is sent. Restore the object."
     )
+
+
+# Shards
+
+
+def gets(store: Store) -> int:
+    return sum(step.startswith("before get") for step in store.steps)
+
+
+def test_a_shard_is_read_when_a_row_of_it_comes(store: Store, clock: SharedClock) -> None:
+    """From the list of the last look: a task holds of the record what its own groups need."""
+    for digest in (A, B, C):
+        record(store, clock, run=f"r{digest.hex()}").add([digest], by=math.inf)
+    mine = record(store, clock)
+    mine.refresh([B, D])
+    assert (gets(store), mine.is_sent(B), mine.is_sent(A)) == (1, True, False)
+    lists = sum(step.startswith("before list") for step in store.steps)
+    mine.refresh([B])
+    mine.refresh([A, B])
+    assert (gets(store), mine.is_sent(A)) == (2, True)
+    assert sum(step.startswith("before list") for step in store.steps) == lists
+    clock.advance(REFRESH_AFTER_S + 1)
+    record(store, clock, run="r9").add([E, A], by=math.inf)
+    mine.refresh([E])
+    assert (gets(store), mine.is_sent(E)) == (3, True)
+
+
+def test_what_was_merged_since_the_list_is_read_when_a_row_of_it_comes(store: Store, clock: SharedClock) -> None:
+    """The list is young, and an object of it is gone: a new one shows where its rows are now."""
+    other = record(store, clock, run="r2")
+    other.add([A], by=math.inf)
+    other.add([B], by=math.inf)
+    mine = record(store, clock)
+    mine.refresh([C])
+    other.close()
+    assert known(mine) == {A, B}
+
+
+@pytest.mark.parametrize("writers", [1, 8])
+def test_a_task_that_has_an_eighth_of_the_groups_reads_at_most_a_sixth(
+    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch, writers: int
+) -> None:
+    """As Spark's shuffle deals them, into as many partitions as in the run before, or into others."""
+    monkeypatch.setattr("sqs_fifo_spark.sink.record.PIECE_BYTES", 4_000)
+    dealt: dict[int, list[bytes]] = defaultdict(list)
+    for number in range(10_000):
+        group = f"group-{number % 2_000}"
+        dealt[spark_hash(group) % 8].append(digest_of("id", group, str(number)))
+    for partition in range(writers):
+        given = record(store, clock, run="r1", partition=partition)
+        digests = [digest for at in range(partition, 8, writers) for digest in dealt[at]]
+        for at in range(0, len(digests), 100):
+            given.add(digests[at : at + 100], by=math.inf)
+        given.close()
+    mine = record(store, clock, run="r2")
+    mine.refresh(dealt[5])
+    assert all(map(mine.is_sent, dealt[5]))
+    read = sum(len(store.objects[name]) for name in mine._seen)
+    assert read <= 10_000 * WIDTH / 6
+    mine.refresh(itertools.chain.from_iterable(dealt.values()))
+    assert all(mine.is_sent(digest) for digests in dealt.values() for digest in digests)
+
+
+def test_what_is_merged_is_merged_once_more_when_it_is_much(
+    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its parts go only when all of its pieces are there, so that whoever looks meanwhile sees each row."""
+    monkeypatch.setattr("sqs_fifo_spark.sink.record.WHOLE_BYTES", 2 * MERGE_AT * WIDTH)
+    monkeypatch.setattr("sqs_fifo_spark.sink.record.PIECE_BYTES", MERGE_AT * WIDTH)
+    given = record(store, clock)
+    digests = [digest_of("id", str(number), "") for number in range(3 * MERGE_AT - 2)]
+
+    def look(event: str) -> None:
+        if event.split(" ")[1] in ("put", "drop"):
+            store.on_step = lambda event: None
+            other = record(store, clock, run="r2")
+            other.refresh(added)
+            assert all(map(other.is_sent, added))
+            store.on_step = look
+
+    added: list[bytes] = []
+    for digest in digests:
+        given.add([digest], by=math.inf)
+        added.append(digest)
+        store.on_step = look if len(added) == len(digests) else store.on_step
+        given.tidy()
+    assert sorted(map(len, store.objects.values()))[1:] == [MERGE_AT * WIDTH] * 2
+    assert len(store.objects) == 3
+    ranges = [name.split("-")[2:4] for name in sorted(store.objects)]
+    assert all(last < first for (_, last), (first, _) in itertools.pairwise(ranges))
+    assert given._seen == store.objects.keys()
+
+
+@pytest.mark.parametrize("is_disorder", [False, True])
+def test_what_older_versions_have_recorded_is_known(store: Store, clock: SharedClock, is_disorder: bool) -> None:
+    """Whole SHA-256, in an object whose name tells no shards: a query goes on after an upgrade."""
+    old = hashlib.sha256(b"disorder" if is_disorder else b"id\na\n1").digest()
+    store.objects[f"sent/q/00000000000000000007/r0-00001-{hashlib.sha256(old).hexdigest()}"] = old
+    mine = record(store, clock)
+    mine.refresh([A, DISORDER])
+    assert [mine.is_sent(A), mine.is_sent(B), mine.is_sent(DISORDER)] == [not is_disorder, False, is_disorder]
 
 
 # Adding
@@ -357,7 +468,7 @@ def test_what_is_added_during_a_put_is_put_together(store: Store, clock: SharedC
     """Nine adds are two puts, and none returns before its own digests are durable."""
     mine = record(store, clock)
     putting, go_on = hold_first_put(store)
-    digests = [hashlib.sha256(bytes([number])).digest() for number in range(9)]
+    digests = [digest_of("id", str(number), "") for number in range(9)]
 
     def add(digest: bytes) -> bool:
         mine.add([digest], by=math.inf)
@@ -371,7 +482,7 @@ def test_what_is_added_during_a_put_is_put_together(store: Store, clock: SharedC
         assert not any(each.done() for each in others)
         go_on.set()
         assert all(each.result(LONG_S) for each in [first, *others])
-    assert [len(store.objects[name]) for name in store.puts()] == [32, 8 * 32]
+    assert [len(store.objects[name]) for name in store.puts()] == [WIDTH, 8 * WIDTH]
 
 
 @pytest.mark.parametrize("lie", ["refuse", "raise"])
@@ -448,7 +559,7 @@ def test_in_the_end_there_is_one_object(store: Store, clock: SharedClock) -> Non
     mine.close()
     assert seen == [{A, B, C}] * len(seen)
     assert len(seen) > 4
-    assert list(map(len, store.objects.values())) == [3 * 32]
+    assert list(map(len, store.objects.values())) == [3 * WIDTH]
 
 
 @pytest.mark.parametrize("puts", [[], [[A]], [[A], [A]], [[A, B], [B, A]]])
@@ -466,7 +577,7 @@ def test_merging_few_or_equal_objects_loses_none(store: Store, clock: SharedCloc
 def test_a_task_remembers_no_names_of_what_it_has_merged(store: Store, clock: SharedClock) -> None:
     given = record(store, clock)
     for number in range(20 * MERGE_AT):
-        given.add([hashlib.sha256(bytes([number % 256, number // 256])).digest()], by=math.inf)
+        given.add([digest_of("id", str(number), "")], by=math.inf)
         given.tidy()
     assert len(given._seen) == len(list(store.list("sent"))) == 20
     given.close()
@@ -478,7 +589,7 @@ def test_a_merge_that_fails_fails_nothing(store: Store, clock: SharedClock, capl
     for call in ("put", "drop"):
         mine = record(store, clock, run=f"r{call}")
         for number in range(MERGE_AT):
-            mine.add([hashlib.sha256(bytes([number])).digest()], by=math.inf)
+            mine.add([digest_of("id", str(number), "")], by=math.inf)
         recorded = dict(store.objects)
 
         def fail(event: str, call: str = call) -> None:
@@ -576,7 +687,7 @@ def test_a_micro_batch_that_is_forgotten_is_not_sent_again(store: Store, clock: 
     forget(store, "q", 120)
     for batch in (0, 20):
         with pytest.raises(BatchForgottenError) as told:
-            record(store, clock, batch=str(batch)).refresh()
+            record(store, clock, batch=str(batch)).refresh([A])
         assert str(told.value) == (
             f"micro-batch {batch} runs again, but what was sent for it is forgotten: the journal at 'memory' "
             "remembers 100 micro-batches, those after 20. The checkpoint is old, or a task has stood still. To send "
@@ -591,7 +702,7 @@ def test_a_version_that_is_far_below_the_highest_is_told_by_its_own_name(store: 
     forget(store, "bids", 120)
     for version in (0, 20):
         with pytest.raises(BatchForgottenError) as told:
-            record(store, clock, query="bids", batch=str(version), is_txn=True).refresh()
+            record(store, clock, query="bids", batch=str(version), is_txn=True).refresh([A])
         assert str(told.value) == (
             f"txnVersion {version} of txnAppId 'bids' is {KEPT_BATCHES} or more below the highest one written, so the "
             "journal does not know what was sent for it. Use a new txnAppId."
@@ -612,7 +723,7 @@ def test_forgetting_that_breaks_off_is_remembered_as_forgotten(store: Store, clo
         forget(store, "q", 120)
     store.on_step = lambda event: None
     with pytest.raises(BatchForgottenError):
-        record(store, clock, batch="20").refresh()
+        record(store, clock, batch="20").refresh([A])
     assert 20 in kept(store)
     forget(store, "q", 141)
     assert kept(store) == []
@@ -632,7 +743,37 @@ def test_a_task_that_stood_still_while_its_micro_batch_was_forgotten_is_told(
 
     store.on_step = drop
     with pytest.raises(BatchForgottenError):
-        record(store, clock, batch="5").refresh()
+        record(store, clock, batch="5").refresh([A])
+
+
+@pytest.mark.parametrize("at", ["before put over/", "after put over/", "before drop sent/", "after drop sent/", "end"])
+def test_forgetting_a_writer_that_breaks_off_anywhere_sends_nothing_twice(
+    store: Store, clock: SharedClock, at: str
+) -> None:
+    """What it had sent is known, or its micro-batch is refused; the next one goes on. Run again, the rest goes."""
+    sent_for(store, clock, 5, 6)
+    sent_for(store, clock, 5, query="q2")
+
+    def crash(event: str) -> None:
+        if event.startswith(at):
+            raise JournalUnavailableError("killed")
+
+    store.on_step = crash
+    with suppress(JournalUnavailableError):
+        forget_writer(store, "q")
+    store.on_step = lambda event: None
+    for batch in ("5", "6"):
+        if at == "before put over/":
+            assert known(record(store, clock, batch=batch)) == {A}
+        else:
+            with pytest.raises(BatchForgottenError, match=f"micro-batch {batch} runs again"):
+                record(store, clock, batch=batch).refresh([A])
+    assert known(record(store, clock, batch="7")) == set()
+    for _ in range(2):
+        assert forget_writer(store, "q")
+        assert (kept(store), kept(store, "q2")) == ([], [5])
+        assert store.under("over/") == ["over/q/00000000000000000006"]
+    assert not forget_writer(store, "q3")
 
 
 def test_batch_writes_are_forgotten_after_a_week(store: Store, clock: SharedClock) -> None:
@@ -659,7 +800,7 @@ def test_a_batch_write_that_is_forgotten_is_not_sent_again(store: Store, clock: 
     assert known(batch_write(store, clock, began_ms)) == {A}, "nobody has forgotten it"
     forget_batch_writes(store, clock.now())
     with pytest.raises(BatchForgottenError) as told:
-        batch_write(store, clock, began_ms).refresh()
+        batch_write(store, clock, began_ms).refresh([A])
     assert str(told.value) == (
         "this batch write began so long ago that what was sent for it is forgotten: the journal at 'memory' remembers "
         "batch writes for 7 days. A task of it has stood still, or the clocks of two drivers differ. Nothing more of "
@@ -673,7 +814,7 @@ def test_the_remedy_for_a_clock_that_ran_ahead_works(store: Store, clock: Shared
     """One such commit refuses all batch writes from then on, but none that says who writes what."""
     forget_batch_writes(store, clock.now() + 2 * KEPT_MS / 1000)
     with pytest.raises(BatchForgottenError, match="the clock of a driver ran ahead"):
-        batch_write(store, clock, int(clock.now() * 1000)).refresh()
+        batch_write(store, clock, int(clock.now() * 1000)).refresh([A])
     named = record(store, clock, query="bids", batch="0", is_txn=True)
     named.add([A], by=math.inf)
     assert known(record(store, clock, query="bids", batch="0", run="r2", is_txn=True)) == {A}
@@ -715,7 +856,7 @@ def test_marks_that_are_not_listed_in_one_moment_forget_nothing(store: Store, cl
 
     store.list = in_pieces  # type: ignore[method-assign]
     with pytest.raises(BatchForgottenError):
-        late.refresh()
+        late.refresh([A])
 
 
 def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, clock: SharedClock) -> None:
@@ -733,7 +874,7 @@ def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, clock: Share
     forget(store, "q", 141)
     for batch in (0, 41, 180):
         with pytest.raises(BatchForgottenError, match="those after 180"):
-            record(store, clock, batch=str(batch)).refresh()
+            record(store, clock, batch=str(batch)).refresh([A])
     assert known(record(store, clock, batch="181")) == {A}
     forget(store, "q", 320)
     assert len(store.under("over/")) == 2

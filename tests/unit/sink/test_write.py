@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pickle
 import threading
@@ -27,8 +26,11 @@ from sqs_fifo_spark.errors import (
     SqsFifoError,
     TransientQueueError,
 )
+from sqs_fifo_spark.sink.digests import digest_of
 from sqs_fifo_spark.sink.message import outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.record import SentRecord
+from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.write import (
     MAX_PART_ROWS,
     Draft,
@@ -41,7 +43,22 @@ from sqs_fifo_spark.sink.write import (
     prepare,
     send_partition,
 )
-from tests.unit.sending import LONG_S, LOST, THROTTLED, Panic, Sqs, Store, batch, group_of, patched, refusal, threads
+from tests.helpers import wait_until
+from tests.unit.sending import (
+    LONG_S,
+    LOST,
+    THROTTLED,
+    Panic,
+    Sqs,
+    Store,
+    batch,
+    group_of,
+    make,
+    patched,
+    refusal,
+    rows,
+    threads,
+)
 
 TEN_MINUTES_S = 600
 
@@ -400,7 +417,7 @@ ROWS = [f"{group}{number}" for number in range(1, 5) for group in "abcdef"]
 def fail_at(sqs: Sqs, store: Store, wanted: str, *, is_sent: bool) -> None:
     """Let a first run of ROWS die at the row `wanted`: before it is sent, or when it is sent and not recorded."""
     plan = planned(sqs, store)
-    body = hashlib.sha256(f"{group_of(wanted)}\n{wanted}".encode()).digest()
+    digest = digest_of("id", group_of(wanted), wanted)
 
     def fail(event: str) -> None:
         if is_sent and event.startswith("before put sent/") and wanted in sqs.bodies():
@@ -413,7 +430,7 @@ def fail_at(sqs: Sqs, store: Store, wanted: str, *, is_sent: bool) -> None:
     store.on_step, sqs.before = fail, deny
     error(JournalUnavailableError if is_sent else AccessDeniedError, sqs, store, batch(*ROWS), plan=plan)
     store.on_step, sqs.before = lambda event: None, lambda bodies: None
-    assert not any(body in data for data in store.objects.values())
+    assert not any(digest in data for data in store.objects.values())
 
 
 def replay(sqs: Sqs, store: Store | None, partitions: int) -> list[Sent]:
@@ -461,6 +478,31 @@ def test_equal_rows_of_two_writes_of_one_micro_batch_are_one_row(sqs: Sqs, store
     assert sqs.bodies() == ["a1", "a2", "a3"]
     assert run(sqs, store, batch("a1"), place=Place(0, "corrections", 1)).known == 0
     assert sqs.bodies() == ["a1", "a2", "a3", "a1"]
+
+
+@pytest.mark.parametrize("dies_at", [None, 1, 2, 3, 4])
+@pytest.mark.parametrize("pause_s", [1, 200])
+def test_equal_rows_of_a_micro_batch_are_one_message_whenever_a_task_dies(
+    sqs: Sqs, store: Store, dies_at: int | None, pause_s: int
+) -> None:
+    """However far apart they come: SQS's five minutes decide nothing that a second attempt would decide otherwise."""
+    bodies = ["p1", "x1", "p1", "p2", "p1"]
+
+    def attempt(until: int | None) -> Sender:
+        sender = make(sqs, SentRecord(store, sqs.clock, query="q", batch="1", run="r", partition=0))
+        for body in bodies[:until]:
+            sender.add(rows(body))
+            wait_until(lambda: not sender._groups, LONG_S, "the row is recorded")
+            sqs.clock.advance(pause_s)
+        sender.stop() if until is not None else sender.finish()
+        return sender
+
+    if dies_at is not None:
+        attempt(dies_at)
+    before = len(sqs.bodies())
+    second = attempt(None)
+    assert {group: sqs.bodies(group) for group in "px"} == {"p": ["p1", "p2"], "x": ["x1"]}
+    assert (second.sent, second.known, second.equal) == (3 - before, before, 2)
 
 
 def test_without_a_journal_sqs_recognises_a_replay_for_five_minutes(sqs: Sqs) -> None:

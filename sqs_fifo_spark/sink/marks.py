@@ -1,0 +1,193 @@
+"""What the record forgets, and the names of its objects, which tell whose they are, how old, and how large.
+
+A mark, `over/<writer>/<number>`, says that what was sent for this micro-batch, or batch write, and for all before it is
+forgotten. It is put before anything is dropped, and the highest one stays: who runs again what is forgotten is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+
+from sqs_fifo_spark.errors import BatchForgottenError, JournalCorruptError
+from sqs_fifo_spark.journal.store import Store
+from sqs_fifo_spark.sink.digests import WIDTH
+
+KEPT_BATCHES = 100
+"""How many micro-batches are remembered. Spark's checkpoint remembers as many, unless told otherwise."""
+FORGET_EVERY = 20
+"""How many more are remembered until the oldest are forgotten, all at once."""
+KEPT_MS = 7 * 86_400_000
+"""How long a batch write is remembered at least, from its beginning; another one's commit forgets it."""
+FORGET_EVERY_MS = 3_600_000
+"""How much longer it is remembered at most while others commit, so that not each of them lists them all."""
+BATCH_WRITES = "batch-writes"
+"""Stands for the query of batch writes outside of a stream."""
+OLD_WIDTH = 32
+"""Bytes of a digest in objects of versions that did not name shards."""
+
+_FOLDER_NAME = re.compile(r"sent/[^/]+(?:/[^/]+)?/?|over/[^/]+/?")
+_OVER_NAME = re.compile(r"over/[^/]+/(\d+)")
+_SENT_NAME = re.compile(
+    r"sent/[^/]+/(?P<number>\d+)[^/]*/(?P<run>[^/-]+)-(?P<partition>\d+)"
+    r"(?:-(?P<first>[0-9a-f]{4})-(?P<last>[0-9a-f]{4})-(?P<rows>\d+))?-(?P<sha>[0-9a-f]{64})"
+)
+_DATED_RUN = re.compile(r"([0-9a-f]{12})7[0-9a-f]{19}")
+
+
+@dataclass(frozen=True)
+class SentName:
+    """What an object's name tells of it. Of an old one that is not the shards, nor the rows."""
+
+    number: int
+    """Of the micro-batch; of a batch write the time of its beginning, in milliseconds."""
+    place: str
+    """Run and partition of the task that has put it."""
+    run: str
+    sha: str
+    rows: int | None
+    first: str = "0000"
+    """The first shard of which it has rows."""
+    last: str = "ffff"
+
+    @property
+    def began_at(self) -> float | None:
+        """When the run began, in seconds since 1970, if its id tells that."""
+        found = _DATED_RUN.fullmatch(self.run)
+        return None if found is None else int(found[1], 16) / 1_000
+
+
+@dataclass
+class Writer:
+    """What the journal has of one writer: a query's id, a txnAppId, or BATCH_WRITES."""
+
+    name: str
+    objects: int = 0
+    rows: int = 0
+    """How many digests there are; one that stands in two objects counts twice."""
+    size: int = 0
+    """Bytes."""
+    last_used_at: float | None = None
+    """When the last write began of which there is something, if its objects tell that."""
+
+
+def new_run(began_ms: int) -> str:
+    """Return the unique id of a write, which begins with the time, as that of a UUID of version 7 does."""
+    return f"{began_ms:012x}7{uuid.uuid4().hex[13:]}"
+
+
+def parsed(name: str) -> SentName:
+    """Return what the name of an object below `sent/` tells. Raises JournalCorruptError if it is none of ours."""
+    found = _SENT_NAME.fullmatch(name)
+    if found is None:
+        raise damaged(name)
+    number, place, run = int(found["number"]), f"{found['run']}-{found['partition']}", found["run"]
+    if found["rows"] is None:
+        return SentName(number, place, run, found["sha"], None)
+    return SentName(number, place, run, found["sha"], int(found["rows"]), found["first"], found["last"])
+
+
+def objects(store: Store, folder: str) -> list[str]:
+    """Return the names of the objects below `folder`, without the empty ones that some tools make for folders."""
+    return [name for name in store.list(folder) if not _FOLDER_NAME.fullmatch(name)]
+
+
+def number_of(name: str) -> int:
+    """Return the micro-batch, or the time in milliseconds, that an object's name tells."""
+    over = _OVER_NAME.fullmatch(name)
+    return parsed(name).number if over is None else int(over[1])
+
+
+def damaged(name: str) -> JournalCorruptError:
+    return JournalCorruptError(
+        f"'{name}' in the journal is damaged or not of this format, so nothing is sent. Restore the object."
+    )
+
+
+def require_remembered(store: Store, query: str | None, batch: str, *, is_txn: bool) -> None:
+    """Raise BatchForgottenError if what was sent for this is forgotten. Arguments are those of `SentRecord`."""
+    over = max(map(number_of, objects(store, f"over/{BATCH_WRITES if query is None else query}")), default=-1)
+    if int(batch.partition("-")[0]) > over:
+        return
+    where = f"the journal at '{store.location}' remembers"
+    if query is None:
+        raise BatchForgottenError(
+            f"this batch write began so long ago that what was sent for it is forgotten: {where} batch writes for "
+            f"{KEPT_MS // 86_400_000} days. A task of it has stood still, or the clocks of two drivers differ. "
+            "Nothing more of it is sent; to send all its rows again, perhaps twice, start a new one; if that is "
+            "refused too, the clock of a driver ran ahead: give the sink another journalLocation, or txnAppId and "
+            "txnVersion."
+        )
+    if is_txn:
+        raise BatchForgottenError(
+            f"txnVersion {batch} of txnAppId '{query}' is {KEPT_BATCHES} or more below the highest one "
+            "written, so the journal does not know what was sent for it. Use a new txnAppId."
+        )
+    raise BatchForgottenError(
+        f"micro-batch {batch} runs again, but what was sent for it is forgotten: {where} {KEPT_BATCHES} "
+        f"micro-batches, those after {over}. The checkpoint is old, or a task has stood still. To send its rows "
+        "again, perhaps twice, give the sink another journalLocation."
+    )
+
+
+def forget(store: Store, query: str, batch: int) -> None:
+    """Drop all but the last KEPT_BATCHES up to `batch`, whose rows are sent; now and then. Runs on the driver."""
+    _forget(store, query, batch - KEPT_BATCHES, every=FORGET_EVERY)
+
+
+def forget_batch_writes(store: Store, now: float) -> None:
+    """Drop what batch writes outside of a stream have left that began long ago; now and then. Runs on the driver."""
+    _forget(store, BATCH_WRITES, int(now * 1000) - KEPT_MS - 1, every=FORGET_EVERY_MS)
+
+
+def forget_writer(store: Store, writer: str) -> bool:
+    """Drop all that was sent for a writer that is given up; return False if nothing ever was. Safe to repeat.
+
+    A mark stays. So if the writer is not given up after all, it goes on with its next micro-batch; one that runs again
+    is refused, as it would send twice what is dropped here.
+    """
+    marks, sent = ([name for name in objects(store, top) if _writer(name) == writer] for top in ("over", "sent"))
+    if sent:
+        _forget(store, writer, max(map(number_of, (*marks, *sent))), every=-1)
+    return bool(marks or sent)
+
+
+def _forget(store: Store, query: str, over: int, *, every: int) -> None:
+    """Drop what is numbered `over` or lower, unless less than `every` more than the last time."""
+    marks = objects(store, f"over/{query}")
+    last = max(map(number_of, marks), default=-1)
+    if over - last <= every:
+        return
+    # First the mark, so that nobody takes what is dropped for what was never sent.
+    store.put_if_absent(f"over/{query}/{over:020d}", b"")
+    store.delete([name for name in objects(store, f"sent/{query}") if number_of(name) <= over])
+    store.delete([name for name in marks if number_of(name) < last])
+
+
+def writers(store: Store) -> tuple[list[Writer], list[str]]:
+    """Return of whom rows are recorded, and what is wrong with names of objects, a line for each.
+
+    Reads only objects of old versions, whose names tell no rows.
+    """
+    found: dict[str, Writer] = {}
+    wrong = []
+    for name in objects(store, "sent"):
+        try:
+            told = parsed(name)
+        except JournalCorruptError as error:
+            wrong.append(str(error))
+            continue
+        writer = found.setdefault(_writer(name), Writer(_writer(name)))
+        size = len(store.get(name) or b"") if told.rows is None else told.rows * WIDTH
+        writer.objects += 1
+        writer.size += size
+        writer.rows += size // OLD_WIDTH if told.rows is None else told.rows
+        began_at = told.number / 1_000 if writer.name == BATCH_WRITES else told.began_at
+        if began_at is not None:
+            writer.last_used_at = max(began_at, writer.last_used_at or began_at)
+    return list(found.values()), wrong
+
+
+def _writer(name: str) -> str:
+    return name.split("/")[1]
