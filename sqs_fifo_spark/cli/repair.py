@@ -96,7 +96,9 @@ def skip(
         after = _owner_to_follow(journal, force=force)
         with aside as put_aside:
             taken = repair.take_over(journal, SYSTEM_CLOCK, after=after)  # last, so that no query stops for nothing
-            is_moved = repair.skip(taken, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside)
+            is_moved = repair.skip(
+                taken, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside, is_on_host=to_file is not None
+            )
     told = journal.skip_of(message_id) or {}
     if as_json:
         print_json({**told, "wasMovedBefore": not is_moved})
@@ -107,7 +109,8 @@ def skip(
         )
     else:
         print_line(
-            f"message {message_id} was moved to '{told.get('to')}' before, at {told.get('at')}; nothing was changed."
+            f"message {message_id} was moved to '{told.get('to')}' before, at {told.get('at')} on {told.get('host')}; "
+            "nothing was changed."
         )
     return Status.OK
 

@@ -124,13 +124,15 @@ def is_alive(owner: Owner, store: Store, clock: Clock) -> bool:
     deadline = clock.monotonic() + longest_wait_s(owner)
     while (is_running := owner.is_running_here()) and clock.monotonic() < deadline:
         clock.sleep(_PAUSE_S)
-    return _answers(owner, store, clock, deadline) if is_running is None else is_running
+    return _answers(owner, store, clock) if is_running is None else is_running
 
 
-def _answers(owner: Owner, store: Store, clock: Clock, deadline: float) -> bool:
+def _answers(owner: Owner, store: Store, clock: Clock) -> bool:
     key = f"{owner.claim:020d}-{uuid.uuid4().hex}"
     question, answer = f"drivers/ask-{key}", f"drivers/here-{key}"
     store.put_if_absent(question, b"{}")
+    # From now on: the question may have taken long to get there.
+    deadline = clock.monotonic() + (owner.looks_every_s or 0.0) + ANSWER_MARGIN_S
     try:
         while store.get(answer) is None:
             if clock.monotonic() >= deadline:

@@ -115,9 +115,18 @@ def find(journal: Journal, epoch: int, message_id: str) -> pa.RecordBatch:
 
 
 def skip(
-    taken: Taken, epoch: int, message_id: str, clock: Clock, *, to: str, put_aside: Callable[[pa.RecordBatch], None]
+    taken: Taken,
+    epoch: int,
+    message_id: str,
+    clock: Clock,
+    *,
+    to: str,
+    put_aside: Callable[[pa.RecordBatch], None],
+    is_on_host: bool = False,
 ) -> bool:
     """Move a message of an open epoch aside: `put_aside` makes its row durable elsewhere, in what is called `to`.
+
+    `is_on_host` says that another machine may have another place of that name, as with a path.
 
     Only after that is it marked, so a crash in between leaves it in both places, and the next call puts it aside once
     more. If it is marked already, nothing is put aside, and False returned. Raises as `find`; whatever `put_aside`
@@ -129,14 +138,15 @@ def skip(
         row = find(taken.journal, epoch, message_id)
         put_aside(row)
         moved = datetime.fromtimestamp(clock.now(), timezone.utc).isoformat(timespec="seconds")
-        by = {"at": moved, "by": _operator(), "host": socket.gethostname()}
+        host = socket.gethostname()
+        by = {"at": moved, "by": _operator(), "host": host}
         told = {"epoch": epoch, "messageId": message_id, "to": to, **by, **_place(row)}
         taken.journal.put_skip(message_id, told)
         mark = taken.journal.skip_of(message_id) or told
-        if mark.get("to") != to:
+        if mark.get("to") != to or (is_on_host and mark.get("host") != host):
             raise FencedError(
-                f"message '{message_id}' is in '{to}', but another command has moved it to '{mark.get('to')}' at the "
-                "same time, so it is in both."
+                f"message '{message_id}' is in '{to}' (host {host}), but another command has moved it to "
+                f"'{mark.get('to')}' (host {mark.get('host')}) at the same time, so it is in both."
             )
     try:
         taken.require_claim()

@@ -15,6 +15,7 @@ from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode
+from tests.simulation.repair_laws import RepairLaws
 from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 
 _TASK = re.compile(r"task \d+/\d+ #\d+")
@@ -189,12 +190,8 @@ class Laws:
         self._heads: dict[str, tuple[bytes, Head]] = {}
         self._shown: dict[tuple[int, int, int], _Read] = {}
         self._shown_partly: defaultdict[tuple[int, int, int], list[_Read]] = defaultdict(list)
-        self._aside: dict[str, Row] = {}
-        """What an operator has put aside, be it marked or not."""
-        self._marked: dict[str, int] = {}
-        """What is marked as moved aside, and after how many steps of the history it was."""
-        self._claimed: dict[int, int] = {}
-        """After how many steps of the history each claim was made."""
+        self.repairs = RepairLaws(world, self.violate)
+        self._marked = self.repairs.marked
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
         world.on_release = self._releases
@@ -212,6 +209,7 @@ class Laws:
     def sent(self, row: Row) -> None:
         self._name[row.message_id] = row.body
         self._sequence[row.message_id] = row.sequence
+        self.repairs.sent(row)
 
     def planned(self, plans: list[PartitionPlan]) -> None:
         """A driver has told what each task of an epoch is to read."""
@@ -232,18 +230,6 @@ class Laws:
         self._handed[plan.epoch, maker].update(map(self._group, caught))
         for message_id in caught:
             self._read_in[message_id].add(EpochPlan(plan.epoch, plan.plan))
-
-    def put_aside(self, row: Row) -> None:
-        """An operator has put a message aside: it is the whole message."""
-        self._aside[row.message_id] = row
-        if (self._name.get(row.message_id), self._sequence.get(row.message_id)) != (row.body, row.sequence):
-            self.violate(f"moved aside: {row} was never sent")
-
-    def has_marked(self, message_id: str) -> None:
-        """Moved aside: what is marked stands elsewhere."""
-        self._marked.setdefault(message_id, len(self._world.trace))
-        if message_id not in self._aside:
-            self.violate(f"moved aside: {self._name[message_id]} is marked, and was not put aside")
 
     def marked(self) -> set[str]:
         """Return the ids of what no query is to serve that begins now."""
@@ -279,10 +265,7 @@ class Laws:
 
     def _read_of(self, plan: PartitionPlan, rows: list[Row]) -> _Read:
         """Moved aside: a task leaves out all that was marked when its driver claimed the journal, and nothing else."""
-        before = {each for each, at in self._marked.items() if at <= self._claimed[plan.claim]}
-        served = [row.body for row in rows if row.message_id in before]
-        if served:
-            self.violate(f"moved aside: {served} are served after they were marked")
+        self.repairs.serves(plan.claim, [row.message_id for row in rows])
         skipped = self._world.deal(plan).skipped
         if not skipped <= self._marked.keys():
             self.violate(f"moved aside: a plan of epoch {plan.epoch} leaves out what is not marked")
@@ -337,7 +320,7 @@ class Laws:
 
     def has_claimed(self, number: int) -> None:
         """One owner: who has seen a newer claim does not own the journal."""
-        self._claimed[number] = len(self._world.trace)
+        self.repairs.has_claimed(number)
         seen = self._newest_claim[self._world.actor()]
         if seen > number:
             self.violate(
@@ -369,6 +352,8 @@ class Laws:
         task = _TASK.match(self._world.actor())
         if task:
             self._released[task[0]] |= message_ids
+        else:
+            self.repairs.releases(message_ids)
 
     def waiting(self) -> set[str]:
         """Return the ids of what is in the queue, and in no committed batch, nor moved aside."""
@@ -630,6 +615,7 @@ class Laws:
         if self._world.depth() != (0, 0):
             self.violate(f"progress: the queue still has {self._world.depth()} visible and in flight")
         self._audit_journal()
+        self.repairs.audit()
 
     def audit_sinks(self) -> None:
         """Judge what the sinks hold: everything that was sent, not taken away and not moved aside; once, in order."""

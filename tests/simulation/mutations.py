@@ -543,6 +543,91 @@ MUTATIONS.rewritten(
     "skipped = frozenset(",
     "skipped -= frozenset(",
 )
+
+
+@planted("skip without looking whether it is marked")
+def _():
+    rewrite("cli.repair.skip.callback", "if journal.skip_of(message_id) is None:", "if True:")
+    rewrite("source.repair.skip", "taken.journal.skip_of(message_id) is None", "True")
+
+
+@planted("let two operators hold the journal", "source.journal.Journal._put_own")
+def _(put_own, journal, name, data, token):
+    return put_own(journal, name, data, token) or (name.startswith("drivers/") and b'"isCommand"' in data)
+
+
+MUTATIONS.rewritten(
+    "take the journal from a query that had little time to answer",
+    "source.owner._answers",
+    "+ ANSWER_MARGIN_S",
+    "",
+)
+MUTATIONS.rewritten(
+    "take the journal before there is a place for what is moved",
+    "cli.repair.skip.callback",
+    "        with aside as put_aside:\n",
+    "        after = journal.claim(after=after)\n        with aside as put_aside:\n",
+)
+MUTATIONS.rewritten(
+    "release what another driver holds",
+    "source.repair.release",
+    "    taken.require_claim()\n    released",
+    "    released",
+)
+MUTATIONS.rewritten(
+    "release without a word of the query that holds it now",
+    "source.repair.release",
+    "    taken.require_claim()\n    return",
+    "    return",
+)
+MUTATIONS.rewritten(
+    "say that the query goes on without it, though one began before the mark",
+    "source.repair.skip",
+    "        taken.require_claim()\n",
+    "        pass\n",
+)
+MUTATIONS.rewritten(
+    "take any command for a proof that no query came before it",
+    "source.repair.skip",
+    " and owner.claim == taken.claim + 1",
+    "",
+)
+MUTATIONS.rewritten(
+    "say nothing of the other place that a message was moved to",
+    "source.repair.skip",
+    'mark.get("to") != to or (is_on_host and mark.get("host") != host)',
+    "False",
+)
+MUTATIONS.rewritten(
+    "take one path on two machines for one place",
+    "source.repair.skip",
+    ' or (is_on_host and mark.get("host") != host)',
+    "",
+)
+MUTATIONS.rewritten(
+    "move a message to a file without its lock",
+    "cli.repair._to_file.__wrapped__",
+    "        fcntl.flock(out, fcntl.LOCK_EX)\n",
+    "",
+)
+MUTATIONS.rewritten(
+    "believe in a row of a file that nobody has synced",
+    "cli.repair._to_file.__wrapped__",
+    "        os.fsync(out.fileno())  # whoever wrote it may have been killed before that\n",
+    "",
+)
+MUTATIONS.rewritten(
+    "add to a line that was cut off",
+    "cli.repair._to_file.__wrapped__",
+    'there and not there.endswith(b"\\n")',
+    "False",
+)
+MUTATIONS.rewritten(
+    "send what is moved under its producer's deduplication id",
+    "cli.repair._to_queue",
+    '"messageId" if name == "messageDeduplicationId" else name for',
+    "name for",
+)
 MUTATIONS.rewritten(
     "mark before it is put aside",
     "source.repair.skip",

@@ -99,13 +99,14 @@ def rewrite(place: str, original: str, planted: str) -> None:
     function = getattr(owner, name)
     if not isinstance(function, FunctionType) or function.__closure__:
         raise ValueError(f"'{place}' is no plain function")
-    text = textwrap.dedent(inspect.getsource(function))
+    _, start, below = textwrap.dedent("\n" + inspect.getsource(function)).partition("\ndef ")
+    text = f"{start}{below}"  # without its decorators
     if text.count(original) != 1:
         raise ValueError(f"{original!r} is {text.count(original)} times in '{place}', not once")
     made: dict[str, Any] = {}
     exec(compile(text.replace(original, planted), f"<{place}>", "exec"), function.__globals__, made)
     # So that whoever has imported the function has the bug, too.
-    was, function.__code__ = function.__code__, made[name].__code__
+    was, function.__code__ = function.__code__, made[function.__name__].__code__
     _undo.append(lambda: setattr(function, "__code__", was))
 
 

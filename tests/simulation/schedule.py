@@ -8,7 +8,7 @@ import traceback
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -23,7 +23,7 @@ from sqs_fifo_spark.source.receiving import LINK_BYTES
 from tests.simulation.climate import CLEAR, MOST_FAILURES, PAUSES_S, Climate, Link
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
-from tests.simulation.operator import operate
+from tests.simulation.operators import Operators
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.tasks import Attempt, SimulatedQuery, TaskFailedError
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row, SqsClient, World
@@ -106,10 +106,10 @@ class Schedule:
         self._outages = random.Random(f"{seed}/outages")
         self._has_outages = not self.is_calm and self._outages.random() < 0.15
         """Whether machines are cut off again and again, the log's too, while tasks on others go on."""
-        self._operators = random.Random(f"{seed}/operators")
-        self._has_operators = not self.is_calm and self._operators.random() < 0.25
-        """Whether somebody repairs the journal now and then."""
-        self._operations = 0
+        operators = random.Random(f"{seed}/operators")
+        has_operators = not self.is_calm and operators.random() < 0.25
+        self._operators = Operators(self, operators) if has_operators else None
+        """Those who repair the journal now and then."""
         self._steps_left = -1
         """After how many steps of its query the machine is cut off; negative: no time is set."""
         self._begun = 0
@@ -226,17 +226,9 @@ class Schedule:
             if self.laws.has_just_deferred() and self._happens(EXPIRED, 50):
                 self.hub.outside(self._let_expire)
         if event.startswith("after put skipped/"):
-            self.laws.has_marked(event.removeprefix("after put skipped/").removesuffix(": taken"))
-        if "operator" in self.hub.current_name and self._operators.random() < 0.01:
-            process = self.hub.current_process
-            self.world.note(f"kill -9 of {process.name}")
-            self.hub.outside(lambda: self.hub.kill(process))
-        is_claiming = event.startswith("before put drivers/0") and "query" in self.hub.current_name
-        if self._has_operators and self.climate is not CLEAR and is_claiming and self._operators.random() < 0.1:
-            process, pause_s = self.hub.current_process, self._operators.choice(PAUSES_S)
-            self.world.note(f"stands still for {pause_s} s before its claim")
-            process.stalled_until = self.hub.now() + pause_s
-            self._start_operator()
+            self.laws.repairs.has_marked(event.removeprefix("after put skipped/").removesuffix(": taken"))
+        if self._operators is not None and self.climate is not CLEAR:
+            self._operators.step(event)
         if "task" in self.hub.current_name:
             if event.startswith("before put epochs/") and self._happens(OUTLIVED, 15 if self._may_return() else 3):
                 self.hub.outside(lambda: self._outlive("is planned"))
@@ -361,6 +353,8 @@ class Schedule:
         self._slows("slow store")
         if name.startswith("check/"):
             return ""
+        if "operator" in self.hub.current_name and self._operators is not None and (fate := self._operators.lie()):
+            return fate
         return next((kind for kind in ("refuse", "raise", "deny", "conflict") if self._happens(kind)), "")
 
     def _fails(self, call: str) -> bool:
@@ -685,27 +679,6 @@ class Schedule:
         if calls != ["after ReceiveMessage "] or self.hub.now() - began_at != self.world.options.wait_time_s:
             self.laws.violate(f"idle is cheap: {calls} in {self.hub.now() - began_at} s")
 
-    def _start_operator(self) -> Thread:
-        """Let an operator repair the journal, while all else goes on."""
-        self.laws.is_calm = False
-        self._operations += 1
-        process = Process(f"operator {self._operations}")
-
-        def run() -> None:
-            try:
-                operate(self.world, self.laws, self._operators)
-            except Exception as error:
-                self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
-                self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
-
-        return self.hub.spawn(process, run)
-
-    def _operate(self) -> None:
-        """Let an operator repair the journal, perhaps before anything else of ours begins."""
-        operator = self._start_operator()
-        if self._operators.random() < 0.6:
-            self.hub.run(lambda: operator.is_done or bool(self.laws.violations))
-
     def _reads(self, batch: int, count: int) -> range | None:
         mode = self._mode(batch)
         if mode == "none":
@@ -757,7 +730,7 @@ class Schedule:
         if is_late:
             self.laws.came_late(process.name, self._plans[process])
         if not is_late:  # else a leftover's proper end
-            self._judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
+            self.judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
 
     def _query_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
@@ -766,13 +739,13 @@ class Schedule:
         if isinstance(error, DataLossError) and self.laws.has_turns and self._is_behind(checkpoint):
             return
         if process in self._with_rivals and "goes back" not in str(error):
-            self._judge(
+            self.judge(
                 process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=JournalCorruptError
             )
         else:
-            self._judge(process, error, (SqsFifoError, TaskFailedError), never=(DataLossError, JournalCorruptError))
+            self.judge(process, error, (SqsFifoError, TaskFailedError), never=(DataLossError, JournalCorruptError))
 
-    def _judge(self, process: Process, error: Exception, expected: Errors, *, never: Errors) -> None:
+    def judge(self, process: Process, error: Exception, expected: Errors, *, never: Errors) -> None:
         if not isinstance(error, expected):
             self.world.note("".join(traceback.format_exception(error)))
         is_quiet = self.laws.is_calm or (process in self._begun_in_quiet and process not in self._with_rivals)
@@ -813,14 +786,14 @@ class Schedule:
                 takes_turns = (self._has_outages or len(self.laws.checkpoints) > 1) and self._turns.random() < 0.5
                 if takes_turns and not self._processes("query"):  # one that lives would be a turn of its own
                     self._take_turns()
-            if self._has_operators and self._operators.random() < 0.7:
-                self._operate()
+            if self._operators is not None:
+                self._operators.operate()
             if rng.random() < 0.4:
                 self._let_pass(rng.choice((5, VISIBILITY_S + 1, 200, 400)))
         self.world.note("-- the faults are over")
         self.climate = CLEAR
-        for process in self._processes("operator"):
-            self.hub.kill(process)  # it may stop whoever comes next
+        if self._operators is not None:
+            self._operators.end()
         if self.laws.has_turns:
             for process in self._processes("query"):
                 self.hub.kill(process)  # it may settle what leaves the other one behind
@@ -974,5 +947,6 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", self._longest_inline),
             mock.patch.dict("sqs_fifo_spark.source.receive._portions", clear=True),
             mock.patch("sqs_fifo_spark.aws.client.sqs_client", client),
+            self._operators.in_place() if self._operators is not None else nullcontext(),
         ):
             yield

@@ -337,7 +337,7 @@ class World:
             self.note(f"{action}: {error.query_code}: {error.message}")
             raise _client_error(action, error.query_code, error.message, error.status) from None
         shown = answer.get("Attributes", {})
-        if _COUNTS[0] in shown:
+        if _COUNTS[0] in shown and request["QueueUrl"] == self.url:
             self.counted = sum(int(shown[name]) for name in _COUNTS)
             self.in_flight = int(shown[_COUNTS[1]])
         failed = [entry["Code"] for entry in answer.get("Failed", ())]

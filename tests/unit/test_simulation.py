@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import click
 import pytest
 
 from sqs_fifo_spark.source.offset import Offset
@@ -57,7 +58,9 @@ def names_of_the_package() -> dict[tuple[str, str], object]:
             owners = [each for each in vars(module).values() if isinstance(each, (type, logging.Logger))]
             for owner in (module, *owners):
                 for name, value in vars(owner).items():
-                    found[repr(owner), name] = getattr(value, "__code__", value)
+                    function = value.callback if isinstance(value, click.Command) else value
+                    function = getattr(function, "__wrapped__", function)
+                    found[repr(owner), name] = getattr(function, "__code__", value)
     return found
 
 

@@ -19,7 +19,7 @@ from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner, is_alive, longest_wait_s, this_process
 from tests.simulation.spark import Query
-from tests.unit.by_hand import World
+from tests.unit.by_hand import World, do_at
 
 
 @pytest.fixture
@@ -107,6 +107,15 @@ def test_from_another_machine_only_an_answer_counts(make_world: Callable[..., Wo
     assert not is_alive(owner, world.store, Beating(world))
     assert world.clock.now() - before >= longest_wait_s(owner)
     assert not beside_claims(world)
+
+
+def test_a_question_that_is_long_under_way_leaves_the_query_its_time(make_world: Callable[..., World]) -> None:
+    """Else a slow link to the journal would take it from a query that runs."""
+    world = make_world()
+    Query(world).drain()
+    owner = elsewhere(world.journal())
+    do_at(world, "before put drivers/ask-", lambda: world.pass_time(2 * longest_wait_s(owner)))
+    assert is_alive(owner, world.store, Beating(world))
 
 
 def test_a_question_costs_the_query_one_put_and_never_stops_it(make_world: Callable[..., World]) -> None:

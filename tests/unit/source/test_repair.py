@@ -264,17 +264,23 @@ def test_what_is_marked_is_not_put_aside_again(world: World) -> None:
     require_all_but(world, "a1")
 
 
-def test_two_commands_that_move_it_at_once_say_that_it_is_in_both_places(world: World) -> None:
-    """The mark tells of the first place only, so the second command does not end well."""
+@pytest.mark.parametrize("to", ["another list", "a list"], ids=["place", "host"])
+def test_two_commands_that_move_it_at_once_say_that_it_is_in_both_places(
+    world: World, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """The mark tells of the first place only, so the second command does not end well: nor if the path is the same."""
     world.send("a1", "a2")
     epoch, message_id = poisoned(world, "a1")
 
     def put_aside_late(row: pa.RecordBatch) -> None:
-        assert len(skip(world, epoch, message_id)) == 1
+        with monkeypatch.context() as patch:
+            patch.setattr("socket.gethostname", lambda: "elsewhere")
+            assert len(skip(world, epoch, message_id)) == 1
 
     taken = repair.take_over(opened(world), world.clock)
-    with pytest.raises(FencedError, match="is in 'another list', but another command has moved it to 'a list'"):
-        repair.skip(taken, epoch, message_id, world.clock, to="another list", put_aside=put_aside_late)
+    told = rf"is in '{to}' \(host .*\), but another command has moved it to 'a list' \(host elsewhere\)"
+    with pytest.raises(FencedError, match=told):
+        repair.skip(taken, epoch, message_id, world.clock, to=to, put_aside=put_aside_late, is_on_host=True)
     Query(world).resume().drain()
     require_all_but(world, "a1")
 
