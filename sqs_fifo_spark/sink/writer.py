@@ -29,6 +29,7 @@ from sqs_fifo_spark.logs import tell_of
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.rows import rows_to_arrow, uses_deduplication_column
+from sqs_fifo_spark.sink.summary import compare, finding
 from sqs_fifo_spark.sink.write import (
     Draft,
     Place,
@@ -99,6 +100,8 @@ class _PlannedWrite:
         rows, known, equal, overtaking = (
             sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking")
         )
+        overlap = compare([(each.place.partition, each.summary) for each in sent])
+        equal += overlap.equal
         if known:
             _log.warning(
                 "%s: %d of its %d rows had been sent before, and were not sent twice: %s.",
@@ -127,6 +130,8 @@ class _PlannedWrite:
             _log.warning(
                 "%s: rows stand in the queue before an earlier one of their group; its tasks log how many.", what
             )
+        if line := finding(overlap, what, self._options):
+            _log.warning("%s", line)
         finish_write(lambda: _store(self._options), sent, SYSTEM_CLOCK)
 
     def _tell_aborted(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
