@@ -33,7 +33,7 @@ BUDGET = 1 << 21
 """How many tasks that have equally many tell in all. While no task has more of them, all groups are compared."""
 NAMES = 32
 """Of how many groups a task tells the names, too: those of the smallest hashes, of which examples are made."""
-_NAMES_BUDGET = 1 << 13
+NAMES_BUDGET = 1 << 13
 _SHOWN = 4
 """How many partitions an example names."""
 _EVERY_HASH = 1 << 64
@@ -68,7 +68,7 @@ class Tally:
         self._groups = _Smallest(share(BUDGET, MOST, partition))
         self._message_ids = _Smallest(share(BUDGET, MOST, partition))
         self._names: dict[int, str] = {}
-        self._most_names = share(_NAMES_BUDGET, NAMES, partition)
+        self._most_names = share(NAMES_BUDGET, NAMES, partition)
         self._last_group = ""
 
     def add_group(self, group: str) -> None:
@@ -161,14 +161,16 @@ def finding(overlap: Overlap, what: str, options: SinkOptions) -> str:
     if overlap.groups:
         if options.message_group_id is not None:
             seen = f"all rows go to one message group by the option 'messageGroupId', {overlap.example}"
-            remedy = "Put all rows in one partition: .coalesce(1)"
+            remedy = "Put all rows in one partition, in order: .coalesce(1).sortWithinPartitions(...) before the write."
         else:
             count = f"{'' if overlap.are_compared else 'at least '}{overlap.groups:,}"
             stand = "message group stands" if overlap.groups == 1 else "message groups stand"
             seen = f"{count} {stand} in several partitions, such as {overlap.example}"
-            remedy = 'Put each group in one partition: .repartition("messageGroupId")'
+            remedy = (
+                'Put each group in one partition, in order: .repartition("messageGroupId").sortWithinPartitions(...) '
+                "before the write, or in_group_order."
+            )
         why = "The rows of a partition are in order in the queue, those of several are not"
-        remedy = f"{remedy}.sortWithinPartitions(...) before the write."
     elif overlap.are_compared:
         return ""
     else:

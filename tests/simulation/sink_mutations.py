@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import uuid
@@ -435,7 +436,7 @@ def _(compare, told):
 
 @planted("compare each task with the next one only", "sink.summary.compare")
 def _(compare, told):
-    pairs = [compare(pair) for pair in zip(told, told[1:], strict=False)]
+    pairs = [compare(pair) for pair in itertools.pairwise(told)]
     return max(pairs, key=lambda each: each.groups, default=compare(told))
 
 
