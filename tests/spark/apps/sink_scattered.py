@@ -52,7 +52,7 @@ def main() -> None:
                 continue
             own = {"messageGroupId": "all"} if way == "messageGroupId" else {}
             ids = {"txnAppId": f"{way}-{order}", "txnVersion": 1}
-            for on_disorder in ("fail", "fail", "log"):
+            for on_disorder in ("fail", "log"):
                 print(f"== {way} {order} {on_disorder}", flush=True)
                 try:
                     write(frame.select(COLUMNS), order=order, onDisorder=on_disorder, **own, **ids, **OPTIONS)
