@@ -13,8 +13,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.local.cli import usage
-from tests.spark.sink import assert_each_once_in_order, expected, take_all
 from tests.spark.setups import fill
+from tests.spark.sink import assert_each_once_in_order, expected, take_all
 from tests.spark.support import Rig, in_both_modes
 from tests.unit.test_readme import DOCS, snippets
 

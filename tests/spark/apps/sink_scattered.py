@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -51,7 +52,7 @@ def main() -> None:
             if order == "batch" and way != "dealt":
                 continue
             own = {"messageGroupId": "all"} if way == "messageGroupId" else {}
-            ids = {"txnAppId": f"{way}-{order}", "txnVersion": 1}
+            ids: dict[str, Any] = {"txnAppId": f"{way}-{order}", "txnVersion": 1}
             for on_disorder in ("fail", "log"):
                 print(f"== {way} {order} {on_disorder}", flush=True)
                 try:
