@@ -1,4 +1,4 @@
-"""What each task tells of its groups and messages, from which the driver finds what two tasks have in common.
+"""Lets each task tell of its groups and messages, so that the driver finds those that two tasks have in common.
 
 A group that stands in two partitions is in order in each, and in no order in the queue. A message id that two tasks
 were told is that of a row which SQS took for equal to another task's. No task can see either.
@@ -49,7 +49,7 @@ class Hashes:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a task tells of all its rows: their groups, and the ids of the messages that SQS has made of them."""
+    """Tells of all rows of a task: their groups, and the ids of the messages that SQS has made of them."""
 
     groups: Hashes = Hashes()
     message_ids: Hashes = Hashes()
@@ -129,7 +129,7 @@ def share(budget: int, most: int, partition: int) -> int:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What tasks have in common."""
+    """Groups and messages that tasks have in common."""
 
     groups: int
     """How many groups stand in several partitions, as far as they were compared."""

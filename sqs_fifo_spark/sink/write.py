@@ -96,7 +96,7 @@ class Sent:
     follows_disorder: bool = False
     """Whether an earlier attempt has recorded that rows are out of order."""
     summary: Summary = field(default=Summary(), compare=False)
-    """What other tasks may have in common with it."""
+    """Its groups and messages, some of which other tasks may have, too."""
 
 
 def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:

@@ -75,7 +75,8 @@ class Traffic:
         rng = self._rng
         group = self._groups[0] if rng.random() < self._heat else rng.choice(self._groups)
         if self._made and rng.random() < self._equal:
-            equal = rng.choice(self._made)
+            # Often of the same micro-batch, so that both may be sent at once, perhaps by two tasks.
+            equal = rng.choice(self._made[-6:] if rng.random() < 0.5 else self._made)
             if rng.random() < 0.5:
                 group = equal.group
             made = SinkRow(group, equal.told, equal.body, equal.attribute)

@@ -1,4 +1,4 @@
-"""What tasks tell of their groups and messages, and what the driver makes of it: how much, how surely."""
+"""Summaries of tasks, and what the driver makes of them: how much they hold, and how surely it finds what is shared."""
 
 from __future__ import annotations
 
