@@ -344,11 +344,11 @@ class SendOptions:
     on_disorder: str = option(
         "onDisorder",
         rules.one_of("log", "fail"),
-        "With `order=batch`, what to do when SQS accepts a row before an earlier one of its group. `log`: count and "
-        "log such rows, and go on. `fail`: fail the write, and each repeat of it, until you set `log`; this needs "
-        "`journalLocation`, and for a batch write outside of `foreachBatch` `txnAppId`, too.",
+        "What to do when a group stands in several partitions of a write, so that its rows are in no order, or when, "
+        "with `order=batch`, SQS accepts a row before an earlier one of its group. `log`: count and log that, and go "
+        "on. `fail`: fail the write, and each repeat of it, until you set `log`, or until each group stands in one "
+        "partition; this needs `journalLocation`, and for a batch write outside of `foreachBatch` `txnAppId`, too.",
         default="log",
-        needs="order",
     )
     max_unrecorded_rows: int = option(
         "maxUnrecordedRows",
@@ -443,16 +443,11 @@ def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") ->
             "options 'txnAppId' and 'txnVersion' are given without 'journalLocation', which knows what was sent for "
             "them, so they would have no effect. Give journalLocation, or leave them out."
         )
-    if options.on_disorder == "fail" and options.order == "strict":
-        raise OptionError(
-            "option 'onDisorder' is 'fail', and 'order' is 'strict', which leads to no disorder, so it would have no "
-            "effect. Set order to batch, or leave onDisorder out."
-        )
     if options.on_disorder == "fail" and options.journal_location is None:
         raise OptionError(
-            "option 'onDisorder' is 'fail', and there is no 'journalLocation'. Without a journal, the next attempt of "
-            "a task that has failed does not know of the disorder, and succeeds. Give journalLocation, or set "
-            "onDisorder to log."
+            "option 'onDisorder' is 'fail', and there is no 'journalLocation'. Without a journal, what runs again "
+            "after it has failed does not know of the disorder, and may send its rows twice. Give journalLocation, or "
+            "set onDisorder to log."
         )
     return options
 

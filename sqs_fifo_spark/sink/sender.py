@@ -99,14 +99,25 @@ class Sender:
     """
 
     def __init__(
-        self, queue: SinkQueue, record: Record, clock: Clock, pace: Pace, *, may_be_older: bool = False
+        self,
+        queue: SinkQueue,
+        record: Record,
+        clock: Clock,
+        pace: Pace,
+        *,
+        may_be_older: bool = False,
+        on_message: Callable[[str], None] = lambda message_id: None,
     ) -> None:
-        """`may_be_older` is whether an earlier attempt of the task may have sent rows."""
+        """`may_be_older` is whether an earlier attempt of the task may have sent rows.
+
+        `on_message` gets the message id of each row that does not count as equal, in one thread at a time.
+        """
         self._queue = queue
         self._record = record
         self._clock = clock
         self._pace = pace
         self._may_be_older = may_be_older
+        self._on_message = on_message
         self._stopped = threading.Event()
         # `_changed` guards all that follows; no call is made while it is held.
         self._changed = threading.Condition()
@@ -446,6 +457,8 @@ class Sender:
         for each in confirmed:
             is_equal, found = self._judge.is_equal(each, self._groups[each.row.group].numbers)
             self.equal += is_equal
+            if each.message_id is not None and not is_equal:
+                self._on_message(each.message_id)
             overtaking |= found
         self.sent += len(confirmed)
         self.overtaking += len(overtaking)

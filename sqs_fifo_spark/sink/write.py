@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -28,6 +28,7 @@ from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, ou
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord
 from sqs_fifo_spark.sink.sender import Sender, pace_of
+from sqs_fifo_spark.sink.summary import Summary, Tally
 
 MAX_PART_ROWS = 1_000
 MAX_PART_BYTES = 4 << 20
@@ -95,6 +96,8 @@ class Sent:
     overtaking: int = 0
     follows_disorder: bool = False
     """Whether an earlier attempt has recorded that rows are out of order."""
+    summary: Summary = field(default=Summary(), compare=False)
+    """Its groups and messages, some of which other tasks may have, too."""
 
 
 def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
@@ -158,17 +161,18 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
             "ContentBasedDeduplication, so SQS would refuse every row. Turn it on, or give the rows a column "
             "messageDeduplicationId."
         )
-    if (
-        may_create
-        and not given.by_column
-        and facts.deduplicates_across_groups
-        and options.message_group_id is None  # with one group for all rows there are no others
-    ):
+    # With one group for all rows there are no others.
+    if may_create and facts.deduplicates_across_groups and options.message_group_id is None:
+        what, remedy = (
+            ("messageDeduplicationId", "give no two rows the same id")
+            if given.by_column
+            else ("body", "give the rows a column messageDeduplicationId")
+        )
         warn_once(
-            f"option 'deduplication' is 'content', and the DeduplicationScope of the queue '{options.queue_url}' is "
-            "'queue': of rows with the same body within 5 minutes SQS keeps only the first, also when they stand in "
-            "different groups, and takes the others without adding them. If each group is to have its own, set the "
-            "queue's DeduplicationScope to messageGroup, or give the rows a column messageDeduplicationId."
+            f"the DeduplicationScope of the queue '{options.queue_url}' is 'queue': of rows with the same {what} "
+            "within 5 minutes SQS keeps only the first, also when they stand in different groups, and takes the others "
+            f"without adding them. If each group is to have its own, set the queue's DeduplicationScope to "
+            f"messageGroup, or {remedy}."
         )
     journal = None
     if store is not None:
@@ -223,8 +227,14 @@ def send_partition(
         return Sent(place, rows=0)
     store = open_journal()
     plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
+    tally = Tally(place.partition, plan.run)
     sender = Sender(
-        queue, _record(plan, place, store, clock), clock, pace_of(plan.options), may_be_older=place.attempt > 0
+        queue,
+        _record(plan, place, store, clock),
+        clock,
+        pace_of(plan.options),
+        may_be_older=place.attempt > 0,
+        on_message=tally.add_message_id,
     )
     next_row = 1
     try:
@@ -232,6 +242,8 @@ def send_partition(
             for part in itertools.chain((first,), parts):
                 rows = outgoing(columns_of(part, first_row=next_row), plan.form, first_row=next_row)
                 next_row += len(rows)
+                for row in rows:
+                    tally.add_group(row.group)
                 sender.add(rows)
             sender.finish()
         finally:
@@ -245,7 +257,15 @@ def send_partition(
     except SqsFifoError as error:
         sent = f"{sender.sent:,} rows of partition {place.partition} were sent{_before(sender)}."
         raise type(error)(f"{error} {sent}") from None
-    return Sent(place, next_row - 1, sender.known, sender.equal, sender.overtaking, sender.follows_disorder)
+    return Sent(
+        place,
+        next_row - 1,
+        sender.known,
+        sender.equal,
+        sender.overtaking,
+        sender.follows_disorder,
+        tally.summary(),
+    )
 
 
 def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent], clock: Clock) -> None:

@@ -29,6 +29,7 @@ from sqs_fifo_spark.logs import tell_of
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
+from sqs_fifo_spark.sink.summary import compare, finding
 from sqs_fifo_spark.sink.write import (
     Draft,
     Place,
@@ -101,6 +102,8 @@ class _PlannedWrite:
         rows, known, equal, overtaking = (
             sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking")
         )
+        overlap = compare([(each.place.partition, each.summary) for each in sent])
+        equal += overlap.equal
         _log.info(
             "%s: partitions=%d rows=%d known=%d equal=%d overtaking=%d", what, len(sent), rows, known, equal, overtaking
         )
@@ -132,6 +135,8 @@ class _PlannedWrite:
             _log.warning(
                 "%s: rows stand in the queue before an earlier one of their group; its tasks log how many.", what
             )
+        if line := finding(overlap, what, self._options):
+            _log.warning("%s", line)
         finish_write(lambda: _store(self._options), sent, SYSTEM_CLOCK)
 
     def _tell_aborted(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:

@@ -20,6 +20,7 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.sink.digests import split
 from sqs_fifo_spark.sink.marks import parsed
 from sqs_fifo_spark.sink.sender import DISORDER
+from sqs_fifo_spark.sink.summary import Overlap
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_rows import Key
 from tests.simulation.sink_tasks import SinkAttempt
@@ -79,10 +80,30 @@ class _Book:
         """When an attempt's row was first taken, by the attempt's number."""
         self.recorded: dict[bytes, int] = {}
         """When it was first durable, as a number of the history."""
+        self.recorded_in: defaultdict[bytes, dict[str, int]] = defaultdict(dict)
+        """The same in each partition of each run."""
         self.recorded_at: dict[bytes, float] = {}
         self.versions: set[int] = set()
         self.out_of_order: dict[str, int] = {}
         """Which partitions of which runs are recorded to be out of order, and since which number of the history."""
+        self.partitions: dict[tuple[str, str], int] = {}
+        """The first one in which a group has stood in a run."""
+        self.scattered: set[str] = set()
+        """The groups that have stood in several partitions of a run: then only each of these is in order."""
+
+    def place(self, attempt: SinkAttempt) -> None:
+        run, partition = attempt.draft.run, attempt.place.partition
+        groups = {row.group for row in attempt.rows}
+        self.scattered |= {each for each in groups if self.partitions.setdefault((run, each), partition) != partition}
+
+    def known(self, attempt: SinkAttempt, digest: bytes) -> int | None:
+        """Return since when an attempt may know that a row is recorded: it does not read other partitions of its run.
+
+        A row that stands there as well is another one, which is equal.
+        """
+        own, run = _place(attempt), attempt.draft.run
+        recorded = self.recorded_in.get(digest, {})
+        return min((recorded[each] for each in recorded if each == own or not each.startswith(run)), default=None)
 
 
 class SinkLaws:
@@ -142,6 +163,7 @@ class SinkLaws:
         attempt.launched_at = self._hub.now()
         self._attempts[attempt.process] = attempt
         self._books[attempt.folder].versions.add(attempt.version)
+        self._books[attempt.folder].place(attempt)
 
     def paused(self, process: Process | None, seconds: float) -> None:
         """The process, or everybody, stands still."""
@@ -233,7 +255,7 @@ class SinkLaws:
 
     def _knows_of_disorder(self, attempt: SinkAttempt, looked_at: int) -> bool:
         """Whether a look at that number finds that its partition is out of order, or any one in another run."""
-        own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
+        own = _place(attempt)
         return any(
             since < looked_at and (place == own or not place.startswith(attempt.draft.run))
             for place, since in self._books[attempt.folder].out_of_order.items()
@@ -260,7 +282,7 @@ class SinkLaws:
         looked_at = attempt.looks[-1][1]
         if now - looked_at > TRIED_S:
             self.violate(f"once: {key} is tried {now - looked_at:.0f} s after the last look at the journal")
-        recorded = self._books[attempt.folder].recorded.get(attempt.digests[key])
+        recorded = self._books[attempt.folder].known(attempt, attempt.digests[key])
         if recorded is None:
             return
         if first == now and recorded < attempt.known_look(self._hub.current_name):
@@ -296,7 +318,7 @@ class SinkLaws:
         if self._has_journal and len(unrecorded) >= attempt.options.max_unrecorded_rows:
             self.violate(f"once: {key} is sent, and {unrecorded} before it are not recorded")
         left_at = attempt.calls_began_at[self._hub.current_name]  # nothing stops what is on the wire
-        for each in earlier:
+        for each in earlier if key[0] not in book.scattered else ():
             since = book.accepted_at.get((each, id(attempt)), self._hub.now())
             doubled_at = book.doubled_at.get(each, 0.0)
             is_late = doubled_at <= left_at or self._hub.now() - left_at <= LONGEST_CALL_S
@@ -323,13 +345,15 @@ class SinkLaws:
             self.violate(f"once: {key} is doubled within 5 minutes")
         if self._hub.now() - attempt.calls_began_at[thread] > LONGEST_CALL_S:
             return  # it stood still in mid-call, and nothing stops what is on the wire
+        owners = [each for each in book.accepted[key] if each is not attempt]
+        if any(each.draft is attempt.draft and each.place.partition != attempt.place.partition for each in owners):
+            return  # they are equal rows of two partitions, of which neither knows the other
         self._audit_delay(attempt, key, book.messages[key] + REMEMBERED_S)
         if not self._has_journal:
             return
         book.doubled_at.setdefault(key, self._hub.now())
         latest_s = TRIED_S + CONNECT_S + LONGEST_CALL_S
         looked_at = max(attempt.known_look_at(thread), self._hub.now() - latest_s)
-        owners = [each for each in book.accepted[key] if each is not attempt]
         if not any(
             (not each.process.is_alive and each.sent is None)
             or self._could_not_tell(each, key, looked_at)
@@ -339,6 +363,8 @@ class SinkLaws:
             self.violate(
                 f"once: {key} is doubled, and nobody who had sent it died, stood still, or could not record it"
             )
+        if key[0] in book.scattered:
+            return  # of what stands between the two, another partition may have sent some
         group = list(dict.fromkeys(row.key for row in attempt.rows if row.group == key[0]))
         later = group[group.index(key) + 1 :] if len(book.versions) == 1 else []
         known = attempt.known_look(thread)
@@ -483,6 +509,7 @@ class SinkLaws:
                 book.out_of_order.setdefault(parsed(name).place, self._now)
             for digest in _digests(data):
                 book.recorded.setdefault(digest, self._now)
+                book.recorded_in[digest].setdefault(parsed(name).place, self._now)
                 book.recorded_at.setdefault(digest, self._hub.now())
             if attempt is not None:
                 attempt.recorded.update(_digests(data))
@@ -529,7 +556,7 @@ class SinkLaws:
             return
         assert attempt.sent is not None
         rows = len(attempt.rows)
-        left_out = rows - len({row.key for row in attempt.rows}) if self._has_journal else 0
+        left_out = self._left_out(attempt)
         known = rows - left_out - attempt.answered
         if (attempt.sent.rows, attempt.sent.known) != (rows, known):
             self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known")
@@ -593,7 +620,7 @@ class SinkLaws:
             and attempt.answered > 0
             and not self._knows_of_disorder(attempt, attempt.lists[-1][0])
         )
-        own = f"{attempt.draft.run}-{attempt.place.partition:05d}"
+        own = _place(attempt)
         # A put that is under way still is one that was tried: it may be held up for longer than the attempt waits.
         putting = self._are_putting.intersection(each.name for each in self._hub.threads_of(attempt.process))
         is_under_way = any(DISORDER in self._putting[name] for name in putting)
@@ -733,11 +760,40 @@ class SinkLaws:
             if lost:
                 self.violate(f"no loss: batch {batch} is committed, and {lost} are not sent")
             if self.is_calm and self._has_journal and attempt.rows:
-                names = self._world.store.under(f"{attempt.folder}/{attempt.draft.run}-{attempt.place.partition:05d}-")
+                names = self._world.store.under(f"{attempt.folder}/{_place(attempt)}-")
                 pieces = len({row.group for row in attempt.rows}) if self.is_cut else 1
                 if not 1 <= len(names) <= (1 + attempt.calls // self.merge_at) * pieces:
                     self.violate(f"bounded: {attempt.process.name} has left {names}")
         self._newest = max(self._newest, batch)
+
+    def _left_out(self, attempt: SinkAttempt) -> int:
+        """Return how many rows follow an equal one in their partition: with a journal, a sink leaves them out."""
+        return len(attempt.rows) - len({row.key for row in attempt.rows}) if self._has_journal else 0
+
+    def compared(self, attempts: Sequence[SinkAttempt], overlap: Overlap, line: str, *, is_refused: bool) -> None:
+        """The driver has compared what the tasks that have succeeded tell, and the log has its line, or the error."""
+        partitions: defaultdict[str, set[int]] = defaultdict(set)
+        for attempt in attempts:
+            for row in attempt.rows:
+                partitions[row.group].add(attempt.place.partition)
+        shared = {group for group, places in partitions.items() if len(places) > 1}
+        if overlap.groups > len(shared) or (overlap.are_compared and overlap.groups < len(shared)):
+            self.violate(f"order: {shared} stand in several partitions, and the driver tells of {overlap.groups}")
+        if overlap.groups and not any(f"'{group}' in partitions" in line for group in shared):
+            self.violate(f"order: {shared} stand in several partitions, and the driver says: {line}")
+        is_certain = overlap.are_compared and not shared
+        if bool(line) is is_certain:
+            self.violate(f"order: {shared} stand in several partitions, and the driver says {line!r}")
+        if is_refused is not (bool(line) and self._world.sink_options.on_disorder == "fail"):
+            self.violate(f"order: {shared} stand in several partitions, and the write ends well: {not is_refused}")
+        sent = [each.sent for each in attempts if each.sent is not None]
+        equal = overlap.equal + sum(each.equal for each in sent) - sum(map(self._left_out, attempts))
+        messages = set[str]().union(*(each.told_ids for each in attempts))
+        repeated = sum(each.answered for each in attempts) - len(messages)
+        if equal < repeated and all(each.summary.message_ids.is_complete for each in sent):
+            self.violate(f"end: the driver tells of {equal} equal rows, and {repeated} were no messages of their own")
+        if equal > sum(each.repeats for each in attempts):
+            self.violate(f"end: the driver tells of {equal} equal rows, and not so many were equal to others")
 
     # When all is over
 
@@ -751,6 +807,11 @@ class SinkLaws:
         marks = self._world.store.under("over/")
         if len(marks) > 2:
             self.violate(f"bounded: more than two marks are left: {marks}")
+
+
+def _place(attempt: SinkAttempt) -> str:
+    """Return how the names of objects begin in which it records what it has sent."""
+    return f"{attempt.draft.run}-{attempt.place.partition:05d}"
 
 
 def _key(entry: Entry) -> Key:

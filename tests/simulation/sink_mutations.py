@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import uuid
@@ -438,6 +439,51 @@ def _(outgoing, columns, form, *, first_row):
     return outgoing(columns, form, first_row=1)
 
 
+# What tasks have in common
+
+
+@planted("compare no groups", "sink.summary.compare")
+def _(compare, told):
+    return replace(compare(told), groups=0, example="", are_compared=True)
+
+
+@planted("compare each task with the next one only", "sink.summary.compare")
+def _(compare, told):
+    pairs = [compare(pair) for pair in itertools.pairwise(told)]
+    return max(pairs, key=lambda each: each.groups, default=compare(told))
+
+
+@planted("take a part of the groups for all", "sink.summary.Hashes.__init__")
+def _(make, hashes, packed=b"", is_complete=True):
+    make(hashes, packed)
+
+
+@planted("seed the hashes in each task anew", "sink.summary.Tally.__init__")
+def _(make, tally, partition, run):
+    make(tally, partition, f"{partition}{run}")
+
+
+@planted("leave out the groups of a task that has sent nothing", "sink.summary.Tally.summary")
+def _(summarise, tally):
+    made = summarise(tally)
+    return made if made.message_ids.packed else replace(made, groups=type(made.groups)())
+
+
+@planted("let a write end well though its groups are in several partitions", "sink.summary.finding")
+def _(find, overlap, what, options):
+    return find(overlap, what, replace(options, on_disorder="log"))
+
+
+@planted("take for none what cannot be compared", "sink.summary.finding")
+def _(find, overlap, *given):
+    return find(overlap, *given) if overlap.groups else ""
+
+
+@planted("do not tell the driver of messages", "sink.summary.Tally.add_message_id")
+def _(add, tally, message_id):
+    pass
+
+
 # A write
 
 
@@ -485,6 +531,13 @@ SINK_MUTATIONS.rewritten(
     "aws.calls.QueueCalls._call",
     "if stopped is not None and stopped.is_set():",
     "if False:",
+)
+
+SINK_MUTATIONS.rewritten(
+    "count equal rows in the task and in the driver",
+    "sink.sender.Sender._judge_locked",
+    "if each.message_id is not None and not is_equal:",
+    "if each.message_id is not None:",
 )
 
 SINK_MUTATIONS.rewritten(

@@ -33,16 +33,18 @@ Partition = tuple[SinkRow, ...]
 class Traffic:
     """The rows of one schedule, up to `most` in a micro-batch.
 
-    `by_column` says that equal is what has the same id, rather than the same body.
+    `by_column` says that equal is what has the same id, rather than the same body. `scatter` is the share of rows that
+    stand in any partition, rather than in that of their group.
     """
 
-    def __init__(self, rng: random.Random, *, by_column: bool, is_calm: bool, most: int) -> None:
+    def __init__(self, rng: random.Random, *, by_column: bool, is_calm: bool, most: int, scatter: float) -> None:
         self._rng = rng
         self._by_column = by_column
         self._has_attributes = rng.random() < 0.15
         self._groups = [f"g{number}" for number in range(rng.choice((1, 2, 4, 12, 25)))]
         self._heat = rng.choice((0.0, 0.3, 0.8))
         self._most = most
+        self._scatter = scatter
         self._equal = rng.choice((0.0, 0.0, 0.08))
         self._flaws = 0.0 if is_calm or rng.random() < 0.7 else 0.3
         self._made: list[SinkRow] = []
@@ -73,7 +75,8 @@ class Traffic:
         rng = self._rng
         group = self._groups[0] if rng.random() < self._heat else rng.choice(self._groups)
         if self._made and rng.random() < self._equal:
-            equal = rng.choice(self._made)
+            # Often of the same micro-batch, so that both may be sent at once, perhaps by two tasks.
+            equal = rng.choice(self._made[-6:] if rng.random() < 0.5 else self._made)
             if rng.random() < 0.5:
                 group = equal.group
             made = SinkRow(group, equal.told, equal.body, equal.attribute)
@@ -89,11 +92,13 @@ class Traffic:
         return self._row()._replace(body=f"poison-{self._number}", told=f"poison-{self._number}", flaw="poison")
 
     def partitioned(self, rows: Sequence[SinkRow]) -> list[Partition]:
-        """Spread rows over partitions, each group in one."""
+        """Spread rows over partitions, each group in one, but for what is scattered."""
         count, salt = self._rng.randint(1, 3), self._rng.randrange(1 << 16)
         spread: list[list[SinkRow]] = [[] for _ in range(count)]
         for row in rows:
-            spread[zlib.crc32(f"{salt}{row.group}".encode()) % count].append(row)
+            is_scattered = self._scatter > 0 and self._rng.random() < self._scatter
+            own = zlib.crc32(f"{salt}{row.group}".encode()) % count
+            spread[self._rng.randrange(count) if is_scattered else own].append(row)
         return [tuple(partition) for partition in spread]
 
     def arrow(self, rows: Partition) -> Iterator[pa.RecordBatch]:

@@ -79,7 +79,8 @@ class SinkSchedule:
         self.laws.max_call_bytes = self._limits.get("sink.sender.MAX_CALL_BYTES", 1 << 20)
         self._forgets_early = "sink.marks.KEPT_BATCHES" in self._limits
         most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
-        self.traffic = Traffic(rng, by_column=self.by_column, is_calm=self.is_calm, most=most)
+        scatter = rng.choice((0.05, 0.5)) if not self.is_calm and rng.random() < 0.15 else 0.0
+        self.traffic = Traffic(rng, by_column=self.by_column, is_calm=self.is_calm, most=most, scatter=scatter)
         self._checkpoint = SinkCheckpoint()
         self._attempts: dict[Process, SinkAttempt] = {}
         self._recent: list[SinkAttempt] = []
@@ -110,6 +111,8 @@ class SinkSchedule:
             limits["sink.sender.MAX_BUFFERED_BYTES"] = rng.choice((1, 5, 20)) * (ROW_BYTES + 10)
         if rng.random() < 0.2:
             limits["sink.write.MAX_PART_ROWS"] = rng.choice((1, 3, 10))
+        if not self.is_calm and rng.random() < 0.1:
+            limits["sink.summary.MOST"] = rng.choice((1, 2, 5))
         return limits
 
     def _draw_options(self, rng: random.Random) -> dict[str, str]:
@@ -118,7 +121,7 @@ class SinkSchedule:
             options["order"] = "batch"
         if self.has_journal:
             options["journalLocation"] = "/journal"
-            if "order" in options and rng.random() < 0.4:
+            if rng.random() < (0.4 if "order" in options else 0.2):
                 options["onDisorder"] = "fail"
             if rng.random() < 0.3:
                 options["maxUnrecordedRows"] = rng.choice(("1", "2", "5", "20"))

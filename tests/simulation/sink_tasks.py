@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sqs_fifo_spark.errors import SqsFifoError
+from sqs_fifo_spark.errors import DisorderError, SqsFifoError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.summary import compare, finding
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan, draft, finish_write, plan_for_tasks, send_partition
 from tests.simulation.hub import Crash, Hub, Process
 from tests.simulation.sink_rows import Key, Partition, SinkRow
@@ -207,9 +208,18 @@ class SinkRun:
             SinkAttempt(given, plan, Place(index, query, None if query is None else batch), partition, version)
             for index, partition in enumerate(partitions)
         ]
-        sent = self._run_tasks(attempts)
+        winners = self._run_tasks(attempts)
         world.step(f"-- the tasks of batch {batch} are done")
-        schedule.laws.committing(attempts, batch)
+        schedule.laws.committing(winners, batch)
+        sent = [each.sent for each in winners if each.sent is not None]
+        overlap = compare([(each.place.partition, each.summary) for each in sent])
+        try:
+            line, is_refused = finding(overlap, f"batch {batch}", world.sink_options), False
+        except DisorderError as error:
+            line, is_refused = str(error), True
+        schedule.laws.compared(winners, overlap, line, is_refused=is_refused)
+        if is_refused:
+            raise DisorderError(line)
         try:
             finish_write(lambda: store, sent, hub)
             _require_alive(hub)
@@ -217,11 +227,11 @@ class SinkRun:
             schedule.laws.violate(f"cost: all rows of batch {batch} are sent, and its write fails: {error}")
             raise
 
-    def _run_tasks(self, attempts: list[SinkAttempt]) -> list[Sent]:
-        """Run tasks in slots, each again until it succeeds; a copy may be the one that does."""
+    def _run_tasks(self, attempts: list[SinkAttempt]) -> list[SinkAttempt]:
+        """Run tasks in slots, each again until it succeeds, and return those that did; one may be a copy."""
         schedule = self._schedule
         slots = schedule.rng.randint(1, 3)
-        done: dict[int, Sent] = {}
+        done: dict[int, SinkAttempt] = {}
         failures: Counter[int] = Counter()
         pending, running = list(attempts), list[SinkAttempt]()
         while pending or running:
@@ -233,7 +243,7 @@ class SinkRun:
             for attempt in over:
                 index = attempt.place.partition
                 if attempt.sent is not None:
-                    done[index] = attempt.sent
+                    done[index] = attempt
                     schedule.end_copies(attempt)
                     continue
                 failures[index] += 1

@@ -1,4 +1,4 @@
-"""What the command `local-queue` prints to paste does what it says."""
+"""What the command `local-queue` prints to paste, and what the pages show, does what it says."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import os
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.local.cli import usage
+from tests.spark.setups import fill
+from tests.spark.sink import assert_each_once_in_order, expected, take_all
+from tests.spark.support import Rig, in_both_modes
+from tests.unit.test_readme import DOCS, snippets
 
 _LAST_LINE = "query.awaitTermination()\n"
 
@@ -40,3 +46,23 @@ def test_printed_lines_read_the_queue_as_they_stand() -> None:
         assert "100" in done.stdout
         assert "auction-1" in done.stdout
         assert server.messages("bids.fifo") == []
+
+
+@in_both_modes
+def test_pasted_copy_of_a_queue_has_each_message_once_and_in_order(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both examples of the sink's page, as they stand there, but for the queues, and that they end."""
+    programs = [code for code in snippets(DOCS / "sink.md") if code.endswith(_LAST_LINE)]
+    (code,) = (each for each in programs if ('"deleteAfter", "journal"' in each) is rig.may_split)
+    copied = rig.create_queue("accepted.fifo")
+    for name, url in (("bids.fifo", rig.url), ("accepted.fifo", copied)):
+        there = f"https://sqs.eu-west-1.amazonaws.com/123456789012/{name}"
+        assert there in code
+        code = code.replace(there, url)
+    fill(rig.server, rig.url, 300, groups=6)
+    rig.home = tmp_path / "accepted"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(StreamingQuery, "awaitTermination", lambda query: rig.drain(query))
+    exec(code, {})
+    assert_each_once_in_order(take_all(rig.server, copied), expected(300, groups=6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from botocore.exceptions import ReadTimeoutError
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.sink.digests import digest_of
 from sqs_fifo_spark.sink.sender import DISORDER
+from sqs_fifo_spark.sink.summary import Hashes, Overlap, Summary
 from sqs_fifo_spark.sink.write import Draft, Place, Sent
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_laws import SinkLaws
@@ -36,9 +38,9 @@ class Story:
         self.laws.stepped()
         self.hub.step()
 
-    def attempt(self, *rows: SinkRow) -> SinkAttempt:
+    def attempt(self, *rows: SinkRow, partition: int = 0) -> SinkAttempt:
         draft = Draft(self.world.sink_options, by_column=True, run="r", began_ms=0)
-        attempt = SinkAttempt(draft, draft, Place(0, "q1", 7), rows, version=0)
+        attempt = SinkAttempt(draft, draft, Place(partition, "q1", 7), rows, version=0)
         attempt.digests = {row.key: digest(row) for row in rows}
         attempt.process = Process("task")
         self.laws.launched(attempt)
@@ -675,6 +677,47 @@ def test_rows_that_became_no_messages_must_be_told(told: int, broken: bool) -> N
     assert [law.partition(",")[0] for law in story.laws.violations] == (
         ["end: task tells of Sent(place=Place(partition=0"] if broken else []
     )
+
+
+GROUPS_APART = (A1, B1), (A2,)
+SAID = "order: {'a'} stand in several partitions, and the driver"
+
+
+@pytest.mark.parametrize(
+    ("on_disorder", "overlap", "line", "broken"),
+    [
+        ("log", Overlap(1, "", are_compared=True, equal=0), "'a' in partitions 0 and 1", ""),
+        ("log", Overlap(0, "", are_compared=True, equal=0), "", f"{SAID} tells of 0"),
+        ("log", Overlap(2, "", are_compared=True, equal=0), "'a' in partitions 0 and 1", f"{SAID} tells of 2"),
+        ("log", Overlap(0, "", are_compared=False, equal=0), "", f"{SAID} says ''"),
+        ("log", Overlap(1, "", are_compared=False, equal=0), "'b' in partitions 0 and 1", f"{SAID} says: 'b'"),
+        ("fail", Overlap(1, "", are_compared=True, equal=0), "'a' in partitions 0 and 1", "and the write ends well"),
+        ("log", Overlap(1, "", are_compared=True, equal=1), "'a' in partitions 0 and 1", "of 1 equal rows, and not so"),
+    ],
+)
+def test_a_group_in_several_partitions_must_be_told(on_disorder: str, overlap: Overlap, line: str, broken: str) -> None:
+    """As far as groups are compared; with an example that is true, and no success with `fail`."""
+    story = Story(onDisorder=on_disorder)
+    attempts = [story.attempt(*rows, partition=at) for at, rows in enumerate(GROUPS_APART)]
+    for attempt in attempts:
+        attempt.sent = Sent(attempt.place, len(attempt.rows))
+    story.laws.compared(attempts, overlap, line, is_refused=False)
+    assert bool(story.laws.violations) is bool(broken)
+    assert broken in "".join(story.laws.violations)
+
+
+@pytest.mark.parametrize("is_complete", [True, False])
+def test_a_row_that_is_another_tasks_message_must_be_told(is_complete: bool) -> None:
+    """Unless the tasks have not told all their messages."""
+    story = Story()
+    attempts = [story.attempt(row, partition=at) for at, row in enumerate((A1, B1._replace(told="a1")))]
+    for attempt in attempts:
+        story.play(attempt, functools.partial(story.send_one, attempt, recorded=True))
+        summary = Summary(message_ids=Hashes(is_complete=is_complete))
+        attempt.sent = Sent(attempt.place, 1, summary=summary)
+    story.laws.compared(attempts, Overlap(0, "", are_compared=True, equal=0), "", is_refused=False)
+    told = "end: the driver tells of 0 equal rows, and 1 were no messages of their own"
+    assert story.laws.violations == ([told] if is_complete else [])
 
 
 def test_what_is_left_of_forgotten_micro_batches_breaks_a_law() -> None:

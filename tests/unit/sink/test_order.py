@@ -393,8 +393,7 @@ def test_what_a_lost_answer_hid_fails_the_task(sqs: Sqs) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"onDisorder": "fail"}, "'onDisorder' is given without 'order'"),
-        ({"onDisorder": "fail", "order": "strict"}, "which leads to no disorder"),
+        ({"onDisorder": "fail"}, "there is no 'journalLocation'"),
         ({"onDisorder": "fail", "order": "batch"}, "there is no 'journalLocation'"),
         ({"maxUnrecordedRows": "2"}, "'maxUnrecordedRows' is given without 'journalLocation'"),
     ],
@@ -410,6 +409,7 @@ def test_options_without_effect_are_refused(sqs: Sqs, options: dict[str, str], s
     [
         ({}, Pace(1, 1, False)),
         ({"order": "batch"}, Pace(10, 10, False)),
+        ({"onDisorder": "fail"}, Pace(1, 1, True)),
         ({"order": "batch", "onDisorder": "fail"}, Pace(10, 10, True)),
         ({"order": "batch", "maxUnrecordedRows": "1"}, Pace(10, 1, False)),
         ({"maxUnrecordedRows": "20"}, Pace(1, 20, False)),

@@ -31,6 +31,7 @@ from sqs_fifo_spark.sink.message import outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.sink.sender import Sender
+from sqs_fifo_spark.sink.summary import compare
 from sqs_fifo_spark.sink.write import (
     MAX_PART_ROWS,
     Draft,
@@ -139,22 +140,24 @@ def test_content_needs_a_queue_that_deduplicates_by_content(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("scope", "by_column", "options", "is_told"),
+    ("scope", "by_column", "options", "told"),
     [
-        ("queue", False, {}, True),
-        (None, False, {}, True),
-        ("queue", False, {"messageGroupId": "all"}, False),
-        ("queue", True, {}, False),
-        ("messageGroup", False, {}, False),
+        ("queue", False, {}, "rows with the same body within 5 minutes SQS keeps only the first"),
+        (None, False, {}, "rows with the same body within 5 minutes SQS keeps only the first"),
+        ("queue", True, {}, "rows with the same messageDeduplicationId within 5 minutes SQS keeps only the first"),
+        ("queue", False, {"messageGroupId": "all"}, ""),
+        ("queue", True, {"messageGroupId": "all"}, ""),
+        ("messageGroup", False, {}, ""),
+        ("messageGroup", True, {}, ""),
     ],
 )
-def test_that_equal_bodies_of_different_groups_become_one_message_is_told_once(
+def test_that_equal_rows_of_different_groups_become_one_message_is_told_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     scope: str | None,
     by_column: bool,
     options: dict[str, str],
-    is_told: bool,
+    told: str,
 ) -> None:
     """Where it can happen, in one line, before the first row; not again for each micro-batch."""
     monkeypatch.setattr("sqs_fifo_spark.sink.write._warned", set())
@@ -162,11 +165,9 @@ def test_that_equal_bodies_of_different_groups_become_one_message_is_told_once(
     sqs = patched(monkeypatch, ContentBasedDeduplication="true", **attributes)
     for _ in range(3):
         planned(sqs, None, by_column=by_column, **options)
-    assert len(caplog.messages) == is_told
-    if is_told:
-        (line,) = caplog.messages
-        assert "the DeduplicationScope of the queue" in line
-        assert "SQS keeps only the first" in line
+    assert len(caplog.messages) == bool(told)
+    for line in caplog.messages:
+        assert line.startswith(f"the DeduplicationScope of the queue '{sqs.url}' is 'queue': of {told}")
         assert "\n" not in line
 
 
@@ -514,6 +515,30 @@ def test_without_a_journal_sqs_recognises_a_replay_for_five_minutes(sqs: Sqs) ->
     sqs.clock.advance(TEN_MINUTES_S)
     replay(sqs, None, 1)
     assert len(sqs.bodies()) == 2 * len(ROWS)
+
+
+def test_groups_of_rows_that_were_sent_before_are_compared_again(sqs: Sqs, store: Store) -> None:
+    """A write that has failed for them fails when it is repeated, until each group stands in one partition."""
+    rows = {0: ("a1", "b1", "a3"), 1: ("a2", "c1", "b2")}
+    for known in (0, 3):
+        plan = planned(sqs, store)
+        sent = [run(sqs, store, batch(*rows[at]), plan=plan, place=Place(at, "q", 1)) for at in rows]
+        assert [each.known for each in sent] == [known, known]
+        overlap = compare([(each.place.partition, each.summary) for each in sent])
+        assert (overlap.groups, overlap.are_compared, overlap.equal) == (2, True, 0)
+    assert compare([(each.place.partition, each.summary) for each in replay(sqs, store, 3)]).groups == 0
+
+
+def test_a_row_that_sqs_took_for_another_tasks_is_counted(sqs: Sqs) -> None:
+    """By the message that both were told; once, also where its own task has seen that it is no new one."""
+    plan = planned(sqs)
+    first = run(sqs, None, batch("a1", "b1", "c1"), plan=plan, place=Place(0, "q", 1))
+    equal = batch("d1", "e1", "e2")
+    equal = equal.set_column(2, "messageDeduplicationId", pa.array(["a1", "e1", "b1"]))
+    second = run(sqs, None, equal, plan=plan, place=Place(1, "q", 1))
+    assert sqs.bodies() == ["a1", "b1", "c1", "e1"]
+    overlap = compare([(0, first.summary), (1, second.summary)])
+    assert (first.equal, second.equal, overlap.equal, overlap.groups) == (0, 1, 1, 0)
 
 
 def test_a_run_and_its_zombie_send_each_row_once(sqs: Sqs, store: Store) -> None:

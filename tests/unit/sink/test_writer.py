@@ -7,11 +7,12 @@ import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sqs_fifo_spark import logs
-from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, OptionError
+from sqs_fifo_spark.errors import AccessDeniedError, DisorderError, JournalUnavailableError, OptionError
 from sqs_fifo_spark.sink import writer
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
 from sqs_fifo_spark.sink.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
@@ -41,11 +42,11 @@ def batch_writer(sqs: Sqs, **options: str) -> SqsFifoWriter:
     return SqsFifoWriter(sqs.options(journalLocation="/journal", **options), SCHEMA)
 
 
-def in_task(monkeypatch: pytest.MonkeyPatch, **properties: str) -> None:
+def in_task(monkeypatch: pytest.MonkeyPatch, partition: int = 3, /, **properties: str) -> None:
     """Let what runs be a task whose local properties are these."""
     names = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
     given = {names[name]: value for name, value in properties.items()}
-    context = SimpleNamespace(partitionId=lambda: 3, attemptNumber=lambda: 0, getLocalProperty=given.get)
+    context = SimpleNamespace(partitionId=lambda: partition, attemptNumber=lambda: 0, getLocalProperty=given.get)
     monkeypatch.setattr(writer, "TaskContext", SimpleNamespace(get=lambda: context))
 
 
@@ -227,6 +228,35 @@ def test_the_driver_tells_how_many_rows_have_overtaken_others(
     given.commit([message])
     said = next(each for each in caplog.messages if "before an earlier row" in each)
     assert said.startswith("the batch write: 2 of its 3 rows stand in the queue before an earlier row of their group")
+
+
+@pytest.mark.parametrize("order", ["strict", "batch"])
+def test_the_driver_tells_of_groups_in_several_partitions_and_of_equal_rows(
+    sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, order: str
+) -> None:
+    """In a line each; with `onDisorder=fail` the write does not succeed, and forgets nothing, however often it runs."""
+    for on_disorder in ("log", "fail", "fail"):
+        given = pickle.loads(pickle.dumps(batch_writer(sqs, order=order, onDisorder=on_disorder, **IDS)))
+        messages: list[SentMessage] = []
+        for partition, bodies in enumerate((("a1", "b1"), ("a2", "c1"))):
+            in_task(monkeypatch, partition)
+            rows = batch(*bodies)
+            ids = pa.array([body.replace("c1", "b1") for body in bodies])
+            messages.append(given.write(iter([rows.set_column(2, "messageDeduplicationId", ids)])))
+        caplog.clear()
+        if on_disorder == "log":
+            given.commit(messages)
+            equal, scattered = caplog.messages
+            assert equal.startswith("the batch write: at least 1 of its 4 rows are equal to rows before them")
+            assert scattered.startswith(
+                "the batch write: 1 message group stands in several partitions, such as 'a' in partitions 0 and 1. "
+            )
+            continue
+        steps = len(store.steps)
+        with pytest.raises(DisorderError, match="such as 'a' in partitions 0 and 1"):
+            given.commit(messages)
+        assert len(store.steps) == steps
+    assert sqs.bodies() == ["a1", "b1", "a2"]
 
 
 def test_a_write_that_cannot_know_of_earlier_disorder_does_not_promise_to_fail(

@@ -1,0 +1,214 @@
+"""Lets each task tell of its groups and messages, so that the driver finds those that two tasks have in common.
+
+A group that stands in two partitions is in order in each, and in no order in the queue. A message id that two tasks
+were told is that of a row which SQS took for equal to another task's. No task can see either.
+
+Groups and ids travel as hashes of 64 bits, seeded anew in each run of a write: of n different groups, some two have the
+same hash, and raise a false alarm, in one of 2**65 / n**2 runs (37 million at a million groups). A task does not know
+how many others there are, so the task of partition p tells at most BUDGET / (p + 1) hashes of either kind, and MOST:
+all tasks together, if there are 100,000, no more than 330 MiB, a third of Spark's default for
+`spark.driver.maxResultSize`. Of more, it tells the smallest, which are the same in all tasks that have them. What is
+found among these is true; if tasks that tell a share f of their groups have g of them in common, all are missed with a
+probability of (1 - f)**g, so a summary says whether it is complete.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqs_fifo_spark.errors import DisorderError
+from sqs_fifo_spark.options import SinkOptions
+
+HASH_BYTES = 8
+MOST = 1 << 17
+"""How many hashes of either kind one task tells: 1 MiB."""
+BUDGET = 1 << 21
+"""How many tasks that have equally many tell in all. While no task has more of them, all groups are compared."""
+NAMES = 32
+"""Of how many groups a task tells the names, too: those of the smallest hashes, of which examples are made."""
+NAMES_BUDGET = 1 << 13
+_SHOWN = 4
+"""How many partitions an example names."""
+_EVERY_HASH = 1 << 64
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """Hashes that a task tells, each once, in order; `is_complete` says that these are all."""
+
+    packed: bytes = field(default=b"", repr=False)
+    is_complete: bool = True
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Tells of all rows of a task: their groups, and the ids of the messages that SQS has made of them."""
+
+    groups: Hashes = Hashes()
+    message_ids: Hashes = Hashes()
+    names: dict[int, str] = field(default_factory=dict, repr=False)
+    """Some groups, by their hashes."""
+
+
+class Tally:
+    """Gathers the summary of one task, in at most 16 bytes of memory for each hash that it may tell, or about 100
+    while it sorts them. `add_group` and `add_message_id` may each be called by one thread at a time.
+    """
+
+    def __init__(self, partition: int, run: str) -> None:
+        """`run` is the execution of the write, the same in all its tasks."""
+        self._salt = run.encode()[:16]
+        self._groups = _Smallest(share(BUDGET, MOST, partition))
+        self._message_ids = _Smallest(share(BUDGET, MOST, partition))
+        self._names: dict[int, str] = {}
+        self._most_names = share(NAMES_BUDGET, NAMES, partition)
+        self._named_below = _EVERY_HASH
+        self._last_group = ""
+
+    def add_group(self, group: str) -> None:
+        """Take note of a row's group, whether the row is sent or was sent before."""
+        if group == self._last_group:
+            return
+        self._last_group = group
+        key = self._hash(group)
+        self._groups.add(key)
+        if key < self._named_below:
+            self._names[key] = group
+            if len(self._names) > self._most_names:
+                del self._names[max(self._names)]
+                self._named_below = max(self._names)
+
+    def add_message_id(self, message_id: str) -> None:
+        """Take note of the message of a row that this task does not count as equal."""
+        self._message_ids.add(self._hash(message_id))
+
+    def summary(self) -> Summary:
+        return Summary(self._groups.told(), self._message_ids.told(), self._names)
+
+    def _hash(self, text: str) -> int:
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=HASH_BYTES, salt=self._salt).digest(), "big")
+
+
+class _Smallest:
+    """The `most` smallest of the hashes that were added."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept = array("Q")  # some perhaps several times, until they are sorted
+        self._below = _EVERY_HASH
+        """From here on some are left out."""
+
+    def add(self, key: int) -> None:
+        if key < self._below:
+            self._kept.append(key)
+            if len(self._kept) >= 2 * self._most:
+                self._sort()
+
+    def told(self) -> Hashes:
+        self._sort()
+        return Hashes(self._kept.tobytes(), is_complete=self._below == _EVERY_HASH)
+
+    def _sort(self) -> None:
+        kept = sorted(set(self._kept))
+        if len(kept) > self._most:
+            self._below = kept[self._most]
+        self._kept = array("Q", kept[: self._most])
+
+
+def share(budget: int, most: int, partition: int) -> int:
+    """Return how many of `budget` the task of this partition may use, at least 1."""
+    return max(1, min(most, budget // (partition + 1)))
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Groups and messages that tasks have in common."""
+
+    groups: int
+    """How many groups stand in several partitions, as far as they were compared."""
+    example: str
+    """One of them, and where it stands."""
+    are_compared: bool
+    """Whether all groups were."""
+    equal: int
+    """How many rows SQS took for equal to another task's, at least, besides those that the tasks have counted."""
+
+
+def compare(told: Sequence[tuple[int, Summary]]) -> Overlap:
+    """Return what tasks have in common that tell this, by their partitions.
+
+    Runs on the driver, in some 40 bytes of memory for each hash.
+    """
+    groups = _repeats([each.groups.packed for _, each in told])
+    return Overlap(
+        len(pc.unique(groups)),
+        _example(groups, told) if len(groups) else "",
+        all(each.groups.is_complete for _, each in told),
+        len(_repeats([each.message_ids.packed for _, each in told])),
+    )
+
+
+def finding(overlap: Overlap, what: str, options: SinkOptions) -> str:
+    """Return the line that the log is to have of groups that stand in several partitions of `what`, or none.
+
+    With `onDisorder=fail`, raises DisorderError instead, also where it cannot be excluded.
+    """
+    if overlap.groups:
+        if options.message_group_id is not None:
+            seen = f"all rows go to one message group by the option 'messageGroupId', {overlap.example}"
+            remedy = "Put all rows in one partition, in order: .coalesce(1).sortWithinPartitions(...) before the write."
+        else:
+            count = f"{'' if overlap.are_compared else 'at least '}{overlap.groups:,}"
+            stand = "message group stands" if overlap.groups == 1 else "message groups stand"
+            seen = f"{count} {stand} in several partitions, such as {overlap.example}"
+            remedy = (
+                'Put each group in one partition, in order: .repartition("messageGroupId").sortWithinPartitions(...) '
+                "before the write, or in_group_order."
+            )
+        why = "The rows of a partition are in order in the queue, those of several are not"
+    elif overlap.are_compared:
+        return ""
+    else:
+        seen = "it has more message groups than are compared, so some may stand in several partitions"
+        why = f"Up to {BUDGET:,} are compared, evenly spread over the partitions, and {MOST:,} of each"
+        remedy = "Write fewer at a time."
+    line = f"{what}: {seen}. {why}. {remedy}"
+    if options.on_disorder == "fail":
+        raise DisorderError(
+            f"{line} All its rows are sent, and each repeat fails while that is so, unless onDisorder is set to log."
+        )
+    return line
+
+
+def _repeats(parts: Sequence[bytes]) -> pa.Array:
+    """Return, in order, each hash that stands in several parts, once less than it stands there."""
+    arrays = [pa.Array.from_buffers(pa.uint64(), len(part) // 8, [None, pa.py_buffer(part)]) for part in parts]
+    values = pa.concat_arrays([*arrays, pa.array([], pa.uint64())])
+    values = values.take(pc.sort_indices(values))
+    others = values.slice(1)
+    return others.filter(pc.equal(others, values.slice(0, len(others))))
+
+
+def _example(repeats: pa.Array, told: Sequence[tuple[int, Summary]]) -> str:
+    """Return one of the groups and its partitions: one that has a name, if there is any."""
+    names = {key: name for _, each in told for key, name in each.names.items()}
+    named = repeats.filter(pc.is_in(repeats, value_set=pa.array(list(names), pa.uint64())))
+    key = (named if len(named) else repeats)[0].as_py()
+    partitions = [f"{partition}" for partition, each in told if _has(each.groups.packed, key)]
+    if len(partitions) > _SHOWN + 1:
+        partitions[_SHOWN:] = [f"{len(partitions) - _SHOWN:,} others"]
+    name = f"'{names[key]}'" if key in names else "one"
+    return f"{name} in partitions {', '.join(partitions[:-1])} and {partitions[-1]}"
+
+
+def _has(packed: bytes, key: int) -> bool:
+    values = memoryview(packed).cast("Q")
+    at = bisect.bisect_left(values, key)
+    return at < len(values) and values[at] == key

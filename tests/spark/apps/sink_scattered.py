@@ -1,0 +1,67 @@
+"""Write one group from several partitions, in each way that a user may come to that, and print what each write raises.
+
+Arguments: the sink's options as JSON. Around what a write says stands "== <way> <order> <onDisorder>" in a line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sqs_fifo_spark import in_group_order
+from tests.spark.sink import COLUMNS, rows, write
+
+OPTIONS = json.loads(sys.argv[1])
+COUNT = 20
+
+
+def frames(spark: SparkSession, order: str) -> dict[str, DataFrame]:
+    def one_group(way: str, groups: int = 1, partitions: int = 1) -> DataFrame:
+        frame = rows(spark, COUNT, groups=groups, partitions=partitions)
+        return frame.selectExpr(
+            "number", "body", "messageGroupId", f"'{way}-{order}-' || number AS messageDeduplicationId"
+        )
+
+    dealt = one_group("dealt").selectExpr("*", "number % 2 AS parity")
+    return {
+        "dealt": dealt.repartitionByRange(2, "parity").sortWithinPartitions("number"),
+        "orderBy": one_group("orderBy", partitions=2).orderBy("number"),
+        "repartition": one_group("repartition").repartition(3),
+        "messageGroupId": one_group("messageGroupId", groups=5, partitions=4),
+        "in_group_order": in_group_order(one_group("in_group_order", partitions=4), "number"),
+    }
+
+
+def main() -> None:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.sql.adaptive.coalescePartitions.enabled", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    for order in ("strict", "batch"):
+        for way, frame in frames(spark, order).items():
+            if order == "batch" and way != "dealt":
+                continue
+            own = {"messageGroupId": "all"} if way == "messageGroupId" else {}
+            ids: dict[str, Any] = {"txnAppId": f"{way}-{order}", "txnVersion": 1}
+            for on_disorder in ("fail", "log"):
+                print(f"== {way} {order} {on_disorder}", flush=True)
+                try:
+                    write(frame.select(COLUMNS), order=order, onDisorder=on_disorder, **own, **ids, **OPTIONS)
+                except Exception as error:
+                    print(f"raised: {error}", flush=True)
+    print("==", flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
