@@ -179,7 +179,7 @@ def test_quota_counts_each_action_and_queue_by_the_queues_clock() -> None:
         assert told(2) == [200, 400]
         server.advance(60)
         assert told(12) == [200] * 10 + [400] * 2
-        server.faults = Faults(calls_per_second=10, actions=["SendMessage"])
+        server.faults = Faults(calls_per_second=10, actions=frozenset({"SendMessage"}))
         assert told(12) == [200] * 12
 
 
