@@ -16,6 +16,7 @@ from sqs_fifo_spark.aws.codes import MessageRefusedError
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.retry import SharedPause, retry_transient
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
 from sqs_fifo_spark.sink.outcome import OPERATION, Confirmed, classify
@@ -39,8 +40,13 @@ class UnsentError(Exception):
 class SinkQueue(QueueCalls):
     """The queue as one task of the sink sees it."""
 
-    def __init__(self, options: SinkOptions, clock: Clock) -> None:
+    def __init__(self, options: SinkOptions, clock: Clock, *, sharer: int = 0, sharers: int = 1) -> None:
+        """`sharers` is how many tasks share `maxCallsPerSecond` equally; this one's first turn is by its number."""
         super().__init__(options, clock)
+        limit = options.max_calls_per_s
+        first_in_s = sharer % sharers / limit if limit else 0.0
+        self.pace = CallPace(clock, limit and limit / sharers, first_in_s=first_in_s)
+        """What each call is to wait for before its rows are chosen."""
         self._pause = SharedPause(clock)
 
     def send(

@@ -243,7 +243,8 @@ class Sender:
 
     def _run(self) -> None:
         try:
-            while rows := self._take():
+            while not self._stopped.is_set():
+                rows = self._take()
                 while rows and not self._stopped.is_set():
                     rows = self._look_and_send(rows)
         except StoppedError:
@@ -280,10 +281,10 @@ class Sender:
             self._changed.notify_all()
 
     def _take(self) -> list[Outgoing]:
-        """Return the next rows of up to ten groups, as many as one call holds, or none when no more are to be sent."""
+        """Return the next rows of up to ten groups, as many as one call holds, or none if others have taken them."""
+        self._wait_for_rows()
+        self._queue.pace.wait(stopped=self._stopped)  # before rows are chosen: those that come meanwhile go with them
         with self._changed:
-            while not self._ready and not self._stopped.is_set():
-                self._changed.wait()
             rows: list[Outgoing] = []
             size = 0
             while self._ready and len(rows) < MAX_ENTRIES and not self._stopped.is_set():
@@ -304,6 +305,11 @@ class Sender:
                 if size > MAX_CALL_BYTES:
                     break
             return rows
+
+    def _wait_for_rows(self) -> None:
+        with self._changed:
+            while not self._ready and not self._stopped.is_set():
+                self._changed.wait()
 
     def _note_gaps_locked(self, rows: list[Outgoing], is_known: list[bool]) -> None:
         """Take note of the groups of which the record has one of these rows, and lacks one before it."""

@@ -714,7 +714,7 @@ class SinkLaws:
             self.violate(f"progress: nothing holds {name} up for long: {text}")
         may_be_sent = attempt.in_doubt_since or not attempt.calls or "was not made in time" in text
         if isinstance(error, TransientQueueError) and not is_too_late and not may_be_sent:
-            self.violate(f"progress: {name} fails, and was only throttled: {text}")
+            self.violate(f"progress: {name} fails, and was throttled at most: {text}")
         is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
         if isinstance(error, JournalUnavailableError) and not is_explained and not _has_equal_rows(attempt):
             self.violate(f"cost: {name} fails, and nothing that it needed has failed: {text}")

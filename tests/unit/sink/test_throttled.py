@@ -8,10 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from sqs_fifo_spark.errors import TransientQueueError
-from sqs_fifo_spark.sink.record import NoRecord
-from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.window import SEND_BUDGET_S
-from tests.unit.sending import LOST, STRICT, THROTTLED, Answer, Noted, Sqs, finish, make, refusal, rows, threads
+from tests.unit.sending import LOST, THROTTLED, Answer, Noted, Sqs, finish, make, refusal, rows, threads
 
 LONG_S = 10 * SEND_BUDGET_S
 
@@ -98,13 +96,3 @@ def test_what_may_be_sent_has_one_time_to_be_tried(sqs: Sqs, record: Looked, way
         finish(sender, "a1")
     assert sqs.clock.monotonic() - began <= SEND_BUDGET_S
     assert (record.looks, threads()) == (1, [])
-
-
-def test_a_row_that_was_throttled_holds_nothing_up_that_goes_well(sqs: Sqs) -> None:
-    """Each call has a time of its own, without a journal too; rows of other groups are sent meanwhile."""
-    throttle(sqs, "entries", lambda body: body.startswith("a"))
-    sender = Sender(make(sqs)._queue, NoRecord(sqs.clock), sqs.clock, STRICT)
-    finish(sender, "a1", *(f"b{number}" for number in range(20)), "a2")
-    assert sqs.bodies("b") == [f"b{number}" for number in range(20)]
-    assert sqs.bodies()[-2:] == ["a1", "a2"]
-    assert sqs.duplicates == 0
