@@ -26,15 +26,14 @@ class StoppedError(Exception):
     """The task has failed elsewhere, so this is not tried again."""
 
 
-class UnsentError(Exception):
+class UnsentError(TransientQueueError):
     """SQS has throttled each try of these rows, so none had an effect: the time to try them may begin anew."""
 
-    def __init__(self, rows: Sequence[Outgoing]) -> None:
-        super().__init__(rows)
-        self.rows = list(rows)
+    is_throttling = True
 
-    def __str__(self) -> str:
-        return f"SQS has throttled each try of {len(self.rows)} rows"
+    def __init__(self, text: str, rows: Sequence[Outgoing] = ()) -> None:
+        super().__init__(text)
+        self.rows = list(rows)
 
 
 class SinkQueue(QueueCalls):
@@ -121,10 +120,10 @@ class SinkQueue(QueueCalls):
                 if len(pending) == 1:
                     raise RefusedRowError(pending[0].row, f"SQS refuses it ({error.code})") from None
                 later = pending  # it is one of them, and SQS does not tell which
-            except TransientQueueError:
+            except TransientQueueError as error:
                 pending += later
                 if is_throttled and in_doubt.isdisjoint(map(id, pending)):
-                    raise UnsentError(pending) from None
+                    raise UnsentError(str(error), pending) from None
                 raise
             pending, later = later[:1], later[1:]
 
