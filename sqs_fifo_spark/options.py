@@ -381,6 +381,18 @@ class SendOptions:
         high=MAX_TXN_VERSION,
     )
 
+    max_calls_per_s: int | None = option(
+        "maxCallsPerSecond",
+        rules.whole,
+        "Maximum number of calls per second that send rows, of all tasks of a write together, averaged over some "
+        "seconds: for a queue that others need, too. Each task gets an equal share, used or not. Retries come on top. "
+        "Spark's configuration must say how many tasks run at once: see [Pace](sink.md#pace).",
+        default=None,
+        default_text="no limit",
+        low=1,
+        high=MAX_CALLS_PER_S,
+    )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ConnectionOptions, SendOptions):

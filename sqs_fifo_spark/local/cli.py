@@ -59,6 +59,13 @@ def add_arguments(subparsers: Any) -> None:
     for name in PROBABILITIES:
         faults.add_argument(f"--{name.replace('_', '-')}", type=float, default=0.0, metavar="P", help=_FAULTS[name])
     faults.add_argument("--delay-s", type=float, default=0.0, help="seconds that every request waits first")
+    faults.add_argument(
+        "--calls-per-second",
+        type=int,
+        metavar="N",
+        help="throttle what exceeds so many calls of an action in a second, for each queue without high throughput; "
+        "SQS's quota is 300",
+    )
     faults.add_argument("--fault-action", action="append", metavar="ACTION", help="fail only this action; repeatable")
     faults.add_argument("--fault-queue", action="append", metavar="QUEUE", help="fail only for this queue; repeatable")
     faults.add_argument(
@@ -87,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
             probabilities,
             seed=args.seed,
             delay_s=args.delay_s,
+            calls_per_second=args.calls_per_second,
             actions=args.fault_action,
             queues=args.fault_queue,
             deny=args.deny,
@@ -110,6 +118,7 @@ def faults_of(
     *,
     seed: int,
     delay_s: float,
+    calls_per_second: int | None = None,
     actions: Iterable[str] | None,
     queues: Iterable[str] | None,
     deny: Iterable[str],
@@ -119,6 +128,7 @@ def faults_of(
     return Faults(
         seed=seed,
         delay_s=delay_s,
+        calls_per_second=calls_per_second,
         actions=None if actions is None else frozenset(actions),
         queues=None if queues is None else frozenset(queues),
         deny=frozenset(deny),

@@ -11,6 +11,7 @@ from typing import Any
 from sqs_fifo_spark.local import errors, names
 from sqs_fifo_spark.local.errors import SqsError
 from sqs_fifo_spark.local.planned import KINDS, PlannedFault, check_action
+from sqs_fifo_spark.local.quota import Quota
 from sqs_fifo_spark.local.validation import MAX_ENTRIES
 
 PROBABILITIES = KINDS
@@ -20,15 +21,16 @@ PROBABILITIES = KINDS
 class Faults:
     """How often to fail. Each probability is from 0 (never) to 1 (always), per request.
 
-    `throttle`: ThrottlingException, no effect. `server_error`: HTTP 500 or 503, no effect. `reset`: the
-    connection is reset before any effect. `drop_answer`: the request takes effect, then the connection
-    is closed without an answer. `fail_entry`: per entry of a batch, InternalError without effect.
-    `short_answer`: a receive returns fewer messages than it could, perhaps none. `delay_s`: seconds
-    that every request waits first. `actions`: the only actions to which all this happens (None: all); `queues`: the
-    only queues, by name or URL. `planned`: failures that are sure, by the number of the request (see `PlannedFault`).
-    `deny`: actions that always answer AccessDenied, each with its batch, as on AWS: DeleteMessage denies
-    DeleteMessageBatch, too. A batch that is named is denied alone. `expired_keys`: access keys with which every
-    request answers ExpiredToken.
+    `throttle`: ThrottlingException, no effect. `server_error`: HTTP 500 or 503, no effect. `reset`: the connection
+    is reset before any effect. `drop_answer`: the request takes effect, then the connection is closed without an
+    answer. `fail_entry`: per entry of a batch, InternalError without effect. `short_answer`: a receive returns
+    fewer messages than it could, perhaps none. `delay_s`: seconds that every request waits first.
+    `calls_per_second`: how many calls of each action a queue without high throughput takes in a second, where SQS
+    takes 300; more are throttled. `actions`: the only actions to which all this happens (None: all); `queues`: the
+    only queues, by name or URL. `planned`: failures that are sure, by the number of the request (see
+    `PlannedFault`). `deny`: actions that always answer AccessDenied, each with its batch, as on AWS: DeleteMessage
+    denies DeleteMessageBatch, too. A batch that is named is denied alone. `expired_keys`: access keys with which
+    every request answers ExpiredToken.
 
     Lists of texts may come in any collection, and are kept as sets. Raises ValueError for a value of the wrong kind or
     out of range, or an action that there is not.
@@ -42,6 +44,7 @@ class Faults:
     fail_entry: float = 0.0
     short_answer: float = 0.0
     delay_s: float = 0.0
+    calls_per_second: int | None = None
     actions: frozenset[str] | None = None
     deny: frozenset[str] = field(default_factory=frozenset)
     expired_keys: frozenset[str] = field(default_factory=frozenset)
@@ -67,6 +70,9 @@ class Faults:
                 raise ValueError(f"fault '{name}' is {value}; it is a probability, so it must be from 0 to 1")
         for action in sorted(self.deny | (self.actions or frozenset())):
             check_action(action)
+        quota = self.calls_per_second
+        if quota is not None and (isinstance(quota, bool) or not isinstance(quota, int) or quota < 1):
+            raise ValueError(f"fault 'calls_per_second' is {quota!r}; it must be a whole number, at least 1")
         if self.delay_s < 0:
             raise ValueError(f"fault 'delay_s' is {self.delay_s}; it is in seconds and cannot be negative")
 
@@ -132,6 +138,7 @@ class Injector:
         # For each planned fault, how many requests that it counts there were.
         self._counted = [0] * len(faults.planned)
         self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
+        self._quota = Quota(faults.calls_per_second)
 
     def decide(self, action: str, resource: str, access_key: str = "") -> Verdict:
         """The verdict on the next request for `action`; `resource` is the ARN of its queue, "*" for none."""
@@ -144,9 +151,7 @@ class Injector:
         planned = self._planned(action, queue)
         if planned is not None:
             return planned
-        if faults.actions is not None and action not in faults.actions:
-            return Verdict()
-        if faults.queues is not None and queue not in faults.queues:
+        if not self._concerns(action, queue):
             return Verdict()
         if not self._rolls:
             return Verdict(delay_s=faults.delay_s)
@@ -166,6 +171,16 @@ class Injector:
             drop_answer=dropped < faults.drop_answer,
             failing_entries=frozenset(i for i, die in enumerate(entries) if die < faults.fail_entry),
             receive_share=share if short < faults.short_answer else 1.0,
+        )
+
+    def admits(self, action: str, queue: str, now: float) -> bool:
+        """Return whether the quota has room for a call of `action` on the queue of that name, at a monotonic time."""
+        return not self._concerns(action, queue) or self._quota.admits(action, queue, now)
+
+    def _concerns(self, action: str, queue: str) -> bool:
+        faults = self.faults
+        return (faults.actions is None or action in faults.actions) and (
+            faults.queues is None or queue in faults.queues
         )
 
     def _planned(self, action: str, queue: str) -> Verdict | None:

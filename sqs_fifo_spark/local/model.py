@@ -181,6 +181,11 @@ class FifoModel:
         given = validation.optional_number(request, "WaitTimeSeconds", 0, 20, "Must be >= 0 and <= 20, if provided.")
         return self._queue_of(request).settings.wait_s if given is None else given
 
+    def has_quota(self, name: str) -> bool:
+        """Whether `name` is a FIFO queue without high throughput, whose calls SQS counts."""
+        queue = self._queues.get(name)
+        return queue is not None and queue.settings.is_fifo and not queue.settings.has_high_throughput
+
     def queue_name(self, request: Request) -> str:
         """The name of the existing queue that `request` is about."""
         return self._queue_of(request).name

@@ -1,12 +1,14 @@
-"""Fixtures for tests that need a FIFO queue: `sqs_fifo_server` and `sqs_fifo_queue`.
+"""Fixtures for tests that need FIFO queues: a server, one queue or several, and the environment to find them.
 
 pytest finds this module by the package's entry point. It imports neither aiohttp nor boto3 before a test asks for them.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -92,21 +94,61 @@ def sqs_fifo_server() -> Iterator[LocalQueueServer]:
 
 
 @pytest.fixture
-def sqs_fifo_queue(sqs_fifo_server: LocalQueueServer) -> Iterator[LocalQueue]:
+def sqs_fifo_queue_factory(sqs_fifo_server: LocalQueueServer) -> Iterator[Callable[..., LocalQueue]]:
+    """Make FIFO queues for this test alone: `sqs_fifo_queue_factory({"ContentBasedDeduplication": "true"})`.
+
+    Takes the attributes of `CreateQueue`, whose values are texts, and what it refuses raises SqsError. Afterwards the
+    queues are deleted, and the server's faults are as they were before the test.
+    """
+    names: list[str] = []
+    faults = sqs_fifo_server.faults
+
+    def make(attributes: Mapping[str, str] | None = None) -> LocalQueue:
+        __tracebackhide__ = True
+        # Not counted: a test may have made the queue of the next number.
+        name = f"test-{uuid.uuid4()}.fifo"
+        request = {"QueueName": name, "Attributes": {"FifoQueue": "true", **(attributes or {})}}
+        sqs_fifo_server.run(lambda model: model.call("CreateQueue", request))
+        names.append(name)
+        return LocalQueue(sqs_fifo_server, name)
+
+    yield make
+    if sqs_fifo_server.faults is not faults:
+        sqs_fifo_server.faults = faults
+    for name in names:
+        sqs_fifo_server.run(functools.partial(_delete, name=name))
+
+
+@pytest.fixture
+def sqs_fifo_queue(sqs_fifo_queue_factory: Callable[..., LocalQueue]) -> LocalQueue:
     """A new FIFO queue for this test alone: `.url`, `.client`, `.send(...)`, `.messages()`, `.advance(31)`.
 
     Afterwards the queue is deleted, and the server's faults are as they were before the test.
     """
-    # Not counted: a test may have made the queue of the next number.
-    name, faults = f"test-{uuid.uuid4()}.fifo", sqs_fifo_server.faults
-    request = {"QueueName": name, "Attributes": {"FifoQueue": "true"}}
-    sqs_fifo_server.run(lambda model: model.call("CreateQueue", request))
-    try:
-        yield LocalQueue(sqs_fifo_server, name)
-    finally:
-        if sqs_fifo_server.faults is not faults:
-            sqs_fifo_server.faults = faults
-        sqs_fifo_server.run(lambda model: _delete(model, name))
+    return sqs_fifo_queue_factory()
+
+
+@pytest.fixture
+def sqs_fifo_environment(sqs_fifo_server: LocalQueueServer, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Let this test's own code find the server by itself: endpoint, region and made-up keys, in the environment.
+
+    Returns what it has set, for processes that are started with an environment of their own. No profile, token or file
+    of the user's counts meanwhile.
+    """
+    settings = {
+        "AWS_ENDPOINT_URL_SQS": sqs_fifo_server.endpoint_url,
+        "AWS_REGION": sqs_fifo_server.region,
+        "AWS_DEFAULT_REGION": sqs_fifo_server.region,
+        "AWS_ACCESS_KEY_ID": "any",
+        "AWS_SECRET_ACCESS_KEY": "any",
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    return settings
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -133,7 +175,7 @@ def _server_class() -> type[LocalQueueServer] | None:
     return LocalQueueServer
 
 
-def _delete(model: FifoModel, name: str) -> None:
+def _delete(model: FifoModel, *, name: str) -> None:
     """Delete the queue, unless the test has done so."""
     if model.call("ListQueues", {"QueueNamePrefix": name}):
         model.call("DeleteQueue", {"QueueUrl": model.queue_url(name)})

@@ -14,6 +14,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from email.utils import formatdate
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -116,6 +117,11 @@ class LocalQueueServer:
         """The URL to hand to a client on this machine, while the server runs."""
         return self._endpoint_url
 
+    @property
+    def region(self) -> str:
+        """The region in queue ARNs, which a client should name."""
+        return self._model.region
+
     @cached_property
     def client(self) -> Any:
         """A boto3 client for this server, with made-up credentials; made when it is first asked for, closed by `stop`.
@@ -128,7 +134,7 @@ class LocalQueueServer:
         return boto3.client(
             "sqs",
             endpoint_url=self.endpoint_url,
-            region_name=self._model.region,
+            region_name=self.region,
             aws_access_key_id="any",
             aws_secret_access_key="any",
         )
@@ -310,6 +316,8 @@ class LocalQueueServer:
             if verdict.error is not None:
                 raise verdict.error
             self._policies.require(access_key, action, resource)
+            if self._model.has_quota(name) and not self._injector.admits(action, name, self._clock.monotonic()):
+                raise errors.throttled()
             if action == "ReceiveMessage":
                 response = await self._receive(http, request, verdict)
                 entries = len(response.get("Messages", ()))
@@ -358,7 +366,11 @@ class LocalQueueServer:
 
     def _respond(self, status: int, content: dict[str, Any], query_error: str | None = None) -> web.Response:
         self._request_number += 1
-        headers = {"x-amzn-RequestId": f"00000000-0000-4000-8000-{self._request_number:012x}"}
+        headers = {
+            # Of the same clock as the times of sending, which a client compares with it.
+            "Date": formatdate(self._clock.now(), usegmt=True),
+            "x-amzn-RequestId": f"00000000-0000-4000-8000-{self._request_number:012x}",
+        }
         if query_error is not None:
             headers["x-amzn-query-error"] = query_error
         return web.Response(

@@ -65,6 +65,7 @@ class Settings:
     wait_s: int
     content_based_deduplication: bool
     deduplicates_per_group: bool
+    has_high_throughput: bool
     redrive: RedrivePolicy | None
 
     def described(self) -> dict[str, str]:
@@ -130,6 +131,7 @@ def parse(given: Mapping[str, str], *, is_fifo: bool) -> Settings:
         wait_s=numbers["ReceiveMessageWaitTimeSeconds"],
         content_based_deduplication=choices["ContentBasedDeduplication"] == "true",
         deduplicates_per_group=per_group,
+        has_high_throughput=choices["FifoThroughputLimit"] == "perMessageGroupId",
         redrive=_redrive_policy(given.get("RedrivePolicy", "")),
     )
 

@@ -6,6 +6,7 @@ import base64
 import binascii
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from sqs_fifo_spark.local import errors
@@ -24,6 +25,9 @@ _FIFO_QUEUE_NAME = re.compile(r"(?=.{1,80}\Z)[A-Za-z0-9_-]+\.fifo")
 _ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(\..+)?")
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# As AWS documents the data type Number.
+_MOST_DIGITS = 38
+_SMALLEST, _LARGEST = Decimal("1e-128"), Decimal("1e126")
 
 
 def optional_text(request: Mapping[str, Any], name: str) -> str | None:
@@ -177,12 +181,26 @@ def _attribute(name: str, value: object) -> dict[str, Any]:
         raise errors.invalid_message_contents()
     if kind[1] == "Number" and not _NUMBER.fullmatch(content):
         raise errors.invalid_parameter(f"Can't cast the value of message (user) attribute '{name}' to a number.")
+    if kind[1] == "Number" and not _is_in_range(content):
+        raise errors.invalid_parameter(
+            f"The value of message (user) attribute '{name}' is out of range: a number has at most {_MOST_DIGITS} "
+            f"digits and lies between 10**-128 and 10**126."
+        )
     if field == "BinaryValue":
         try:
             base64.b64decode(content, validate=True)
         except (binascii.Error, ValueError) as error:
             raise errors.malformed_request(f"The message attribute '{name}' is not valid base64.") from error
     return {"DataType": data_type, field: content}
+
+
+def _is_in_range(number: str) -> bool:
+    try:
+        value = Decimal(number)
+    except ArithmeticError:  # of its exponent
+        return False
+    digits = "".join(map(str, value.as_tuple().digits)).strip("0")
+    return not value or (len(digits) <= _MOST_DIGITS and _SMALLEST <= value.copy_abs() <= _LARGEST)
 
 
 def batch_size(batch: list[dict[str, Any]]) -> None:

@@ -35,6 +35,8 @@ class Outcome:
     is_silent: bool
     """Whether SQS says nothing of a row, or that it took and failed it, so that it may have added it."""
     is_throttled: bool
+    in_doubt: list[Outgoing]
+    """Those of the pending ones that SQS may have added, for all that is known: all but those that it has throttled."""
     code: str
     """Why rows are pending."""
 
@@ -60,6 +62,7 @@ def classify(
     fault: Exception | None = others[0] if others else None
     if refused and fault is None:
         fault = RefusedRowError(tried[refused[0]].row, f"SQS refuses it ({codes[refused[0]]})")
+    throttled = {key for key, error in passing.items() if error.is_throttling and key not in told}
     return Outcome(
         [
             Confirmed(row, _sequence_number(taken[key]), taken[key].get("MessageId"), may_be_older)
@@ -70,6 +73,9 @@ def classify(
         fault,
         is_silent=not tried.keys() <= told.keys() ^ failed.keys(),
         is_throttled=any(error.is_throttling for error in passing.values()),
+        in_doubt=[
+            row for key, row in tried.items() if key not in taken and key not in refused and key not in throttled
+        ],
         code=next(reversed(codes.values()), "no answer for some entries"),
     )
 

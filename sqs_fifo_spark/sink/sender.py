@@ -28,7 +28,7 @@ from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
 from sqs_fifo_spark.sink.judge import Judge, Numbers
 from sqs_fifo_spark.sink.message import Outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
-from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
+from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError, UnsentError
 from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S, Window
 
@@ -130,6 +130,7 @@ class Sender:
         self._is_over = False  # once the caller stops: it may wait for its next rows long after a failure
         self._sending: set[_Sending] = set()
         self._ended = 0  # threads
+        self._told_throttled_at = -math.inf
         # These two are the caller's.
         self._threads: list[threading.Thread] = []
         self._is_abandoned = False
@@ -259,22 +260,10 @@ class Sender:
 
     def _run(self) -> None:
         try:
-            while rows := self._take():
-                window = self._look(rows)
-                self._look_for_disorder()
-                # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
-                is_known = [self._record.is_sent(row.digest) for row in rows]
-                known = [row for row, is_sent in zip(rows, is_known, strict=True) if is_sent]
-                missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
-                with self._changed:
-                    self.known += len(known)
-                    self._note_gaps_locked(rows, is_known)
-                    self._let_follow_locked(known)
-                    self._release_locked(known)
-                if missing:
-                    self._send(missing, window)
-                    if not self._stopped.is_set():
-                        self._record.tidy()
+            while not self._stopped.is_set():
+                rows = self._take()
+                while rows and not self._stopped.is_set():
+                    rows = self._look_and_send(rows)
         except StoppedError:
             return  # whoever set it knows why
         except BaseException as error:  # whatever ends a thread, a panic of native code too: the caller waits for it
@@ -284,6 +273,24 @@ class Sender:
                 self._ended += 1
                 self._changed.notify_all()
 
+    def _look_and_send(self, rows: list[Outgoing]) -> list[Outgoing]:
+        """Send what the record lacks of these rows; return those of them that SQS has throttled all the time."""
+        window = self._look(rows)
+        self._look_for_disorder()
+        # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
+        is_known = [self._record.is_sent(row.digest) for row in rows]
+        known = [row for row, is_sent in zip(rows, is_known, strict=True) if is_sent]
+        missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
+        with self._changed:
+            self.known += len(known)
+            self._note_gaps_locked(rows, is_known)
+            self._let_follow_locked(known)
+            self._release_locked(known)
+        unsent = self._send(missing, window) if missing else []
+        if missing and not self._stopped.is_set():
+            self._record.tidy()
+        return unsent
+
     def _fail(self, error: BaseException) -> None:
         with self._changed:
             self._failure = self._failure or error
@@ -291,10 +298,10 @@ class Sender:
             self._changed.notify_all()
 
     def _take(self) -> list[Outgoing]:
-        """Return the next rows of up to ten groups, as many as one call holds, or none when no more are to be sent."""
+        """Return the next rows of up to ten groups, as many as one call holds, or none if others have taken them."""
+        self._wait_for_rows()
+        self._queue.pace.wait(stopped=self._stopped)  # before rows are chosen: those that come meanwhile go with them
         with self._changed:
-            while not self._ready and not self._stopped.is_set():
-                self._changed.wait()
             rows: list[Outgoing] = []
             size = 0
             while self._ready and len(rows) < MAX_ENTRIES and not self._stopped.is_set():
@@ -315,6 +322,11 @@ class Sender:
                 if size > MAX_CALL_BYTES:
                     break
             return rows
+
+    def _wait_for_rows(self) -> None:
+        with self._changed:
+            while not self._ready and not self._stopped.is_set():
+                self._changed.wait()
 
     def _note_gaps_locked(self, rows: list[Outgoing], is_known: list[bool]) -> None:
         """Take note of the groups of which the record has one of these rows, and lacks one before it."""
@@ -365,7 +377,12 @@ class Sender:
             )
         self.follows_disorder = True
 
-    def _send(self, rows: list[Outgoing], window: Window) -> None:
+    def _send(self, rows: list[Outgoing], window: Window) -> list[Outgoing]:
+        """Send these rows; return those of which no try had an effect, for all were throttled.
+
+        Nobody need know of those by the window's limit, so they may have another one, after another look.
+        """
+        unsent: list[Outgoing] = []
         sending = _Sending(window.limit, {id(row): row.group for row in rows})
         with self._changed:
             self._sending.add(sending)
@@ -377,11 +394,24 @@ class Sender:
             )
         except StoppedError:
             raise
+        except UnsentError as throttled:
+            unsent = throttled.rows
         except BaseException as error:
             self._fail(error)
             raise
         with self._changed:
             self._sending.discard(sending)
+            is_news = bool(unsent) and self._clock.monotonic() >= self._told_throttled_at + SEND_BUDGET_S
+            if is_news:
+                self._told_throttled_at = self._clock.monotonic()
+        if is_news:
+            _log.warning(
+                "SQS throttles this task: for %.0f s it has refused each call with some of its rows. They are not "
+                "sent, and are tried on. Fewer tasks at once, or the option maxCallsPerSecond, leave the queue's quota "
+                "to those that run; high throughput for the queue raises it.",
+                SEND_BUDGET_S,
+            )
+        return unsent
 
     def _confirm(self, sending: _Sending, confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
         with self._changed:

@@ -10,6 +10,9 @@ row, neither knowing of the other, the second must reach SQS within 300 s of the
 An attempt that looks just before another's record is written sends the row at most SEND_BUDGET_S and the time to
 connect later: 280 s after the other's look. An attempt that follows one that has failed has what is left of the 300 s
 to start, to look, and to reach the row: 123 s.
+
+A row of which SQS has throttled each try is not sent. So at the end of its window it gets another one, after another
+look, for as long as SQS throttles it.
 """
 
 from __future__ import annotations

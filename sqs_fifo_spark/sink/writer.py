@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from sqs_fifo_spark.logs import tell_of
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
+from sqs_fifo_spark.sink.slots import tasks_at_once
 from sqs_fifo_spark.sink.summary import compare, finding
 from sqs_fifo_spark.sink.write import (
     Draft,
@@ -90,7 +91,9 @@ class _PlannedWrite:
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
         assert self._plan is not None
         tell_of(self._options.queue_name, query=place.query, batch=place.batch, partition=place.partition)
-        queue, journal = SinkQueue(self._options, SYSTEM_CLOCK), lambda: _store(self._options)
+        sharers = 1 if self._options.max_calls_per_s is None else tasks_at_once(_spark_conf())
+        queue = SinkQueue(self._options, SYSTEM_CLOCK, sharer=place.partition, sharers=sharers)
+        journal = lambda: _store(self._options)  # noqa: E731
         sent = send_partition(
             self._plan, map(with_known_names, batches), place, queue=queue, open_journal=journal, clock=SYSTEM_CLOCK
         )
@@ -238,6 +241,13 @@ def _place() -> Place:
         None if batch is None else int(batch),
         context.attemptNumber(),
     )
+
+
+def _spark_conf() -> Callable[[str], str | None]:
+    """Return what asks for Spark's settings, which it copies to the tasks' local properties."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.getLocalProperty
 
 
 def _store(options: SinkOptions) -> Store | None:

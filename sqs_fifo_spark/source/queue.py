@@ -28,9 +28,9 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.pace import Pace
 from sqs_fifo_spark.source.pool import Answer, MakePool, Pool, in_calling_thread
 from sqs_fifo_spark.source.receive import Receive, Received
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -251,6 +251,9 @@ class SinkLaws:
             attribute = entry.get("MessageAttributes", {}).get("number", {}).get("StringValue")
             if (key, entry["MessageBody"], attribute) not in rows:
                 self.violate(f"content: {key} is not what the row says")
+        attempt.fresh[self._hub.current_name] = [key for key in keys if key not in attempt.in_doubt_since]
+        for key in keys:
+            attempt.in_doubt_since.setdefault(key, now)
             self._audit_time(attempt, key, now)
 
     def _knows_of_disorder(self, attempt: SinkAttempt, looked_at: int) -> bool:
@@ -273,8 +276,8 @@ class SinkLaws:
         """What is tried is tried in time, and not known to the journal."""
         first = attempt.tried_at.setdefault(key, now)
         if not self._has_journal:
-            if now - first > TRIED_S:
-                self.violate(f"once: {key} is tried for {now - first:.0f} s")
+            if (tried_s := now - attempt.in_doubt_since[key]) > TRIED_S:
+                self.violate(f"once: {key} is tried for {tried_s:.0f} s")
             return
         if not attempt.looks:
             self.violate(f"once: {key} is sent without a look at the journal")
@@ -292,7 +295,7 @@ class SinkLaws:
         """A call leaves its process: in time, however long it took to connect."""
         attempt = self._current()
         assert attempt is not None
-        since = attempt.lists[-1][1] if attempt.lists else min(attempt.tried_at[_key(entry)] for entry in entries)
+        since = attempt.lists[-1][1] if attempt.lists else min(attempt.in_doubt_since[_key(entry)] for entry in entries)
         late_s = self._hub.now() - since - TRIED_S - CONNECT_S
         if late_s > 0:
             self.violate(f"once: a call of {attempt.process.name} leaves it {late_s:.0f} s too late")
@@ -418,6 +421,7 @@ class SinkLaws:
         attempt = self._current()
         assert attempt is not None
         sent = {each["Id"] for each in answer["Successful"]}
+        sent_keys = {_key(entry) for entry in entries if entry["Id"] in sent}
         has_two = attempt.unanswered.pop(self._hub.current_name)
         attempt.is_shaken |= has_two and len(sent) < len(entries)
         attempt.answered += len(sent)
@@ -432,6 +436,10 @@ class SinkLaws:
         for entry in entries:
             if entry["Id"] not in sent and _key(entry) in before:  # one of several equal rows
                 attempt.tried_at.setdefault(_key(entry), before[_key(entry)])
+        for key in sent_keys:
+            attempt.in_doubt_since.pop(key, None)
+        throttled = {each["Id"] for each in answer["Failed"] if "Throttl" in each["Code"]}
+        self._without_effect({_key(entry) for entry in entries if entry["Id"] in throttled} - sent_keys)
         attempt.last_events[self._hub.current_name] = self._now
         if any(each["SenderFault"] for each in answer["Failed"]):
             self.doom()
@@ -439,6 +447,16 @@ class SinkLaws:
     def _refused(self, code: str) -> None:
         if code == "AccessDenied":
             self.doom()
+        elif "Throttl" in code:
+            self._without_effect()
+
+    def _without_effect(self, keys: Collection[Key] | None = None) -> None:
+        """SQS has throttled the try of all rows of the call that just ended, or of these."""
+        attempt = self._current()
+        assert attempt is not None
+        for key in attempt.fresh[self._hub.current_name]:
+            if keys is None or key in keys:
+                attempt.in_doubt_since.pop(key, None)
 
     def stepped(self) -> None:
         """Whoever runs calls queue or journal, or is answered."""
@@ -679,7 +697,7 @@ class SinkLaws:
     def _audit_hold_up(self, attempt: SinkAttempt, *excuses: _Spans) -> None:
         """A task does not go on long with a row that it has sent, and of which nobody else can know."""
         now, book = self._hub.now(), self._books[attempt.folder]
-        spans = {key: (since, now) for key, since in attempt.tried_at.items()}
+        spans = {key: (since, now) for key, since in attempt.in_doubt_since.items()}
         for key, digest in attempt.digests.items():
             if self._has_journal and (key, id(attempt)) in book.accepted_at:
                 spans[key] = book.accepted_at[key, id(attempt)], book.recorded_at.get(digest, now)
@@ -731,6 +749,9 @@ class SinkLaws:
         is_too_late = any(each in text for each in _TOO_LATE)
         if is_too_late and not attempt.was_held_up:
             self.violate(f"progress: nothing holds {name} up for long: {text}")
+        may_be_sent = attempt.in_doubt_since or not attempt.calls or "was not made in time" in text
+        if isinstance(error, TransientQueueError) and not is_too_late and not may_be_sent:
+            self.violate(f"progress: {name} fails, and was throttled at most: {text}")
         is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
         if isinstance(error, JournalUnavailableError) and not is_explained:
             self.violate(f"cost: {name} fails, and nothing that it needed has failed: {text}")

@@ -547,3 +547,17 @@ SINK_MUTATIONS.rewritten(
     "self._sending.add(looking := _Sending(Window(self._clock.monotonic()).limit, {}, set())); "
     "window = Window(self._record.refresh()); self._sending.discard(looking)",
 )
+
+SINK_MUTATIONS.rewritten(
+    "fail a call that was only throttled",
+    "sink.queue.SinkQueue.send",
+    "if is_throttled and in_doubt.isdisjoint(map(id, pending)):",
+    "if False:",
+)
+
+SINK_MUTATIONS.rewritten(
+    "begin anew to try what was throttled and may be sent",
+    "sink.queue.SinkQueue.send",
+    "if is_throttled and in_doubt.isdisjoint(map(id, pending)):",
+    "if is_throttled:",
+)

@@ -37,6 +37,8 @@ GAPS_S = (5, 31, 200, 290, 310, 400, 3_600, 8 * 86_400)
 MOST_TASKS = 4
 """Beyond which no copy is started."""
 OUTAGES_S = (10, 60, 150, 200)
+LONG_THROTTLES_S = (110, 250, 600)
+"""How long SQS may throttle all calls: for longer than a row may be tried."""
 MOST_OUTAGES = 2
 NO_PUTS = "the store takes nothing"
 """An outage of the journal: it is full, say, or may only be read."""
@@ -49,7 +51,7 @@ LISTS_TAKE_S = (8, 12, 20, 36)
 ROWS_TAKE_S = (5, 60, 400)
 """How long the next Arrow batch takes at most where a task's rows come slowly."""
 FAULTS = (
-    *("refused", "throttled", "lost", "denied", "entry", "unsaid", "panic"),
+    *("refused", "throttled", "lost", "denied", "entry", "throttled entries", "unsaid", "panic"),
     *("slow", "slow connect", "slow put", "slow look"),
     *STORE_FAULTS,
 )
@@ -140,6 +142,7 @@ class SinkSchedule:
         world.failing_entries = self._failing_entries
         world.connect = self._connect
         world.unsaid = self._leaves_unsaid
+        world.throttles_entries = lambda: self._happens("throttled entries", 8)
         world.refuses_whole_calls = lambda: rng.random() < 0.5
         world.store.lies_about = self._lie
         world.store.fails = self._fails
@@ -308,7 +311,8 @@ class SinkSchedule:
         if self._outages == MOST_OUTAGES:
             return
         self._outages += 1
-        kind, pause_s = self.rng.choice(("refused", "throttled", "lost", NO_PUTS)), self.rng.choice(OUTAGES_S)
+        kind = self.rng.choice(("refused", "throttled", "lost", NO_PUTS))
+        pause_s = self.rng.choice(OUTAGES_S if kind != "throttled" else LONG_THROTTLES_S)
         self.world.note(f"for {pause_s} s all calls are {kind}" if kind != NO_PUTS else f"{kind} for {pause_s} s")
         self._outage = kind, self.hub.now() + pause_s
 

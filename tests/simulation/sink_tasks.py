@@ -99,6 +99,10 @@ class SinkAttempt:
         """How many pieces of its rows it has begun."""
         self.tried_at: dict[Key, float] = {}
         """When it first tried a row that it does not know to be sent."""
+        self.in_doubt_since: dict[Key, float] = {}
+        """When it first tried a row that may be sent: it was not told so, nor that SQS has throttled the try."""
+        self.fresh: dict[str, list[Key]] = {}
+        """What the call of each thread tries that was not in doubt before."""
         self.confirmed: set[Key] = set()
         """What it was told is sent."""
         self.calls_began_at: dict[str, float] = {}

@@ -81,6 +81,8 @@ class SinkWorld(World):
         self.store: SinkStore = SinkStore(self.step, clock)
         self.unsaid: Callable[[], bool] = lambda: False
         """Whether an answer leaves out what it should say of an entry."""
+        self.throttles_entries: Callable[[], bool] = lambda: False
+        """Whether the entries of a call that fail for now are throttled."""
         self.refuses_whole_calls: Callable[[], bool] = lambda: False
         """Whether SQS refuses the call for a poisonous entry, rather than the entry."""
         self.on_call: Callable[[Sequence[Entry]], None] = lambda entries: None
@@ -124,6 +126,8 @@ class SinkWorld(World):
             is_new = each["MessageId"] not in self._message_ids
             self._message_ids.add(each["MessageId"])
             self.on_accepted(entries[each["Id"]], is_new)
+        if failed and self.throttles_entries():
+            failed = [{**each, "Code": "RequestThrottled"} for each in failed]
         for entry in poisonous:
             failed.append({"Id": entry["Id"], "Code": "InvalidMessageContents", "Message": "", "SenderFault": True})
         return {

@@ -39,6 +39,17 @@ def test_available_now_ends_by_itself_with_everything_deleted(rig: Rig) -> None:
         assert_in_order(rows, may_split=rig.may_split)
 
 
+@pytest.mark.parametrize("rig", ["commit"], indirect=True)
+def test_available_now_goes_by_the_queues_clock(rig: Rig) -> None:
+    """All that waits by SQS's time is taken, though this machine's clock is behind: three answers of one group."""
+    rig.server.advance(31)
+    rig.send(25)
+    with rig.to_parquet(rig.source(), availableNow=True) as query:
+        assert query.awaitTermination(int(LONG_S))
+    assert rig.depth() == (0, 0)
+    assert len(rig.rows()) == 25
+
+
 @pytest.mark.parametrize("rig", ["journal"], indirect=True)
 def test_available_now_drains_one_hot_group_of_thousands_in_a_few_micro_batches(rig: Rig) -> None:
     """Where tasks delete, a group does not wait for the next micro-batch with each ten messages."""

@@ -146,6 +146,8 @@ def test_probability_outside_zero_to_one_is_refused(name: str) -> None:
         ({"deny": None}, "'deny' is None; it must be a list"),
         ({"planned": 3}, "'planned' is 3; it must be a list"),
         ({"delay_s": -1}, "cannot be negative"),
+        ({"calls_per_second": 0}, "'calls_per_second' is 0; it must be a whole number, at least 1"),
+        ({"calls_per_second": 2.5}, "'calls_per_second' is 2.5; it must be a whole number"),
         ({"deny": ["DeleteMesage"]}, "unknown action 'DeleteMesage'.*Did you mean 'DeleteMessage'"),
         ({"actions": ["Fly"]}, "unknown action 'Fly'"),
     ],
@@ -157,6 +159,38 @@ def test_changes_of_the_wrong_kind_are_refused(fields: dict[str, Any], message: 
     if "throtle" not in fields:
         with pytest.raises(ValueError, match=message):
             Faults(**fields)
+
+
+def test_quota_counts_each_action_and_queue_by_the_queues_clock() -> None:
+    """A second's calls at once, then as many as time allows; one that is refused costs none, and has no effect."""
+    clock = ManualClock()
+    with LocalQueueServer(clock=clock, queues=["q.fifo", "other.fifo"], faults=Faults(calls_per_second=10)) as server:
+        caller = Caller(server)
+
+        def told(number: int, action: str = "ReceiveMessage", **request: Any) -> list[int]:
+            return [caller.call(action, **request)[0] for _ in range(number)]
+
+        assert told(12) == [200] * 10 + [400] * 2
+        assert told(1, "GetQueueAttributes") == told(1, QueueUrl=server.queue_url("other.fifo")) == [200]
+        assert caller.call("ReceiveMessage")[1]["__type"].endswith("#ThrottlingException")
+        clock.advance(0.35)
+        assert told(5) == [200] * 3 + [400] * 2
+        server.advance(0.05)
+        assert told(2) == [200, 400]
+        server.advance(60)
+        assert told(12) == [200] * 10 + [400] * 2
+        server.faults = Faults(calls_per_second=10, actions=frozenset({"SendMessage"}))
+        assert told(12) == [200] * 12
+
+
+def test_queue_with_high_throughput_has_no_quota() -> None:
+    """Nor has a standard queue: SQS counts what FIFO queues without it are asked."""
+    attributes = {"FifoQueue": "true", "DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+    with LocalQueueServer(clock=ManualClock(), queues=["q.fifo"], faults=Faults(calls_per_second=2)) as server:
+        caller = Caller(server)
+        for request in ({"QueueName": "fast.fifo", "Attributes": attributes}, {"QueueName": "standard"}):
+            url = caller.call("CreateQueue", **request)[1]["QueueUrl"]
+            assert [caller.call("ReceiveMessage", QueueUrl=url)[0] for _ in range(3)] == [200] * 3
 
 
 def test_planned_fault_outside_a_list_is_refused() -> None:

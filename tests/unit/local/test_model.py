@@ -816,6 +816,10 @@ def test_more_than_ten_attributes_are_refused(queue: Bench) -> None:
         ("a", {"DataType": "String", "StringValue": ""}),
         ("a", {"DataType": "Number", "StringValue": "ten"}),
         ("a", {"DataType": "Number", "StringValue": "\u0663"}),
+        ("a", {"DataType": "Number", "StringValue": "-1.1e126"}),
+        ("a", {"DataType": "Number.int", "StringValue": "1e-129"}),
+        ("a", {"DataType": "Number", "StringValue": "1e" + "9" * 30}),
+        ("a", {"DataType": "Number", "StringValue": "1" * 39}),
         ("a", {"DataType": "Binary"}),
         ("a b", {"DataType": "String", "StringValue": "v"}),
         (".a", {"DataType": "String", "StringValue": "v"}),
@@ -826,6 +830,15 @@ def test_malformed_attributes_are_refused(queue: Bench, name: str, value: dict[s
     """Attributes have an allowed name, one of three types, and a value of it."""
     error = refused(lambda: queue.send(MessageAttributes={name: value}))
     assert error.query_code == "InvalidParameterValue"
+
+
+@pytest.mark.parametrize("number", ["-1e126", "1E-128", "0e300", "0.0", "1" * 38, "1" + "0" * 126, "+.5"])
+def test_numbers_up_to_the_documented_bounds_are_taken(queue: Bench, number: str) -> None:
+    """As they are: 38 digits, from 10**-128 to 10**126."""
+    value = {"DataType": "Number", "StringValue": number}
+    queue.send(MessageAttributes={"a": value})
+    (message,) = queue.receive(MessageAttributeNames=["All"])
+    assert message["MessageAttributes"]["a"] == value
 
 
 def test_duplicate_within_five_minutes_returns_the_first_ids_and_delivers_nothing(queue: Bench) -> None:

@@ -134,6 +134,73 @@ def test_client_and_helpers_see_the_same_queue(other: pytest.Pytester) -> None:
     other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=2)
 
 
+def test_factory_makes_queues_with_attributes(other: pytest.Pytester) -> None:
+    """Several for one test, as `CreateQueue` would; it deletes them, and what it refuses is SQS's refusal."""
+    other.makepyfile(
+        """
+        import boto3
+        import pytest
+        from botocore.config import Config
+        from sqs_fifo_spark.local import Faults, SqsError
+
+        def test_queues(sqs_fifo_queue_factory, sqs_fifo_queue):
+            dead = sqs_fifo_queue_factory()
+            arn = dead.client.get_queue_attributes(QueueUrl=dead.url, AttributeNames=["QueueArn"])
+            redrive = '{"deadLetterTargetArn": "%s", "maxReceiveCount": 1}' % arn["Attributes"]["QueueArn"]
+            queue = sqs_fifo_queue_factory({"RedrivePolicy": redrive, "VisibilityTimeout": "1"})
+            queue.send("1")
+            for _ in range(2):
+                queue.client.receive_message(QueueUrl=queue.url)
+                queue.advance(1)
+            assert [message["body"] for message in dead.messages()] == ["1"]
+            with pytest.raises(SqsError, match="InvalidAttributeValue"):
+                sqs_fifo_queue_factory({"VisibilityTimeout": "43201"})
+            assert len({dead.url, queue.url, sqs_fifo_queue.url}) == 3
+
+        def test_quota(sqs_fifo_queue_factory, sqs_fifo_server, sqs_fifo_environment):
+            queue = sqs_fifo_queue_factory()
+            sqs_fifo_server.faults = Faults(calls_per_second=2)
+            once = Config(retries={"total_max_attempts": 1})
+            client = boto3.client("sqs", config=once)
+            with pytest.raises(client.exceptions.ClientError, match="ThrottlingException"):
+                while True:
+                    client.receive_message(QueueUrl=queue.url)
+            client.close()
+
+        def test_nothing_is_left(sqs_fifo_server):
+            assert sqs_fifo_server.faults == Faults()
+            assert sqs_fifo_server.run(lambda model: model.call("ListQueues", {})) == {}
+        """
+    )
+    other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=3)
+
+
+def test_environment_leads_the_code_under_test_to_the_server(
+    other: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever profile and token the user has; afterwards it is as before."""
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "mine")
+    other.makepyfile(
+        """
+        import os
+        import boto3
+
+        def test_code(sqs_fifo_environment, sqs_fifo_queue):
+            boto3.client("sqs").send_message(
+                QueueUrl=sqs_fifo_queue.url, MessageBody="1", MessageGroupId="a", MessageDeduplicationId="1"
+            )
+            assert [message["body"] for message in sqs_fifo_queue.messages()] == ["1"]
+            assert sqs_fifo_environment.items() <= os.environ.items()
+
+        def test_after():
+            assert "AWS_ENDPOINT_URL_SQS" not in os.environ
+            assert os.environ["AWS_PROFILE"] == os.environ["AWS_SESSION_TOKEN"] == "mine"
+        """
+    )
+    other.runpytest_subprocess(*PLUGIN, *STRICT).assert_outcomes(passed=2)
+
+
 def test_refused_message_is_one_line_at_the_tests_own(other: pytest.Pytester) -> None:
     """With AWS's words, and no frame of ours."""
     other.makepyfile("def test_queue(sqs_fifo_queue): sqs_fifo_queue.send('1', group='a b')")

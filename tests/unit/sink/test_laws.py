@@ -593,6 +593,7 @@ def test_a_failed_task_must_tell_how_many_rows_were_sent() -> None:
     assert story.laws.violations == [
         "end: task is over, and ['task 3'] are not",
         "spoken errors: 1 rows were sent, and task says: no answer. 0 rows of partition 0 were sent.",
+        "progress: task fails, and was throttled at most: no answer. 0 rows of partition 0 were sent.",
         "progress: task tries for 0 s: no answer. 0 rows of partition 0 were sent.",
         "once: ('a', 'a1') is sent, and so was an equal row of the same attempt",
         "end: task is over, and sends [('a', 'a1')]",

@@ -73,6 +73,7 @@ def test_what_a_sink_gets_that_names_only_its_queue() -> None:
         "max_unrecorded_rows": 1,
         "txn_app_id": None,
         "txn_version": None,
+        "max_calls_per_s": None,
     }
 
 
@@ -88,6 +89,7 @@ def test_every_option_of_a_sink_is_read() -> None:
         "maxUnrecordedRows": "20",
         "txnAppId": "bids-1",
         "txnVersion": "9223372036854775807",
+        "maxCallsPerSecond": "30",
         "region": "us-west-2",
         "endpointUrl": "http://127.0.0.1:1",
         "roleArn": ROLE,
@@ -125,6 +127,7 @@ def test_every_option_of_a_sink_is_read() -> None:
         "max_unrecorded_rows": 20,
         "txn_app_id": "bids-1",
         "txn_version": 2**63 - 1,
+        "max_calls_per_s": 30,
     }
     excluded = {"serviceCredential", "credentialsProvider", "profile"}  # by awsAccessKeyId
     assert set(given) | excluded == {option.name for option in SINK.options}

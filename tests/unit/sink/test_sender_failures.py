@@ -13,6 +13,7 @@ from sqs_fifo_spark.sink.window import SEND_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
+    LOST,
     THROTTLED,
     Answer,
     Noted,
@@ -322,10 +323,10 @@ def test_a_row_is_tried_until_then_and_not_longer(sqs: Sqs) -> None:
     looked_at = sqs.clock.monotonic()
     sqs.clock.advance(SEND_BUDGET_S - 20)
 
-    def throttle(called: list[str]) -> None:
-        raise THROTTLED
+    def lose(called: list[str], answer: Answer) -> None:
+        raise LOST
 
-    sqs.before = throttle
+    sqs.after = lose
     with pytest.raises(TransientQueueError):
         finish(make(sqs, Noted(looked_at=looked_at)), "a1", "a2")
     assert sqs.clock.monotonic() <= looked_at + SEND_BUDGET_S

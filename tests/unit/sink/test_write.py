@@ -355,7 +355,7 @@ def test_a_row_that_sqs_refuses_is_told_alike(sqs: Sqs) -> None:
     [
         (refusal("AccessDenied", 403), AccessDeniedError),
         (refusal("AWS.SimpleQueueService.NonExistentQueue"), QueueNotFoundError),
-        (THROTTLED, TransientQueueError),
+        (refusal("ServiceUnavailable", 503), TransientQueueError),
         (LOST, TransientQueueError),
     ],
     ids=str,

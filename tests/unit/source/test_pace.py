@@ -8,8 +8,8 @@ from string import ascii_letters
 import pytest
 
 from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.source.lease import Lease
-from sqs_fifo_spark.source.pace import Pace
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.settling import delete_committed
 from tests.simulation.spark import Query

@@ -517,9 +517,11 @@ def test_approximate_counts_tell_what_waits_and_what_is_held(rig: Rig) -> None:
     assert rig.queue.approximate_counts() == Counts(waiting=2, in_flight=1)
 
 
-def test_time_is_told_in_whole_seconds(rig: Rig) -> None:
-    """SQS's own time is cut to seconds, in milliseconds."""
-    assert rig.queue.time_ms() % 1000 == 0
+def test_time_is_that_of_sending_in_whole_seconds(rig: Rig, server_clock: ManualClock) -> None:
+    """SQS's own time, cut to seconds, in milliseconds: also where it is another than this machine's."""
+    assert rig.queue.time_ms() == int(server_clock.now()) * 1000
+    server_clock.advance(31)
+    assert rig.queue.time_ms() == int(server_clock.now()) * 1000
 
 
 def test_permission_check_touches_no_message(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""The pace of a query's calls, where a queue has other consumers, too."""
+"""The pace of the calls of a source or a sink, where others need the queue, too."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ class Pace:
         """Whether turns are so far apart that what has been asked for is not to wait for the next one."""
         return self._every_s >= SLOW_S
 
-    def wait(self, latest: float = math.inf) -> bool:
-        """Return True when it is the caller's turn; or False at once, without a turn, if that comes after `latest`."""
+    def wait(self, latest: float = math.inf, stopped: threading.Event | None = None) -> bool:
+        """Return True when it is the caller's turn; or False at once, without a turn, if that comes after `latest`.
+
+        It returns True, too, once `stopped` is set.
+        """
         if not self._every_s:
             return True
         with self._lock:
@@ -37,7 +40,9 @@ class Pace:
                 return False
             self._next = turn + self._every_s
         left_s = turn - self._clock.monotonic()
-        if left_s > 0:
+        if left_s > 0 and stopped is not None:
+            self._clock.wait(stopped, left_s)
+        elif left_s > 0:
             self._clock.sleep(left_s)
         return True
 

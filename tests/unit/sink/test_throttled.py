@@ -1,0 +1,98 @@
+"""Rows that SQS throttles for longer than a row may be tried: they wait, and nothing fails or is doubled."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.sink.window import SEND_BUDGET_S
+from tests.unit.sending import LOST, THROTTLED, Answer, Noted, Sqs, finish, make, refusal, rows, threads
+
+LONG_S = 10 * SEND_BUDGET_S
+
+
+class Looked(Noted):
+    """A record that says when it was looked at last, by this clock."""
+
+    def __init__(self, sqs: Sqs) -> None:
+        super().__init__()
+        self._clock = sqs.clock
+        self.looks = 0
+
+    def refresh(self, digests: Iterable[bytes]) -> float:
+        self.looks += 1
+        self.on_look()
+        return self._clock.monotonic()
+
+
+@pytest.fixture
+def record(sqs: Sqs) -> Looked:
+    return Looked(sqs)
+
+
+def throttle(sqs: Sqs, way: str, is_hit: Callable[[str], bool] = lambda body: True) -> None:
+    """Throttle such rows for a long time: the whole call, or their entries alone, or the call once it was refused."""
+    until = sqs.clock.monotonic() + LONG_S
+
+    def before(bodies: list[str]) -> None:
+        if way == "refused, then throttled" and len(bodies) > 1:
+            raise refusal("InvalidParameterValue")
+        if way != "entries" and any(map(is_hit, bodies)) and sqs.clock.monotonic() < until:
+            raise THROTTLED
+
+    sqs.before = before
+    if way == "entries":
+        sqs.failing = lambda body: (
+            ("RequestThrottled", False) if is_hit(body) and sqs.clock.monotonic() < until else None
+        )
+
+
+@pytest.mark.parametrize("way", ["calls", "entries", "refused, then throttled"])
+def test_a_task_never_fails_for_throttling_alone(
+    sqs: Sqs, record: Looked, way: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It looks at the record again, for the time to try anew, and says so now and then; each row is sent once."""
+    caplog.set_level(logging.WARNING)
+    began = sqs.clock.monotonic()
+    throttle(sqs, way)
+    finish(make(sqs, record), "a1", "b1", "a2")
+    assert LONG_S <= sqs.clock.monotonic() - began < LONG_S + SEND_BUDGET_S
+    assert sqs.bodies("a") == ["a1", "a2"]
+    assert sqs.bodies("b") == ["b1"]
+    assert (sqs.duplicates, threads()) == (0, [])
+    assert record.looks > LONG_S / SEND_BUDGET_S
+    told = [each for each in caplog.messages if each.startswith("SQS throttles this task")]
+    assert LONG_S / SEND_BUDGET_S / 2 <= len(told) <= LONG_S / SEND_BUDGET_S + 1
+
+
+def test_what_another_attempt_has_sent_meanwhile_is_not_sent(sqs: Sqs, record: Looked) -> None:
+    """SQS has forgotten it by now: that is what the look is for. What follows in the group is sent."""
+    throttle(sqs, "calls")
+    (a1,) = rows("a1")
+    record.on_look = lambda: record.digests.update({a1.digest} if record.looks > 4 else ())
+    sender = make(sqs, record)
+    finish(sender, "a1", "a2")
+    assert sqs.bodies() == ["a2"]
+    assert (sender.known, sender.sent) == (1, 1)
+
+
+@pytest.mark.parametrize("way", ["lost", "failed"])
+def test_what_may_be_sent_has_one_time_to_be_tried(sqs: Sqs, record: Looked, way: str) -> None:
+    """One try without an answer, or one that SQS has failed itself, and the task fails in time, as before."""
+    began = sqs.clock.monotonic()
+    throttle(sqs, "calls", lambda body: len(sqs.calls) > 1)
+
+    def lose(bodies: list[str], answer: Answer) -> None:
+        if way == "lost":
+            raise LOST
+
+    sqs.after = lose
+    sqs.failing = lambda body: ("InternalError", False) if way == "failed" else None
+    sender = make(sqs, record)
+    with pytest.raises(TransientQueueError):
+        finish(sender, "a1")
+    assert sqs.clock.monotonic() - began <= SEND_BUDGET_S
+    assert (record.looks, threads()) == (1, [])
