@@ -706,10 +706,10 @@ class Laws:
         one then have carried it.
         """
         gone_at = self._gone.get(earlier.message_id, math.inf)
-        if self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later.row):
-            return
         place = (later.epoch.epoch, later.epoch.plan, later.partition)
         put_at = self._chains[place].get(later.row.message_id, -math.inf)
+        if self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later.row, put_at):
+            return
         putter = self._putters.get((place, later.row.message_id))
         if later.epoch not in self._read_in[earlier.message_id] or not any(
             task == putter and gone_at <= at <= put_at and not self._knew_of(earlier, later.row, plan)
@@ -717,12 +717,17 @@ class Laws:
         ):
             self.violate(f"order: {what}")
 
-    def _first_for(self, checkpoint: Checkpoint, row: Row) -> float:
-        """Return when a query received a message first; or, if it has only carried it, when any did."""
+    def _first_for(self, checkpoint: Checkpoint, row: Row, put_at: float) -> float:
+        """Return when a query received a message first; or, if it has only carried it, when any did.
+
+        Of what its drivers have received, the last time before `put_at` counts: what one of them had before, and did
+        not announce, the next one has let go of.
+        """
         own = {offset.of for offset in checkpoint.offsets}
         by_tasks = self._receives_by_task[row.message_id]
         times = [at for _, plan, at in by_tasks if EpochPlan(plan.epoch, plan.plan) in own]
-        times += [at for each, at in self._receives_by_driver[row.message_id] if each is checkpoint]
+        by_drivers = [at for each, at in self._receives_by_driver[row.message_id] if each is checkpoint]
+        times += [at for at in by_drivers if at <= put_at][-1:] or by_drivers[:1]
         return min(times, default=self._first_at[row.message_id])
 
     def _is_others(self, row: Row, checkpoint: Checkpoint) -> bool:
