@@ -176,6 +176,8 @@ class Laws:
         self._told: defaultdict[str, set[str]] = defaultdict(set)
         """What answers have told each task; it knows of no other message that it has received."""
         self._released: defaultdict[str, set[str]] = defaultdict(set)
+        self._cannot_release: set[str] = set()
+        """Those whose last release had no answer: what they had still to ask for is left to lapse."""
         """What each task has asked to release."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
@@ -195,6 +197,7 @@ class Laws:
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
         world.on_release = self._releases
+        world.on_released = self._has_released
         world.on_told = self._has_told
         world.store.on_listed = self._has_listed
         world.on_poll = self._polls
@@ -335,13 +338,13 @@ class Laws:
             self.violate(f"progress: {task} says that it comes too late, and nobody has taken its epoch over")
         told = self._told[task] - self._released[task]
         held = {each for each in told & self._ours & self._receives.keys() if self._received[each][0] == task}
-        if held:
+        if held and task not in self._cannot_release:
             heads = map(self._decoded, self._world.store.under("epochs/"))
             held -= {receipt.message_id for head in heads for receipt in head.receipts} | self._put[task]
-        if held:
-            self.violate(
-                f"progress: {task} comes too late, and leaves hidden {sorted(self._name[each] for each in held)}"
-            )
+            if held:
+                self.violate(
+                    f"progress: {task} comes too late, and leaves hidden {sorted(self._name[each] for each in held)}"
+                )
 
     def _has_told(self, message_ids: set[str]) -> None:
         task = _TASK.match(self._world.actor())
@@ -352,8 +355,14 @@ class Laws:
         task = _TASK.match(self._world.actor())
         if task:
             self._released[task[0]] |= message_ids
+            self._cannot_release.add(task[0])
         else:
             self.repairs.releases(message_ids)
+
+    def _has_released(self) -> None:
+        task = _TASK.match(self._world.actor())
+        if task:
+            self._cannot_release.discard(task[0])
 
     def waiting(self) -> set[str]:
         """Return the ids of what is in the queue, and in no committed batch, nor moved aside."""
@@ -683,10 +692,10 @@ class Laws:
         one then have carried it.
         """
         gone_at = self._gone.get(earlier.message_id, math.inf)
-        if self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later.row):
-            return
         place = (later.epoch.epoch, later.epoch.plan, later.partition)
         put_at = self._chains[place].get(later.row.message_id, -math.inf)
+        if self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later.row, put_at):
+            return
         putter = self._putters.get((place, later.row.message_id))
         if later.epoch not in self._read_in[earlier.message_id] or not any(
             task == putter and gone_at <= at <= put_at and not self._knew_of(earlier, later.row, plan)
@@ -694,12 +703,17 @@ class Laws:
         ):
             self.violate(f"order: {what}")
 
-    def _first_for(self, checkpoint: Checkpoint, row: Row) -> float:
-        """Return when a query received a message first; or, if it has only carried it, when any did."""
+    def _first_for(self, checkpoint: Checkpoint, row: Row, put_at: float) -> float:
+        """Return when a query received a message first; or, if it has only carried it, when any did.
+
+        Of what its drivers have received, the last time before `put_at` counts: what one of them had before, and did
+        not announce, the next one has let go of.
+        """
         own = {offset.of for offset in checkpoint.offsets}
         by_tasks = self._receives_by_task[row.message_id]
         times = [at for _, plan, at in by_tasks if EpochPlan(plan.epoch, plan.plan) in own]
-        times += [at for each, at in self._receives_by_driver[row.message_id] if each is checkpoint]
+        by_drivers = [at for each, at in self._receives_by_driver[row.message_id] if each is checkpoint]
+        times += [at for at in by_drivers if at <= put_at][-1:] or by_drivers[:1]
         return min(times, default=self._first_at[row.message_id])
 
     def _is_others(self, row: Row, checkpoint: Checkpoint) -> bool:
