@@ -188,6 +188,7 @@ class SqsClient:
         if fault == "lost":
             self._give_up(action, limit_s)
         if not (messages and world.message_s):
+            world.has_arrived(messages)
             return answer
         if arrival is not None:
             limit_s, arrival.waited_s = arrival.within_s, world.clock.monotonic() - asked_at
@@ -196,6 +197,7 @@ class SqsClient:
         if not messages or world.message_s * len(messages) > limit_s:
             self._give_up(action, limit_s)
         world.clock.sleep(limit_s if arrival is not None and arrival.is_cut else world.message_s * len(messages))
+        world.has_arrived(messages)
         return {**answer, "Messages": messages}
 
     def _give_up(self, action: str, after_s: float) -> NoReturn:
@@ -353,11 +355,13 @@ class World:
         self.step(f"after {action} {[m['Body'] for m in answer.get('Messages', ())] or ''}{failed or ''}{fault}")
         if fault == "lost":
             raise ReadTimeoutError(endpoint_url=self.url)
-        if action == "ReceiveMessage":
-            told = {each["ReceiptHandle"]: each["MessageId"] for each in answer.get("Messages", ())}
-            self._told.update(told)
-            self.on_told({*told.values()})
         return {**answer, "ResponseMetadata": {"HTTPHeaders": {}, "HTTPStatusCode": 200}}
+
+    def has_arrived(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Take note that these messages of an answer have arrived whole."""
+        told = {each["ReceiptHandle"]: each["MessageId"] for each in messages}
+        self._told.update(told)
+        self.on_told({*told.values()})
 
     def _call_model(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         self.is_ours = True
