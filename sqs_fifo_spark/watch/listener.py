@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from importlib.util import find_spec
 from typing import Any
 
 from sqs_fifo_spark.errors import needs_spark
@@ -31,6 +30,13 @@ _log = logging.getLogger(__name__)
 _FIGURES_SINCE = "4.2"
 """The first Spark that asks sources for figures; with it came the module that is looked for."""
 
+try:
+    import pyspark.sql.streaming.datasource
+
+    HAS_FIGURES = True
+except ImportError:  # before Spark 4.2
+    HAS_FIGURES = False
+
 
 class SqsFifoListener(StreamingQueryListener):
     """Gives the figures of all sources of this format to exporters. Runs on the driver; other sources are left alone.
@@ -41,7 +47,7 @@ class SqsFifoListener(StreamingQueryListener):
     def __init__(self, *exporters: Exporter, spark: SparkSession | None = None) -> None:
         """`spark` is the session whose queries it is added to, if that is not the application's first."""
         set_up()
-        if find_spec("pyspark.sql.streaming.datasource") is None:
+        if not HAS_FIGURES:
             _warn_of_old_spark()
         if spark is not None:
             self.spark = spark

@@ -543,9 +543,9 @@ SINK_MUTATIONS.rewritten(
 SINK_MUTATIONS.rewritten(
     "take a look at the journal for a call that is held up",
     "sink.sender.Sender._look",
-    "window = Window(self._record.refresh())",
+    "window = Window(self._record.refresh(digests))",
     "self._sending.add(looking := _Sending(Window(self._clock.monotonic()).limit, {}, set())); "
-    "window = Window(self._record.refresh()); self._sending.discard(looking)",
+    "window = Window(self._record.refresh(digests)); self._sending.discard(looking)",
 )
 
 SINK_MUTATIONS.rewritten(

@@ -215,7 +215,7 @@ def test_a_spark_that_asks_for_no_figures_is_told_of_once(
     has_figures: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else a dashboard stays empty, and nothing says why."""
-    monkeypatch.setattr(module, "find_spec", lambda name: object() if has_figures else None)
+    monkeypatch.setattr(module, "HAS_FIGURES", has_figures)
     module._warn_of_old_spark.cache_clear()
     with caplog.at_level(logging.WARNING, "sqs_fifo_spark"):
         SqsFifoListener(Kept())
