@@ -347,6 +347,11 @@ def region_of(url: str) -> str | None:
     return region[1] if region else _REGION_OF_HOST.get(host)
 
 
+def is_sqs(url: str) -> bool:
+    """Return whether the host of a URL is called as SQS's own, VPC endpoints among them."""
+    return not {"sqs", "sqs-fips", "queue"}.isdisjoint((urlsplit(url).hostname or "").split("."))
+
+
 def endpoint_of(queue_url: str) -> str | None:
     """Return the URL's own host as an endpoint, unless the endpoint follows from the region."""
     parts = urlsplit(queue_url)

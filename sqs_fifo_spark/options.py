@@ -465,8 +465,10 @@ def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") ->
 
 
 def _require_one_region(options: QueueOptions) -> None:
+    """Of hosts that are called as SQS's own: any other may sign for another region than its name says."""
     in_url = rules.region_of(options.queue_url)
-    for name, region in (("queueUrl", in_url), ("endpointUrl", rules.region_of(options.endpoint_url or ""))):
+    for name, url in (("queueUrl", options.queue_url), ("endpointUrl", options.endpoint_url or "")):
+        region = rules.region_of(url) if rules.is_sqs(url) else None
         if region not in (None, options.region):
             other = "queueUrl" if in_url == options.region else "region"
             raise OptionError(

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 FIRST_PAUSE_S = 0.05
 LONGEST_PAUSE_S = 5.0
+_MOST_TIMES = 10
+"""From here on a pause is the longest: a queue may throttle for days, and a power of two has an end."""
 
 
 def retry_transient(
@@ -163,8 +165,8 @@ class SharedPause:
         with self._lock:
             now = self._clock.monotonic()
             if now >= self._until:  # calls that were under way together count once
-                self._times += 1
-                self._until = now + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**self._times)
+                self._until = now + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._times + 1))
+                self._times = min(self._times + 1, _MOST_TIMES)
 
     def answered(self) -> None:
         with self._lock:

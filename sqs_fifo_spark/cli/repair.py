@@ -162,7 +162,7 @@ def forget(journal_location: str, writer: str, force: bool, as_json: bool, **con
         _require_own_user(store)
         if not force:
             _require_given_up(known)
-    if not marks.forget_writer(store, writer):
+    if not marks.forget_writer(store, known):
         print_error(
             f"nothing was recorded for the writer '{writer}' in the journal at '{store.location}'. 'journal show' "
             "lists the writers."

@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -83,6 +84,15 @@ class LocalQueue:
         self._server.advance(seconds)
 
 
+_NOT_THE_USERS = (
+    "AWS_PROFILE",
+    "AWS_DEFAULT_PROFILE",
+    "AWS_SESSION_TOKEN",
+    "AWS_SECURITY_TOKEN",
+    "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+)
+
+
 @pytest.fixture(scope="session")
 def sqs_fifo_server() -> Iterator[LocalQueueServer]:
     """A local SQS server with FIFO semantics, for all tests of a run, or of a worker of pytest-xdist."""
@@ -144,10 +154,14 @@ def sqs_fifo_environment(sqs_fifo_server: LocalQueueServer, monkeypatch: pytest.
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
-    for name in ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_SESSION_TOKEN", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS"):
+    host = urlsplit(sqs_fifo_server.endpoint_url).hostname or ""
+    settings |= {"NO_PROXY": host, "no_proxy": host}
+    for name in _NOT_THE_USERS:
         monkeypatch.delenv(name, raising=False)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
+    # boto3's own session keeps the credentials that it has found once.
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
     return settings
 
 

@@ -63,7 +63,10 @@ class Digests:
         self._leaves: dict[str, bytearray] = {}
 
     def __contains__(self, digest: bytes) -> bool:
-        leaf = self._leaves.get(self._key(digest), b"")
+        name, length = digest.hex(), _FIRST_NIBBLES
+        # Each leaf is looked up once: another thread may split it meanwhile, and then this one is still whole.
+        while (leaf := self._leaves.get(name[:length], b"")) is _SPLIT:
+            length += 1
         at = leaf.find(digest)
         while at > 0 and at % WIDTH:  # the end of one and the beginning of another
             at = leaf.find(digest, at + 1)

@@ -68,6 +68,8 @@ class Writer:
     """How many digests there are; one that stands in two objects counts twice."""
     size: int = 0
     """Bytes."""
+    newest: int = -1
+    """Its last micro-batch, or the time of its last batch write, of which there is something."""
     last_used_at: float | None = None
     """When the last write began of which there is something, if its objects tell that."""
 
@@ -122,12 +124,13 @@ def require_remembered(store: Store, query: str | None, batch: str, *, is_txn: b
     if is_txn:
         raise BatchForgottenError(
             f"txnVersion {batch} of txnAppId '{query}' is {KEPT_BATCHES} or more below the highest one "
-            "written, so the journal does not know what was sent for it. Use a new txnAppId."
+            "written, or 'journal forget' has dropped it, so the journal does not know what was sent for it. Use a new "
+            "txnAppId."
         )
     raise BatchForgottenError(
         f"micro-batch {batch} runs again, but what was sent for it is forgotten: {where} {KEPT_BATCHES} "
-        f"micro-batches, those after {over}. The checkpoint is old, or a task has stood still. To send its rows "
-        "again, perhaps twice, give the sink another journalLocation."
+        f"micro-batches, those after {over}. The checkpoint is old, a task has stood still, or 'journal forget' "
+        "has dropped it. To send its rows again, perhaps twice, give the sink another journalLocation."
     )
 
 
@@ -141,16 +144,17 @@ def forget_batch_writes(store: Store, now: float) -> None:
     _forget(store, BATCH_WRITES, int(now * 1000) - KEPT_MS - 1, every=FORGET_EVERY_MS)
 
 
-def forget_writer(store: Store, writer: str) -> bool:
-    """Drop all that was sent for a writer that is given up; return False if nothing ever was. Safe to repeat.
+def forget_writer(store: Store, writer: Writer) -> bool:
+    """Drop what `writers` has found of a writer that is given up; return False if nothing ever was. Safe to repeat.
 
+    What has been sent since, for a later micro-batch, stays: the writer was not given up.
     A mark stays. So if the writer is not given up after all, it goes on with its next micro-batch; one that runs again
     is refused, as it would send twice what is dropped here.
     """
-    marks, sent = ([name for name in objects(store, top) if _writer(name) == writer] for top in ("over", "sent"))
-    if sent:
-        _forget(store, writer, max(map(number_of, (*marks, *sent))), every=-1)
-    return bool(marks or sent)
+    marks = [name for name in objects(store, "over") if _writer(name) == writer.name]
+    if writer.objects:
+        _forget(store, writer.name, max([writer.newest, *map(number_of, marks)]), every=-1)
+    return bool(marks or writer.objects)
 
 
 def _forget(store: Store, query: str, over: int, *, every: int) -> None:
@@ -181,6 +185,7 @@ def writers(store: Store) -> tuple[list[Writer], list[str]]:
         writer = found.setdefault(_writer(name), Writer(_writer(name)))
         size = len(store.get(name) or b"") if told.rows is None else told.rows * WIDTH
         writer.objects += 1
+        writer.newest = max(writer.newest, told.number)
         writer.size += size
         writer.rows += size // OLD_WIDTH if told.rows is None else told.rows
         began_at = told.number / 1_000 if writer.name == BATCH_WRITES else told.began_at

@@ -203,9 +203,11 @@ class SentRecord:
 
     def _read_all(self, shards: list[str]) -> bool:
         """List anew, and read what is new of these shards; return False if something was gone in between."""
+        self._looked_at = None  # until the next one is over, nobody takes what is left of the last look for one
         self._unread.clear()
-        # Twice: a list is not of one moment, so it may miss a whole that was put and its parts that went meanwhile.
-        for _ in range(2):
+        # A list is not of one moment, so it may miss what was put, and what went for it meanwhile. A digest moves
+        # twice, from its part to a whole and from there to a piece, so one of three lists has it.
+        for _ in range(3):
             self._ready.clear()
             for name in objects(self._store, self._folder):
                 if name not in self._seen and not self._is_of_others(told := parsed(name)):

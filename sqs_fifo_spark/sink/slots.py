@@ -30,11 +30,11 @@ def tasks_at_once(conf: Callable[[str], str | None]) -> int:
         return max(1, threads // cpus)
     if cluster := _LOCAL_CLUSTER.fullmatch(master):
         return int(cluster[1]) * max(1, int(cluster[2]) // cpus)
-    if most := _number(conf("spark.cores.max")):
+    if master.startswith("spark://") and (most := _number(conf("spark.cores.max"))):
         return max(1, most // cpus)
     executors, cores = _number(conf("spark.executor.instances")), _number(conf("spark.executor.cores"))
     has_defaults = master == "yarn" or master.startswith("k8s")
-    if conf("spark.dynamicAllocation.enabled") == "true":
+    if (conf("spark.dynamicAllocation.enabled") or "").strip().lower() == "true":
         executors = _number(conf("spark.dynamicAllocation.maxExecutors"))
     elif has_defaults:
         executors = executors or _DEFAULT_EXECUTORS

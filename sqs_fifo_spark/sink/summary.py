@@ -150,7 +150,7 @@ def compare(told: Sequence[tuple[int, Summary]]) -> Overlap:
     return Overlap(
         len(pc.unique(groups)),
         _example(groups, told) if len(groups) else "",
-        all(each.groups.is_complete for _, each in told),
+        all(each.groups.is_complete for _, each in told) or sum(bool(each.groups.packed) for _, each in told) < 2,
         len(_repeats([each.message_ids.packed for _, each in told])),
     )
 

@@ -138,9 +138,9 @@ class _PlannedWrite:
             _log.warning(
                 "%s: rows stand in the queue before an earlier one of their group; its tasks log how many.", what
             )
+        finish_write(lambda: _store(self._options), sent, SYSTEM_CLOCK)
         if line := finding(overlap, what, self._options):
             _log.warning("%s", line)
-        finish_write(lambda: _store(self._options), sent, SYSTEM_CLOCK)
 
     def _tell_aborted(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
         # Nothing can be taken back, and nothing need be: a row that is sent again is recognised.

@@ -441,10 +441,12 @@ PLAIN_HOST = "http://127.0.0.1:9324"
         ({"queueUrl": f"{VPC_ENDPOINT}/1/a.fifo", "region": "eu-central-1"}, "eu-central-1"),
         ({"endpointUrl": PLAIN_HOST, "region": "eu-west-1"}, "eu-west-1"),
         ({"endpointUrl": "https://vpce-1-2.sqs.eu-west-1.vpce.amazonaws.com"}, "eu-west-1"),
+        ({"queueUrl": "http://a-1.eu-west-1.elb.amazonaws.com:4566/1/a.fifo", "region": "us-east-1"}, "us-east-1"),
+        ({"endpointUrl": "http://a-1.eu-central-1.elb.amazonaws.com:4566"}, "eu-west-1"),
     ],
 )
 def test_a_region_that_fits_the_urls_is_taken(options: dict[str, str], region: str) -> None:
-    """The option, or whichever URL names one; a host outside AWS fits any."""
+    """The option, or whichever URL names one; a host that is not called as SQS's own fits any."""
     assert parse(**options).region == region
 
 

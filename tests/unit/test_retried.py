@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import threading
+
 import pytest
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_none
 
-from sqs_fifo_spark.retry import retried
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.retry import LONGEST_PAUSE_S, SharedPause, retried
 
 
 def three_tries() -> Retrying:
@@ -39,3 +43,15 @@ def test_another_error_is_told_at_once() -> None:
 
     with pytest.raises(KeyError):
         retried(call, OSError, lambda: pytest.fail("it is tried again"))
+
+
+def test_a_queue_may_throttle_for_days() -> None:
+    """A pause is never longer than the longest, and none fails to be told."""
+    clock = ManualClock()
+    pause = SharedPause(clock)
+    for _ in range(2_000):
+        pause.throttled()
+        before = clock.monotonic()
+        pause.wait(math.inf, threading.Event())
+        assert clock.monotonic() - before <= 1.5 * LONGEST_PAUSE_S
+        clock.advance(LONGEST_PAUSE_S)

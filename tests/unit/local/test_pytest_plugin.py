@@ -186,7 +186,12 @@ def test_environment_leads_the_code_under_test_to_the_server(
         import os
         import boto3
 
+        profile = os.environ.pop("AWS_PROFILE")
+        boto3.setup_default_session(aws_access_key_id="mine", aws_secret_access_key="mine", aws_session_token="mine")
+        os.environ["AWS_PROFILE"] = profile
+
         def test_code(sqs_fifo_environment, sqs_fifo_queue):
+            assert boto3.client("sqs")._request_signer._credentials.access_key == "any"
             boto3.client("sqs").send_message(
                 QueueUrl=sqs_fifo_queue.url, MessageBody="1", MessageGroupId="a", MessageDeduplicationId="1"
             )
@@ -194,6 +199,7 @@ def test_environment_leads_the_code_under_test_to_the_server(
             assert sqs_fifo_environment.items() <= os.environ.items()
 
         def test_after():
+            assert boto3.DEFAULT_SESSION.get_credentials().access_key == "mine"
             assert "AWS_ENDPOINT_URL_SQS" not in os.environ
             assert os.environ["AWS_PROFILE"] == os.environ["AWS_SESSION_TOKEN"] == "mine"
         """

@@ -102,3 +102,23 @@ def test_pieces_share_no_shard_and_hold_each_digest_once() -> None:
     assert sum(map(len, shards)) == len(set.union(*shards))
     assert all(len(piece) >= 50 * WIDTH for piece in made[:-1])
     assert len(made) > 10
+
+
+def test_a_leaf_that_is_split_while_it_is_looked_up_is_still_searched() -> None:
+    """Another thread's look may split it just then: what is recorded was never new."""
+
+    class Hasty(dict[str, bytearray]):
+        def get(self, key: str, default: bytearray | bytes | None = None) -> bytearray | bytes | None:  # type: ignore[override]
+            leaf = super().get(key, default)
+            if more:
+                digests.extend(more.pop())
+            return leaf
+
+    digests = Digests()
+    before = many(LEAF_BYTES // WIDTH, group="hot")
+    digests.extend(b"".join(before))
+    more: list[bytes] = []
+    digests._leaves = Hasty(digests._leaves)
+    more.append(b"".join(many(100, seed=1, group="hot")))
+    assert before[0] in digests
+    assert len(digests._leaves) > 2

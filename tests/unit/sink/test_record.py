@@ -20,9 +20,11 @@ from sqs_fifo_spark.sink.marks import (
     FORGET_EVERY_MS,
     KEPT_BATCHES,
     KEPT_MS,
+    Writer,
     forget,
     forget_batch_writes,
     forget_writer,
+    writers,
 )
 from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
 from sqs_fifo_spark.sink.sender import DISORDER
@@ -228,6 +230,34 @@ def test_a_list_that_is_not_of_one_moment_misses_nothing(store: Store, clock: Sh
     assert known(mine) == {A, B}
 
 
+def test_two_merges_during_a_look_hide_nothing(
+    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A digest moves from its part to a whole, and from there to a piece: each time behind a list that is under way."""
+    monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
+    writer = record(store, clock, run="r2")
+    writer.add([A], by=math.inf)
+    writer.add([B], by=math.inf)
+
+    def end() -> None:
+        writer.add([C], by=math.inf)
+        writer.close()
+
+    moves = [writer.tidy, end]
+    mine = record(store, clock)
+    shown = Store.list
+
+    def in_pieces(prefix: str) -> list[str]:
+        before = shown(store, prefix)
+        if moves and prefix.startswith("sent"):
+            moves.pop(0)()
+        return [name for name in before if name in store.objects]
+
+    store.list = in_pieces  # type: ignore[method-assign]
+    assert {A, B} <= known(mine)
+    assert not moves
+
+
 def slow_list(store: Store, clock: SharedClock, seconds: float) -> None:
     store.on_step = lambda event: clock.advance(seconds if event.startswith("before list sent/") else 0)
 
@@ -241,7 +271,7 @@ def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(store: 
         steps = len(store.steps)
         looked_at = mine.refresh([A])
         assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
-        assert sum(step.startswith("before list sent/") for step in store.steps[steps:]) == 4
+        assert sum(step.startswith("before list sent/") for step in store.steps[steps:]) == 6
         assert mine.is_sent(A)
 
 
@@ -276,7 +306,7 @@ def test_threads_that_waited_for_a_slow_look_take_it(
     store.on_step = slow
     with ThreadPoolExecutor(8) as pool:
         looks = {each.result(LONG_S) for each in [pool.submit(mine.refresh, [A]) for _ in range(8)]}
-    assert sum(step.startswith("before list sent/") for step in store.steps) == 4
+    assert sum(step.startswith("before list sent/") for step in store.steps) == 6
     (looked_at,) = looks
     assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
     assert mine.is_sent(A)
@@ -291,7 +321,7 @@ def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedC
         "to list and read what was sent took longer than 70 s in the journal at 'memory', so it is too old to tell "
         "which rows may be sent."
     )
-    assert sum(step.startswith("before list sent/") for step in store.steps) == 4
+    assert sum(step.startswith("before list sent/") for step in store.steps) == 6
 
 
 def test_a_look_ends_though_what_it_lists_is_always_gone(store: Store, clock: SharedClock) -> None:
@@ -690,8 +720,9 @@ def test_a_micro_batch_that_is_forgotten_is_not_sent_again(store: Store, clock: 
             record(store, clock, batch=str(batch)).refresh([A])
         assert str(told.value) == (
             f"micro-batch {batch} runs again, but what was sent for it is forgotten: the journal at 'memory' "
-            "remembers 100 micro-batches, those after 20. The checkpoint is old, or a task has stood still. To send "
-            "its rows again, perhaps twice, give the sink another journalLocation."
+            "remembers 100 micro-batches, those after 20. The checkpoint is old, a task has stood still, or "
+            "'journal forget' has dropped it. To send its rows again, perhaps twice, give the sink another "
+            "journalLocation."
         )
     assert known(record(store, clock, batch="21")) == {A}
 
@@ -704,8 +735,8 @@ def test_a_version_that_is_far_below_the_highest_is_told_by_its_own_name(store: 
         with pytest.raises(BatchForgottenError) as told:
             record(store, clock, query="bids", batch=str(version), is_txn=True).refresh([A])
         assert str(told.value) == (
-            f"txnVersion {version} of txnAppId 'bids' is {KEPT_BATCHES} or more below the highest one written, so the "
-            "journal does not know what was sent for it. Use a new txnAppId."
+            f"txnVersion {version} of txnAppId 'bids' is {KEPT_BATCHES} or more below the highest one written, or "
+            "'journal forget' has dropped it, so the journal does not know what was sent for it. Use a new txnAppId."
         )
     assert known(record(store, clock, query="bids", batch="21", is_txn=True)) == set()
 
@@ -760,7 +791,7 @@ def test_forgetting_a_writer_that_breaks_off_anywhere_sends_nothing_twice(
 
     store.on_step = crash
     with suppress(JournalUnavailableError):
-        forget_writer(store, "q")
+        forget_writer(store, found(store, "q"))
     store.on_step = lambda event: None
     for batch in ("5", "6"):
         if at == "before put over/":
@@ -770,10 +801,23 @@ def test_forgetting_a_writer_that_breaks_off_anywhere_sends_nothing_twice(
                 record(store, clock, batch=batch).refresh([A])
     assert known(record(store, clock, batch="7")) == set()
     for _ in range(2):
-        assert forget_writer(store, "q")
+        assert forget_writer(store, found(store, "q"))
         assert (kept(store), kept(store, "q2")) == ([], [5])
         assert store.under("over/") == ["over/q/00000000000000000006"]
-    assert not forget_writer(store, "q3")
+    assert not forget_writer(store, found(store, "q3"))
+
+
+def test_forgetting_a_writer_leaves_what_it_begins_meanwhile(store: Store, clock: SharedClock) -> None:
+    """It was not given up then: its new micro-batch is known, if it runs again."""
+    sent_for(store, clock, 5)
+    seen = found(store, "q")
+    sent_for(store, clock, 6)
+    assert forget_writer(store, seen)
+    assert known(record(store, clock, batch="6")) == {A}
+
+
+def found(store: Store, name: str) -> Writer:
+    return next((each for each in writers(store)[0] if each.name == name), Writer(name))
 
 
 def test_batch_writes_are_forgotten_after_a_week(store: Store, clock: SharedClock) -> None:

@@ -32,6 +32,8 @@ def slots(master: str, **settings: str) -> int:
         ("spark://host:7077", {"cores_max": "40", "executor_cores": "4"}, 40),
         ("spark://host:7077", {"executor_instances": "3", "executor_cores": "4"}, 12),
         ("yarn", {}, 2),
+        ("yarn", {"cores_max": "2", "executor_instances": "10", "executor_cores": "4"}, 40),
+        ("yarn", {"dynamicAllocation_enabled": "TRUE", "dynamicAllocation_maxExecutors": "50"}, 50),
         ("yarn", {"executor_instances": "10", "executor_cores": "5", "task_cpus": "2"}, 20),
         ("k8s://https://host", {"dynamicAllocation_enabled": "true", "dynamicAllocation_maxExecutors": "7"}, 7),
     ],

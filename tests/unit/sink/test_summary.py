@@ -98,6 +98,13 @@ def test_evenly_spread_groups_are_all_compared_up_to_the_budget(monkeypatch: pyt
         assert (overlap.groups, overlap.are_compared) == (0, are_compared)
 
 
+def test_one_partition_has_nothing_in_common_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many groups it has: `coalesce(1)` is what the page advises."""
+    monkeypatch.setattr(summary, "MOST", 50)
+    overlap = compare(told({0: numbered(0, 200), 1: []}))
+    assert (overlap.groups, overlap.are_compared) == (0, True)
+
+
 @pytest.mark.parametrize(("shared", "missed"), [(1, 0.75), (4, 0.75**4), (16, 0.75**16)])
 def test_of_too_many_groups_those_in_common_are_missed_as_rarely_as_is_said(
     monkeypatch: pytest.MonkeyPatch, shared: int, missed: float

@@ -255,7 +255,7 @@ def test_the_driver_tells_of_groups_in_several_partitions_and_of_equal_rows(
         steps = len(store.steps)
         with pytest.raises(DisorderError, match="such as 'a' in partitions 0 and 1"):
             given.commit(messages)
-        assert len(store.steps) == steps
+        assert not any("drop sent/" in step for step in store.steps[steps:])
     assert sqs.bodies() == ["a1", "b1", "a2"]
 
 

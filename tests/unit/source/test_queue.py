@@ -639,7 +639,7 @@ def test_no_region_is_an_option_error(rig: Rig, monkeypatch: pytest.MonkeyPatch)
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     options = parse_source_options(
-        {"queueUrl": "https://sqs.example.com/123456789012/q.fifo", "journalLocation": "/journal"}
+        {"queueUrl": "https://queue.amazonaws.com.cn/123456789012/q.fifo", "journalLocation": "/journal"}
     )
     with pytest.raises(OptionError, match="'region'") as told:
         Queue(options, rig.clock).describe()
