@@ -6,19 +6,28 @@ call stay in order, unless it fails one of them and takes another one behind it.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import QueueCalls, named_apart
 from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.aws.codes import MessageRefusedError
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.errors import OptionError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.retry import SharedPause, retry_transient
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
-from sqs_fifo_spark.sink.outcome import OPERATION, Confirmed, classify
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, too_large
+from sqs_fifo_spark.sink.outcome import OPERATION, Confirmed, classify, refusal
+
+
+def no_content_based_deduplication(queue_url: str) -> OptionError:
+    return OptionError(
+        f"option 'deduplication' is 'content', but the queue '{queue_url}' has no ContentBasedDeduplication, so SQS "
+        "would refuse every row. Turn it on, or give the rows a column messageDeduplicationId."
+    )
 
 
 class StoppedError(Exception):
@@ -40,24 +49,29 @@ class SinkQueue(QueueCalls):
         stopped: threading.Event,
         deadline: float,
         may_be_older: bool = False,
-    ) -> None:
+        keeps_refused: bool = False,
+    ) -> list[Outgoing]:
         """Send up to ten rows; hand each to `confirm`, in their order, as soon as SQS has confirmed it.
 
         `confirm` is told, too, which rows of that call SQS has neither confirmed nor refused.
 
         `may_be_older` is whether an earlier attempt of the task may have sent them.
 
-        What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRowError
-        for a row that SQS refuses for good, and sets `stopped` before others of that call are confirmed; StoppedError
+        What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Returns the rows that SQS
+        refuses for good, if `keeps_refused`; else raises RefusedRowError for the first one, and sets `stopped` before
+        others of that call are confirmed. If it refuses all rows of a call with one code, the queue is asked for its
+        settings, and OptionError raised, or what `describe` raises, if these are the reason. Raises StoppedError
         instead of another try once `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`,
         TransientQueueError when no further try can begin by `deadline`, a monotonic time: what is not confirmed may be
         sent. Nothing leaves this process later than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set,
         however long a call takes to find and reach SQS.
         """
         pending = list(rows)
+        refused: list[Outgoing] = []
+        said = None  # of a call of which all rows are refused
 
         def call() -> None:
-            nonlocal pending, may_be_older
+            nonlocal pending, refused, said, may_be_older
             self._pause.wait(deadline, stopped)
             if stopped.is_set():
                 raise StoppedError
@@ -75,12 +89,17 @@ class SinkQueue(QueueCalls):
             outcome = classify(answer, tried, self._url, may_be_older=may_be_older)
             pending = outcome.pending
             self._pause.throttled() if outcome.is_throttled else self._pause.answered()
-            if outcome.fault is not None:
+            refused += outcome.refused
+            said = "" if len(outcome.refused) == len(tried) else None
+            ends = bool(outcome.refused) and not keeps_refused
+            if ends or outcome.fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while
             if outcome.confirmed:
                 confirm(outcome.confirmed, pending)
             if outcome.fault is not None:
                 raise outcome.fault
+            if ends:
+                return
             if pending:
                 may_be_older = may_be_older or outcome.is_silent
                 raise TransientQueueError(
@@ -91,10 +110,40 @@ class SinkQueue(QueueCalls):
             budget_s = deadline - self._clock.monotonic()
             retry_transient(call, clock=self._clock, budget_s=budget_s, stopped=stopped)
         except MessageRefusedError as error:
+            said = error.reason
             if len(pending) == 1:
-                raise RefusedRowError(pending[0].row, f"SQS refuses it ({error.code})") from None
-            for row in pending:  # it is one of them, and SQS does not tell which
-                self.send([row], confirm, stopped=stopped, deadline=deadline, may_be_older=may_be_older)
+                refused.append(refusal(pending[0], error.code, said))
+            else:
+                self._require_fit(pending, said)
+                alone = functools.partial(
+                    self.send,
+                    stopped=stopped,
+                    deadline=deadline,
+                    may_be_older=may_be_older,
+                    keeps_refused=keeps_refused,
+                )
+                for row in pending:  # it is one of them, and SQS does not tell which
+                    refused += alone([row], confirm)
+                return refused
+        if said is not None:
+            refused = self._require_fit(refused, said)
+        if refused and not keeps_refused:
+            raise RefusedRowError(refused[0].row, refused[0].refusal)
+        return refused
+
+    def _require_fit(self, rows: list[Outgoing], said: str) -> list[Outgoing]:
+        """Return the rows of a call that is refused as a whole, unless the queue's settings are the reason.
+
+        They may have changed since the plan was made, and SQS may have `said` so before it shows it. Raises
+        OptionError, or what `describe` raises.
+        """
+        facts = self.describe()
+        said = " ".join([said, *(row.refusal for row in rows)])
+        is_off = not facts.has_content_based_deduplication or "ContentBasedDeduplication" in said
+        if is_off and any("MessageDeduplicationId" not in row.entry for row in rows):
+            raise no_content_based_deduplication(self._url)
+        most = facts.max_message_bytes
+        return [replace(row, refusal=too_large(row.size, most)) if row.size > most else row for row in rows]
 
     def _call_once(
         self, latest: float, entries: Sequence[Mapping[str, Any]], stopped: threading.Event

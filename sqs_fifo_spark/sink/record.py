@@ -132,7 +132,7 @@ class SentRecord:
         self._query = query
         self._batch = batch
         self._is_txn = is_txn
-        self._folder = f"sent/{BATCH_WRITES}/{batch}" if query is None else f"sent/{query}/{int(batch):020d}"
+        self._folder = f"sent/{folder_of(query, batch)}"
         self._run = run
         self._place = f"{run}-{partition:05d}"
         # `_refreshing` is held during a look: who comes meanwhile waits for it, and takes what it finds.
@@ -296,6 +296,11 @@ class SentRecord:
             f"micro-batches, those after {over}. The checkpoint is old, or a task has stood still. To send its rows "
             "again, perhaps twice, give the sink another journalLocation."
         )
+
+
+def folder_of(query: str | None, batch: str) -> str:
+    """Return where what belongs to a write stands, below other folders; `query` and `batch` as in SentRecord."""
+    return f"{BATCH_WRITES}/{batch}" if query is None else f"{query}/{int(batch):020d}"
 
 
 def forget(store: Store, query: str, batch: int) -> None:

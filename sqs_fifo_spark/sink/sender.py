@@ -24,6 +24,7 @@ from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink.bad_records import BadRecords
 from sqs_fifo_spark.sink.judge import Judge, Numbers
 from sqs_fifo_spark.sink.message import Outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
@@ -98,14 +99,25 @@ class Sender:
     """
 
     def __init__(
-        self, queue: SinkQueue, record: Record, clock: Clock, pace: Pace, *, may_be_older: bool = False
+        self,
+        queue: SinkQueue,
+        record: Record,
+        clock: Clock,
+        pace: Pace,
+        *,
+        may_be_older: bool = False,
+        bad_records: BadRecords | None = None,
     ) -> None:
-        """`may_be_older` is whether an earlier attempt of the task may have sent rows."""
+        """`may_be_older` is whether an earlier attempt of the task may have sent rows.
+
+        Refused rows are kept by `bad_records`; without them, the first one fails the task.
+        """
         self._queue = queue
         self._record = record
         self._clock = clock
         self._pace = pace
         self._may_be_older = may_be_older
+        self._bad_records = bad_records
         self._stopped = threading.Event()
         # `_changed` guards all that follows; no call is made while it is held.
         self._changed = threading.Condition()
@@ -125,6 +137,8 @@ class Sender:
         """Rows that SQS has confirmed."""
         self.known = 0
         """Rows that the record had before."""
+        self.refused = 0
+        """Rows that are kept elsewhere."""
         self.equal = 0
         """How many of the sent rows SQS took for equal to an earlier one, as far as this task can tell."""
         self.overtaking = 0
@@ -242,7 +256,10 @@ class Sender:
 
     def _run(self) -> None:
         try:
-            while rows := self._take():
+            while taken := self._take():
+                rows = self._without_refused(taken)
+                if not rows:
+                    continue
                 window = self._look(rows)
                 self._look_for_disorder()
                 # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
@@ -317,6 +334,27 @@ class Sender:
             group.is_ready = True
             self._ready.append(group)
 
+    def _without_refused(self, rows: list[Outgoing]) -> list[Outgoing]:
+        """Keep those elsewhere that are refused and not known; return the others."""
+        refused = [] if self._bad_records is None else self._bad_records.refused(rows)
+        if refused:
+            self._record.refresh()
+            refused = [row for row in refused if not self._record.is_sent(row.digest)]
+            self._keep(refused)
+        numbers = {row.row for row in refused}
+        return [row for row in rows if row.row not in numbers]
+
+    def _keep(self, refused: list[Outgoing]) -> None:
+        """Keep them elsewhere; their groups go on after that."""
+        assert self._bad_records is not None
+        if self._stopped.is_set():
+            raise StoppedError
+        self._bad_records.keep(refused)
+        with self._changed:
+            self.refused += len(refused)
+            self._let_follow_locked(refused)
+            self._release_locked(refused)
+
     def _look(self, rows: list[Outgoing]) -> Window:
         """Look at the record until these rows can be tried before those ahead are overdue; return when they may be.
 
@@ -355,8 +393,13 @@ class Sender:
             self._changed.notify_all()  # whoever waits, waits no longer than that
         confirm = functools.partial(self._confirm, sending)
         try:
-            self._queue.send(
-                rows, confirm, stopped=self._stopped, deadline=window.last_try, may_be_older=self._may_be_older
+            refused = self._queue.send(
+                rows,
+                confirm,
+                stopped=self._stopped,
+                deadline=window.last_try,
+                may_be_older=self._may_be_older,
+                keeps_refused=self._bad_records is not None,
             )
         except StoppedError:
             raise
@@ -365,6 +408,8 @@ class Sender:
             raise
         with self._changed:
             self._sending.discard(sending)
+        if refused:
+            self._keep(refused)
 
     def _confirm(self, sending: _Sending, confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
         with self._changed:

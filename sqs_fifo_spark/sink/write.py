@@ -16,7 +16,6 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
     JournalUnavailableError,
-    OptionError,
     RowError,
     SqsFifoError,
     TransientQueueError,
@@ -24,9 +23,17 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink.bad_records import BadRecords, Keeper, Origin, PathKeeper, QueueKeeper, find_place
 from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
-from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, forget, forget_batch_writes
+from sqs_fifo_spark.sink.queue import SinkQueue, no_content_based_deduplication
+from sqs_fifo_spark.sink.record import (
+    NoRecord,
+    Record,
+    SentRecord,
+    folder_of,
+    forget,
+    forget_batch_writes,
+)
 from sqs_fifo_spark.sink.sender import Sender, pace_of
 
 MAX_PART_ROWS = 1_000
@@ -66,6 +73,8 @@ class SinkPlan:
     """The id of the journal at `journalLocation`."""
     run: str
     began_ms: int
+    bad_records: str | None = None
+    """The id of the place at `badRecordsPath`."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Sent:
-    """What one task has done: all of its `rows` are sent.
+    """What one task has done: all of its `rows` are sent, but for the `refused` ones, which are kept elsewhere.
 
     The journal knew `known` of them before; at least `equal` of the others SQS has taken for equal to earlier ones;
     `overtaking` of them stand before an earlier one of their group, or may do so.
@@ -94,6 +103,7 @@ class Sent:
     overtaking: int = 0
     follows_disorder: bool = False
     """Whether an earlier attempt has recorded that rows are out of order."""
+    refused: int = 0
 
 
 def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
@@ -101,7 +111,11 @@ def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
 
 
 def plan_for_tasks(
-    given: Draft, *, queue: SinkQueue, open_journal: Callable[[], Store | None]
+    given: Draft,
+    *,
+    queue: SinkQueue,
+    open_journal: Callable[[], Store | None],
+    open_bad_records: Callable[[], Store | SinkQueue | None] = lambda: None,
 ) -> SinkPlan | Draft | SqsFifoError:
     """Return what is pickled to the tasks. Runs on the driver, before the first row is sent.
 
@@ -111,7 +125,7 @@ def plan_for_tasks(
     store: Store | None = None
     try:
         store = open_journal()
-        return prepare(given, queue=queue, store=store, may_create=True)
+        return prepare(given, queue=queue, store=store, may_create=True, bad_records=open_bad_records())
     except SqsFifoError as error:
         if not _may_pass(error):
             return error
@@ -142,7 +156,14 @@ def _known_id(store: Store | None) -> str | None:
         return None
 
 
-def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: bool) -> SinkPlan:
+def prepare(
+    given: Draft,
+    *,
+    queue: SinkQueue,
+    store: Store | None,
+    may_create: bool,
+    bad_records: Store | SinkQueue | None = None,
+) -> SinkPlan:
     """Return the plan of one write, from what queue and journal say; the driver makes the journal if there is none.
 
     Raises OptionError, JournalMismatchError, JournalUnavailableError and JournalCorruptError, and what
@@ -151,11 +172,7 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
     options = given.options
     facts = queue.describe()
     if not given.by_column and not facts.has_content_based_deduplication:
-        raise OptionError(
-            f"option 'deduplication' is 'content', but the queue '{options.queue_url}' has no "
-            "ContentBasedDeduplication, so SQS would refuse every row. Turn it on, or give the rows a column "
-            "messageDeduplicationId."
-        )
+        raise no_content_based_deduplication(options.queue_url)
     if (
         may_create
         and not given.by_column
@@ -181,12 +198,23 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
                 )
             JournalIdentity.check_store(store)
             journal = JournalIdentity.create(store, facts.arn)
+    place = None
+    if isinstance(bad_records, SinkQueue):
+        bad_records.describe()  # so that it is known to be there before a row needs it
+    elif bad_records is not None:
+        place = find_place(bad_records, may_create=may_create)
     return SinkPlan(
         options,
-        RowForm(options.message_group_id, given.by_column, min(facts.max_message_bytes, MAX_CALL_BYTES)),
+        RowForm(
+            options.message_group_id,
+            given.by_column,
+            min(facts.max_message_bytes, MAX_CALL_BYTES),
+            keeps_refused=bad_records is not None,
+        ),
         journal=journal.id if journal else None,
         run=given.run,
         began_ms=given.began_ms,
+        bad_records=place,
     )
 
 
@@ -205,11 +233,13 @@ def send_partition(
     queue: SinkQueue,
     open_journal: Callable[[], Store | None],
     clock: Clock,
+    open_bad_records: Callable[[], Store | SinkQueue | None] = lambda: None,
 ) -> Sent:
     """Send a partition's rows, each group in order, and return when SQS has confirmed and the journal recorded all.
 
     Runs on an executor, at most once at a time in a process. `planned` is what `plan_for_tasks` returned. Rows that the
-    journal knows are not sent. Raises RowError for a row that SQS does not take, and the errors of queue and store.
+    journal knows are not sent, nor those that are refused, if there is a place for them. Raises RowError for a row that
+    SQS does not take where there is none, or if there are too many; and the errors of queue and store.
     Each error says how many rows this attempt has sent, unless it came before the first row. Once it is raised,
     nothing more is sent.
     """
@@ -220,15 +250,24 @@ def send_partition(
     if first is None:  # most partitions of a small shuffle: they cost no call
         return Sent(place, rows=0)
     store = open_journal()
-    plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
+    place_of_refused = open_bad_records()
+    plan = planned
+    if isinstance(plan, Draft):
+        plan = prepare(plan, queue=queue, store=store, may_create=False, bad_records=place_of_refused)
+    record = _record(plan, place, store, clock)
     sender = Sender(
-        queue, _record(plan, place, store, clock), clock, pace_of(plan.options), may_be_older=place.attempt > 0
+        queue,
+        record,
+        clock,
+        pace_of(plan.options),
+        may_be_older=place.attempt > 0,
+        bad_records=_bad_records(plan, place, place_of_refused, record, clock),
     )
     next_row = 1
     try:
         try:
             for part in itertools.chain((first,), parts):
-                rows = outgoing(columns_of(part, first_row=next_row), plan.form, first_row=next_row)
+                rows = outgoing(columns_of(part), plan.form, first_row=next_row)
                 next_row += len(rows)
                 sender.add(rows)
             sender.finish()
@@ -238,12 +277,14 @@ def send_partition(
         raise RowError(
             f"row {refused.row:,} of partition {place.partition} cannot be sent: {refused.reason}. {sender.sent:,} "
             f"rows of the partition were sent{_before(sender)}, none of its group after it{_but_those_of(plan)}. "
-            "Correct such rows, or filter them out before the sink, which never skips any."
+            "Correct such rows, filter them out before the sink, which never skips any, or give badRecordsPath, where "
+            "they are kept."
         ) from None
     except SqsFifoError as error:
         sent = f"{sender.sent:,} rows of partition {place.partition} were sent{_before(sender)}."
         raise type(error)(f"{error} {sent}") from None
-    return Sent(place, next_row - 1, sender.known, sender.equal, sender.overtaking, sender.follows_disorder)
+    counts = (sender.known, sender.equal, sender.overtaking, sender.follows_disorder, sender.refused)
+    return Sent(place, next_row - 1, *counts)
 
 
 def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent], clock: Clock) -> None:
@@ -271,16 +312,35 @@ def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> 
     if plan.journal is None or store is None:
         return NoRecord(clock)
     store = JournalIdentity.join(store, plan.journal).store
-    batch = f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
     return SentRecord(
         store,
         clock,
         query=place.query,
-        batch=batch,
+        batch=_batch_of(plan, place),
         run=plan.run,
         partition=place.partition,
         is_txn=plan.options.txn_app_id is not None,
     )
+
+
+def _batch_of(plan: SinkPlan, place: Place) -> str:
+    return f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
+
+
+def _bad_records(
+    plan: SinkPlan, place: Place, kept_in: Store | SinkQueue | None, record: Record, clock: Clock
+) -> BadRecords | None:
+    if kept_in is None:
+        return None
+    options = plan.options
+    keeper: Keeper
+    if isinstance(kept_in, SinkQueue):
+        keeper = QueueKeeper(kept_in, str(options.bad_records_queue_url), record, clock)
+    else:
+        keeper = PathKeeper(kept_in, plan.bad_records, folder_of(place.query, _batch_of(plan, place)))
+    origin = Origin(place.partition, place.query, place.batch)
+    goes_on = options.bad_records_group == "continue"
+    return BadRecords(keeper, clock, origin, group_goes_on=goes_on, most=options.bad_records_max)
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
