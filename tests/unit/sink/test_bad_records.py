@@ -25,7 +25,7 @@ from tests.unit.sink.test_message import damaged
 from tests.unit.sink.test_write import TEN_MINUTES_S, error, planned, run
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
-CONTINUE = {"badRecordsGroup": "continue"}
+CONTINUE: dict[str, Any] = {"badRecordsGroup": "continue"}
 IN_ORDER = ["a1", "a2", None, "b1", "x1", "x2", "a3", "b2"]
 """A row without body is one of group x."""
 
@@ -45,7 +45,7 @@ def numbers(kept: Store) -> list[int]:
     return [line["rowNumber"] for line in lines(kept)]
 
 
-def write(sqs: Sqs, kept: Store, *bodies: str | None, store: Store | None = None, **options: str) -> Any:
+def write(sqs: Sqs, kept: Store, *bodies: str | None, store: Store | None = None, **options: Any) -> Any:
     """Run one task of micro-batch 1 with a place for refused rows."""
     plan = planned(sqs, store, refused=kept, badRecordsPath="/kept", **options)
     return run(sqs, store, batch(*bodies), plan=plan, refused=kept)
@@ -153,10 +153,10 @@ def test_what_cannot_be_kept_fails_the_task(sqs: Sqs, kept: Store) -> None:
 def test_a_replay_keeps_each_refused_row_once(
     sqs: Sqs, store: Store, kept: Store, group: str, has_journal: bool
 ) -> None:
-    """However often it runs, in other partitions, later, and with another verdict: sent and refused are what came in."""
+    """However often it runs, in other partitions, later, with another verdict: sent and refused are what came in."""
     journal = store if has_journal else None
     poison(sqs, "a2")
-    options = {"badRecordsPath": "/kept", "badRecordsGroup": group}
+    options: dict[str, Any] = {"badRecordsPath": "/kept", "badRecordsGroup": group}
     given = ["a1", "b1", "a2", None, "a3", "x1", "b2"]
 
     def once(*parts: list[str | None]) -> int:
@@ -226,7 +226,7 @@ def test_an_attempt_whose_answer_is_lost_keeps_nothing_that_was_sent(sqs: Sqs, k
 
 
 def test_a_line_says_all_of_the_row(sqs: Sqs, kept: Store) -> None:
-    """Bytes stand in base64 under a name of their own; attributes as they were, twice or not UTF-8; why, where, when."""
+    """Bytes stand in base64 under a name of their own; attributes as they were, twice or not UTF-8."""
     offsets = pa.array([0, 2, 3], pa.int32())
     given = pa.RecordBatch.from_arrays(
         [
@@ -251,7 +251,10 @@ def test_a_line_says_all_of_the_row(sqs: Sqs, kept: Store) -> None:
     }
     assert {name: value for name, value in first.items() if name not in ("row", "time")} == {
         "reason": "its body is not UTF-8 (byte 0)",
-        **{"query": "q", "batch": 9, "partition": 4, "rowNumber": 1},
+        "query": "q",
+        "batch": 9,
+        "partition": 4,
+        "rowNumber": 1,
     }
     assert first["time"].endswith("+00:00")
     attribute = {"name": "n", "stringValueBase64": base64.b64encode(b"\xfe").decode()}
@@ -362,7 +365,7 @@ class Both:
         assert options is not None
         self.queue = SinkQueue(options, sqs.clock)
 
-    def write(self, *bodies: str | None, store: Store | None = None, **options: str) -> Any:
+    def write(self, *bodies: str | None, store: Store | None = None, **options: Any) -> Any:
         plan = planned(self._sqs, store, refused=self.queue, badRecordsQueueUrl=self.url, **options)
         return run(self._sqs, store, batch(*bodies), plan=plan, refused=self.queue)
 
@@ -429,7 +432,8 @@ def test_content_based_deduplication_switched_off_meanwhile_blames_no_row(
 ) -> None:
     """The queue is asked again, which may show it a minute later than SQS acts upon it; nothing is kept as refused."""
     sqs = patched(monkeypatch, ContentBasedDeduplication="true")
-    place, options = (kept, {"badRecordsPath": "/kept"}) if keeps else (None, {})
+    place = kept if keeps else None
+    options: dict[str, Any] = {"badRecordsPath": "/kept"} if keeps else {}
     plan = planned(sqs, by_column=False, refused=place, **options)
     before = sqs.get_queue_attributes(QueueUrl=sqs.url, AttributeNames=["All"])
     off = {"QueueUrl": sqs.url, "Attributes": {"ContentBasedDeduplication": "false"}}

@@ -52,7 +52,7 @@ def planned(
     *,
     by_column: bool = True,
     refused: Store | SinkQueue | None = None,
-    **options: str,
+    **options: Any,
 ) -> SinkPlan:
     made = sqs.options(**options)
     given = draft(made, by_column=by_column, clock=sqs.clock)
@@ -75,8 +75,15 @@ def run(
     plan = plan or planned(sqs, store)
     queue = SinkQueue(sqs.options(), sqs.clock)
     where = place or Place(0, "q", 1)
-    places = {"open_journal": lambda: store, "open_bad_records": lambda: refused}
-    sent = send_partition(plan, batches, where, queue=queue, clock=sqs.clock, **places)
+    sent = send_partition(
+        plan,
+        batches,
+        where,
+        queue=queue,
+        open_journal=lambda: store,
+        open_bad_records=lambda: refused,
+        clock=sqs.clock,
+    )
     return pickle.loads(pickle.dumps(sent))  # type: ignore[no-any-return]
 
 
@@ -146,7 +153,7 @@ def test_that_equal_bodies_of_different_groups_become_one_message_is_told_once(
     caplog: pytest.LogCaptureFixture,
     scope: str | None,
     by_column: bool,
-    options: dict[str, str],
+    options: dict[str, Any],
     is_told: bool,
 ) -> None:
     """Where it can happen, in one line, before the first row; not again for each micro-batch."""
