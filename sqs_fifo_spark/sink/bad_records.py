@@ -185,8 +185,8 @@ class BadRecords:
                     raise RowError(
                         f"row {row.row:,} of partition {partition} cannot be sent: {row.refusal}. It is one refused "
                         f"row more than the {self._most:,} that badRecordsMax allows each task; those are in "
-                        f"{self._keeper.where}. Correct such rows, filter them out before the sink, or raise "
-                        "badRecordsMax."
+                        f"{self._keeper.where}. Raise badRecordsMax, or filter such rows out before the sink, with "
+                        "those of their groups that are kept."
                     )
                 self.count += 1
                 self._kept[content] += 1

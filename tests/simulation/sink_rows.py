@@ -36,7 +36,7 @@ class Traffic:
     `by_column` says that equal is what has the same id, rather than the same body.
     """
 
-    def __init__(self, rng: random.Random, *, by_column: bool, is_calm: bool, most: int) -> None:
+    def __init__(self, rng: random.Random, *, by_column: bool, is_calm: bool, most: int, keeps: bool = False) -> None:
         self._rng = rng
         self._by_column = by_column
         self._has_attributes = rng.random() < 0.15
@@ -44,7 +44,8 @@ class Traffic:
         self._heat = rng.choice((0.0, 0.3, 0.8))
         self._most = most
         self._equal = rng.choice((0.0, 0.0, 0.08))
-        self._flaws = 0.0 if is_calm or rng.random() < 0.7 else 0.3
+        self._flaws = 0.0 if is_calm or rng.random() < (0.2 if keeps else 0.7) else 0.3
+        self._keeps = keeps
         self._made: list[SinkRow] = []
         self._number = 0
 
@@ -52,9 +53,10 @@ class Traffic:
         """Return a micro-batch's rows, perhaps one of them flawed."""
         rng = self._rng
         rows = [self._row() for _ in range(rng.randint(0 if rng.random() < 0.1 else 1, self._most))]
-        if rows and rng.random() < self._flaws:
-            at = rng.randrange(len(rows))
-            rows[at] = rows[at]._replace(body="", flaw="empty") if rng.random() < 0.5 else self._poison()
+        for _ in range(rng.choice((1, 1, 3)) if self._keeps else 1):
+            if rows and rng.random() < self._flaws:
+                at = rng.randrange(len(rows))
+                rows[at] = self._empty(rows[at]) if rng.random() < 0.5 else self._poison()
         return rows
 
     def calm_down(self) -> None:
@@ -84,6 +86,9 @@ class Traffic:
             made = SinkRow(group, f"i{self._number}" if self._by_column else body, body, attribute)
         self._made.append(made)
         return made
+
+    def _empty(self, row: SinkRow) -> SinkRow:
+        return row._replace(body="", told=row.told if self._by_column else "", flaw="empty")
 
     def _poison(self) -> SinkRow:
         return self._row()._replace(body=f"poison-{self._number}", told=f"poison-{self._number}", flaw="poison")
