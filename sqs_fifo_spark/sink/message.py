@@ -231,8 +231,8 @@ def _text(row: int, what: str, text: str) -> str:
 
 
 def _id(row: int, column: str, value: Any) -> str:
-    _require_utf8(row, column, value)
     if not isinstance(value, str):
+        _require_utf8(row, column, value)
         raise RefusedRowError(row, f"its {column} is null")
     if not FIFO_ID.fullmatch(value):
         odd = re.search("[^!-~]", value)
@@ -244,13 +244,8 @@ def _id(row: int, column: str, value: Any) -> str:
 def _attributes(row: int, attributes: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield names and values as SQS takes them. A value is a string, or a struct as the source has it."""
     for name, value in attributes or ():
-        is_struct = isinstance(value, Mapping)
-        _require_utf8(
-            row,
-            "messageAttributes",
-            name,
-            *((value.get("dataType"), value.get("stringValue")) if is_struct else (value,)),
-        )
+        texts = (value.get("dataType"), value.get("stringValue")) if isinstance(value, Mapping) else (value,)
+        _require_utf8(row, "messageAttributes", name, *texts)
         if not _ATTRIBUTE_NAME.fullmatch(name):
             raise RefusedRowError(
                 row,

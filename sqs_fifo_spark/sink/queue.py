@@ -59,8 +59,8 @@ class SinkQueue(QueueCalls):
 
         What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Returns the rows that SQS
         refuses for good, if `keeps_refused`; else raises RefusedRowError for the first one, and sets `stopped` before
-        others of that call are confirmed. If it refuses all rows of a call with one code, the queue is asked for its
-        settings, and OptionError raised, or what `describe` raises, if these are the reason. Raises StoppedError
+        others of that call are confirmed. If it refuses all rows of a call, the queue is asked for its settings, and
+        OptionError raised, or what `describe` raises, if these are the reason. Raises StoppedError
         instead of another try once `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`,
         TransientQueueError when no further try can begin by `deadline`, a monotonic time: what is not confirmed may be
         sent. Nothing leaves this process later than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set,

@@ -69,6 +69,9 @@ class Traffic:
         kept += [self._row() for _ in range(self._rng.randint(0, 5))]
         if self._rng.random() < 0.5:
             self._rng.shuffle(kept)
+        if self._keeps and kept and self._rng.random() < 0.5:  # before rows of its group that may be sent already
+            group = self._rng.choice(kept).group
+            kept.insert(0, self._empty(self._row()._replace(group=group)))
         return kept
 
     def _row(self) -> SinkRow:

@@ -449,7 +449,7 @@ class SinkSchedule:
                 self._end_run(process)
             checkpoint.committed = max(0, checkpoint.committed - rng.randint(1, 6))
             self.world.note(f"an older checkpoint is put back: batch {checkpoint.committed} is next")
-        if rng.random() < 0.25:
+        if rng.random() < (0.5 if self.keeps else 0.25):
             self._correct_rows()
             for micro_batch in checkpoint.planned[checkpoint.committed :]:
                 if rng.random() < 0.5:
