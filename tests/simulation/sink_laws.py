@@ -83,7 +83,8 @@ class _Book:
         self.versions: set[int] = set()
         self.kept: dict[Key, int] = {}
         """When a refused row was first kept elsewhere, as a number of the history."""
-        self.kept_names: dict[str, Key] = {}
+        self.kept_names: dict[str, tuple[Key, str]] = {}
+        """What each object says: a row, and its body."""
         self.out_of_order: dict[str, int] = {}
         """Which partitions of which runs are recorded to be out of order, and since which number of the history."""
 
@@ -344,8 +345,8 @@ class SinkLaws:
             self.violate(f"content: {name} says {row}, which is no row of {attempt.process.name}")
         if name in book.kept_names:
             return
-        book.kept_names[name] = key
-        if len(book.versions) == 1 and list(book.kept_names.values()).count(key) > len(matching):
+        book.kept_names[name] = key, body
+        if len(book.versions) == 1 and list(book.kept_names.values()).count((key, body)) > len(matching):
             self.violate(f"one place: {key} is kept twice")
         thread = self._hub.current_name
         looked_at = attempt.known_look(thread) if attempt.looks else -1
