@@ -23,7 +23,8 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.sink.bad_records import BadRecords, Keeper, Origin, PathKeeper, QueueKeeper, find_place
+from sqs_fifo_spark.sink.bad_records import BadRecords, Origin
+from sqs_fifo_spark.sink.keepers import Keeper, PathKeeper, QueueKeeper, find_place
 from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue, no_content_based_deduplication
 from sqs_fifo_spark.sink.record import (

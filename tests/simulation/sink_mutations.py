@@ -273,7 +273,7 @@ def _(keep, sender, refused):
     sender.refused += len(refused)
 
 
-@planted("drop refused rows", "sink.bad_records.PathKeeper.keep")
+@planted("drop refused rows", "sink.keepers.PathKeeper.keep")
 def _(keep, keeper, name, line, row):
     pass
 

@@ -15,7 +15,7 @@ import pytest
 from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, RowError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
-from sqs_fifo_spark.sink.bad_records import PLACE
+from sqs_fifo_spark.sink.keepers import PLACE
 from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.write import Place
