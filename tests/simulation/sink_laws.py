@@ -851,7 +851,8 @@ class SinkLaws:
         if is_too_late and not attempt.was_held_up:
             self.violate(f"progress: nothing holds {name} up for long: {text}")
         may_be_sent = attempt.in_doubt_since or not attempt.calls or "was not made in time" in text
-        if isinstance(error, TransientQueueError) and not is_too_late and not may_be_sent:
+        asks_why = attempt.refused_at > -math.inf and text.startswith("get_queue_attributes on ")
+        if isinstance(error, TransientQueueError) and not (is_too_late or may_be_sent or asks_why):
             self.violate(f"progress: {name} fails, and was throttled at most: {text}")
         is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
         if isinstance(error, JournalUnavailableError) and not is_explained:
