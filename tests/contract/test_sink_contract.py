@@ -18,6 +18,7 @@ from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import FifoModel, SqsError, payload, validation
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
+from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue
@@ -257,6 +258,7 @@ class Asked(SinkQueue):
     """Takes calls that the local queue would take, and no others."""
 
     def __init__(self) -> None:
+        self.pace = CallPace(SYSTEM_CLOCK, None)
         self.calls: list[int] = []
 
     def send(

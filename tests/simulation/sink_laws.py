@@ -92,15 +92,22 @@ class _Book:
         """What each object says: a row, and its body."""
         self.out_of_order: dict[str, int] = {}
         """Which partitions of which runs are recorded to be out of order, and since which number of the history."""
-        self.partitions: dict[tuple[str, str], int] = {}
-        """The first one in which a group has stood in a run."""
+        self.partitions: dict[tuple[str, str | Key], int] = {}
+        """The first one in which a group, or a row, has stood in a run."""
         self.scattered: set[str] = set()
         """The groups that have stood in several partitions of a run: then only each of these is in order."""
+        self.bodies: dict[Key, str] = {}
+        self.twins: set[Key] = set()
+        """The rows that have, or that have had several bodies: they are several, which are equal."""
 
     def place(self, attempt: SinkAttempt) -> None:
         run, partition = attempt.draft.run, attempt.place.partition
         groups = {row.group for row in attempt.rows}
         self.scattered |= {each for each in groups if self.partitions.setdefault((run, each), partition) != partition}
+        for row in attempt.rows:
+            is_there = self.partitions.setdefault((run, row.key), partition) == partition
+            if not is_there or self.bodies.setdefault(row.key, row.body) != row.body:
+                self.twins.add(row.key)
 
     def known(self, attempt: SinkAttempt, digest: bytes) -> int | None:
         """Return since when an attempt may know that a row is recorded: it does not read other partitions of its run.
@@ -355,13 +362,15 @@ class SinkLaws:
     def _is_one_place(self, attempt: SinkAttempt, key: Key, book: _Book, looked_at: int) -> bool:
         """Whether an attempt must know of a row that it is in the other place already, or could find out by itself.
 
-        Where the source gave other rows in between, a leftover of the run before may still refuse, or send, what this
-        one does not: only what it has looked at counts then. Of equal rows one may be in each place.
+        Where the source gave other rows in between, or the rows before it stood in another partition, a leftover of the
+        run before may still refuse, or send, what this one does not: only what it has looked at counts then. Of equal
+        rows one may be in each place.
         """
-        if sum(row.key == key for row in attempt.rows) > 1:
+        if key in book.twins or sum(row.key == key for row in attempt.rows) > 1:
             return False
         before = book.kept[key] if key in book.kept else book.recorded.get(attempt.digests[key], self._now)
-        return len(book.versions) == 1 or before < looked_at
+        is_always_same = len(book.versions) == 1 and key[0] not in book.scattered
+        return is_always_same or before < looked_at
 
     def _kept(self, name: str, data: bytes) -> None:
         """A refused row is durable."""
@@ -691,9 +700,11 @@ class SinkLaws:
         assert attempt.sent is not None
         if len(book.versions) > 1 or len({row.key for row in attempt.rows}) < len(attempt.rows):
             return
-        refused = {row.key for row in attempt.refused_rows()} if attempt.keeps else set()
-        kept = {row.key for row in attempt.rows if row.key in book.kept}
-        if kept != refused or attempt.sent.refused != len(kept):
+        # What stands before a row of a scattered group is not the same in each run.
+        refused = {row.key for row in attempt.refused_rows() if row.group not in book.scattered and attempt.keeps}
+        kept = {row.key for row in attempt.rows if row.key in book.kept and row.group not in book.scattered}
+        own = {key for key in attempt.kept.values() if key[0] not in book.scattered}
+        if not kept == refused == own:
             self.violate(
                 f"one place: {attempt.process.name} tells of {attempt.sent}; {refused} are refused, {kept} are kept"
             )
@@ -964,7 +975,7 @@ def _earlier(attempt: SinkAttempt, key: Key) -> tuple[list[Key], Key | None]:
         if row.group == key[0]:
             if row.key == key:
                 break
-            if row.flaw:
+            if row.flaw and not attempt.leaves_out(row, found):
                 flawed = flawed or row.key
             found[row.key] = None
     return list(found), flawed

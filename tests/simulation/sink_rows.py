@@ -68,6 +68,9 @@ class Traffic:
             if rows and rng.random() < self._flaws:
                 at = rng.randrange(len(rows))
                 rows[at] = self._empty(rows[at]) if rng.random() < 0.5 else self._poison()
+                if self._by_column and rows[at].flaw == "poison" and self._equal:  # a good row has its id, too
+                    equal = rows[at]._replace(body=f"good-{rows[at].body}", flaw="")
+                    rows.insert(rng.randint(0, len(rows)), equal)
         return rows
 
     def calm_down(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -159,12 +159,21 @@ class SinkAttempt:
         rows, kept = Counter(row.key for row in self.rows), Counter(self.kept.values())
         return list(rows - kept)
 
+    def leaves_out(self, row: SinkRow, before: Collection[Key]) -> bool:
+        """Whether it takes a row for one of those before, which it has sent: one that we refuse tells no message."""
+        return row.flaw != "empty" and row.key in before and self.options.journal_location is not None
+
     def refused_rows(self) -> list[SinkRow]:
         """Return the rows that an attempt refuses that knows of no other one: the flawed, and what they hold."""
         held: set[str] = set()
+        sent: set[Key] = set()
         found = []
         for row in self.rows:
-            if row.flaw or row.group in held:
+            if self.leaves_out(row, sent):
+                continue
+            if not row.flaw and row.group not in held:
+                sent.add(row.key)
+            else:
                 found.append(row)
                 if self.options.bad_records_group == "hold":
                     held.add(row.group)
