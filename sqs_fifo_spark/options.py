@@ -8,7 +8,7 @@ task. Durations end in `_s` and are seconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -362,6 +362,38 @@ class SendOptions:
         low=1,
         high=MAX_UNRECORDED_ROWS,
     )
+    bad_records_path: str | None = option(
+        "badRecordsPath",
+        rules.journal_location,
+        "Where refused rows are kept, those that SQS does not take, each as a JSON line in an object of its own, so "
+        "that the write goes on without them: a path or URL such as `journalLocation` takes, reached in the same way. "
+        "Their bodies stand there.",
+        default=None,
+        default_text="none: a refused row fails its task",
+    )
+    bad_records_queue_url: str | None = option(
+        "badRecordsQueueUrl",
+        rules.queue_url,
+        "In place of `badRecordsPath`: URL of a FIFO queue to which refused rows are sent, each as a JSON line, in "
+        "their own groups.",
+        default=None,
+    )
+    bad_records_group: str = option(
+        "badRecordsGroup",
+        rules.one_of("continue", "hold"),
+        "`hold`: what follows a refused row in its group, in the same micro-batch, is refused, too. `continue`: it is "
+        "sent. With `order=batch` only `continue` is possible.",
+        default_from=lambda chosen: "hold" if chosen["order"] == "strict" else "continue",
+        default_text="`hold`, or `continue` with `order=batch`",
+    )
+    bad_records_max: int = option(
+        "badRecordsMax",
+        rules.whole,
+        "How many rows one task of a micro-batch may refuse, those held with their group included; one more fails it.",
+        default=1_000,
+        low=1,
+        high=1_000_000,
+    )
     txn_app_id: str | None = option(
         "txnAppId",
         rules.txn_app_id,
@@ -461,6 +493,7 @@ def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") ->
             "after it has failed does not know of the disorder, and may send its rows twice. Give journalLocation, or "
             "set onDisorder to log."
         )
+    _require_bad_records(options, {key.lower() for key in given})
     return options
 
 
@@ -476,6 +509,46 @@ def _require_one_region(options: QueueOptions) -> None:
                 "called in its own only, and calls are signed for it. Correct one of them; 'region' may be left out "
                 "where a URL names it."
             )
+
+
+def _require_bad_records(options: SinkOptions, given: set[str]) -> None:
+    path, queue = options.bad_records_path, options.bad_records_queue_url
+    if path is not None and queue is not None:
+        raise OptionError(
+            "options 'badRecordsPath' and 'badRecordsQueueUrl' are both given, and a refused row goes to one place. "
+            "Give one of them."
+        )
+    for name in ("badRecordsGroup", "badRecordsMax"):
+        if path is queue is None and name.lower() in given:
+            raise OptionError(
+                f"option '{name}' is given without 'badRecordsPath' or 'badRecordsQueueUrl', so it would have no "
+                f"effect. Give one of these, or leave {name} out."
+            )
+    if options.bad_records_group == "hold" and options.order == "batch":
+        raise OptionError(
+            "option 'badRecordsGroup' is 'hold', and 'order' is 'batch', which may send a row in one call with a "
+            "refused one before it. Set badRecordsGroup to continue, or order to strict."
+        )
+    if queue == options.queue_url:
+        raise OptionError(
+            "option 'badRecordsQueueUrl' is the queue that is written to, whose consumers would take refused rows for "
+            "messages. Give another FIFO queue, or badRecordsPath."
+        )
+    if path is not None and path == options.journal_location:
+        raise OptionError(
+            "options 'badRecordsPath' and 'journalLocation' are the same place. Give each a folder of its own."
+        )
+
+
+def bad_records_queue(options: SinkOptions) -> SinkOptions | None:
+    """Return the options of the queue that refused rows are sent to: where its own URL does not say more, the same."""
+    url = options.bad_records_queue_url
+    if url is None:
+        return None
+    region, endpoint = rules.region_of(url) or options.region, options.endpoint_url
+    if endpoint == rules.endpoint_of(options.queue_url):
+        endpoint = rules.endpoint_of(url)
+    return replace(options, queue_url=url, region=region, endpoint_url=endpoint)
 
 
 def _require_one_base(identity: Identity) -> None:

@@ -25,6 +25,7 @@ with needs_spark():
 
 _GROUP = "messageGroupId"
 _ROWS_AT_ONCE = 10_000
+_BYTES_AT_ONCE = 64 << 20
 _SORT_DIRECTION = re.compile(r"(?:ASC|DESC) NULLS (?:FIRST|LAST)'>$")
 _SORTED_ALIKE = (BooleanType, NumericType, StringType, BinaryType, DateType, TimestampType, TimestampNTZType)
 _KEY = "_in_group_order_{}"
@@ -79,10 +80,37 @@ def in_group_order(
             )
 
     def in_order(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        partition = list(batches)
-        if partition:
-            table = pa.Table.from_batches(partition)
-            ordered = table.take(pc.sort_indices(table, [(name, "ascending") for name in names]))
-            yield from ordered.to_batches(max_chunksize=_ROWS_AT_ONCE)
+        return sorted_batches(list(batches), names)
 
     return keyed.mapInArrow(in_order, keyed.schema).drop(*names)
+
+
+def sorted_batches(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all batches, sorted by the columns `names`, in batches of _BYTES_AT_ONCE, or of one row.
+
+    Runs on an executor. Arrow's own `take` makes one array of all batches first, in which strings end at 2 GiB.
+    """
+    import numpy as np  # it comes with pandas
+
+    if not batches:
+        return
+    keys = pa.Table.from_batches(batches).select(names)
+    order = pc.sort_indices(keys, [(name, "ascending") for name in names]).to_numpy().astype(np.int64)
+    starts = np.cumsum([0, *(batch.num_rows for batch in batches)])[:-1]
+    row_bytes = np.array([batch.nbytes / max(1, batch.num_rows) for batch in batches])
+    slices = [order[at : at + _ROWS_AT_ONCE] for at in range(0, len(order), _ROWS_AT_ONCE)][::-1]
+    while slices:
+        wanted = slices.pop()
+        of_batch = np.searchsorted(starts, wanted, side="right") - 1
+        is_large = row_bytes[of_batch].sum() > _BYTES_AT_ONCE
+        if len(wanted) == 1 or not is_large:
+            found = [
+                batches[each].take(pa.array(wanted[of_batch == each] - starts[each])) for each in np.unique(of_batch)
+            ]
+            is_large = sum(part.nbytes for part in found) > _BYTES_AT_ONCE  # where rows differ much in size
+        if is_large and len(wanted) > 1:
+            half = len(wanted) // 2
+            slices += [wanted[half:], wanted[:half]]
+            continue
+        place = np.argsort(np.argsort(of_batch, kind="stable"))
+        yield from pa.Table.from_batches(found).take(pa.array(place)).combine_chunks().to_batches()

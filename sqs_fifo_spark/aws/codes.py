@@ -80,14 +80,17 @@ _ABOUT_MESSAGES = frozenset(
 
 
 _TIME = re.compile(r"\b\d{8}T\d{6}Z\b")
+_QUOTED = re.compile(r"\bValue\b.*\bfor parameter\b", re.DOTALL)
+_LONGEST_REASON = 200
 
 
 class MessageRefusedError(QueueRequestError):
-    """SQS does not take a message of the call, for what it is. `code` is AWS's."""
+    """SQS does not take a message of the call, for what it is. `code` is AWS's, `reason` what it says of it."""
 
-    def __init__(self, text: str, code: str) -> None:
-        super().__init__(text, code)
+    def __init__(self, text: str, code: str, reason: str) -> None:
+        super().__init__(text, code, reason)
         self.code = code
+        self.reason = reason
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -151,8 +154,14 @@ def error_from_aws(
         )
     refused = f"SQS refused {said}. The request cannot succeed as it is; it had no effect."
     if code.rpartition(".")[2] in _ABOUT_MESSAGES:
-        return MessageRefusedError(refused, code)
+        return MessageRefusedError(refused, code, _reason_in(message))
     return QueueRequestError(refused)
+
+
+def _reason_in(message: str) -> str:
+    """Return AWS's reason in one short line, without the value that it quotes."""
+    text = " ".join(_QUOTED.sub("the value for parameter", message).split())
+    return text[:_LONGEST_REASON].rstrip(" .") if text.isprintable() else ""
 
 
 def is_signed_too_early(code: str, message: str) -> bool:

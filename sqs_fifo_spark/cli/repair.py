@@ -289,7 +289,7 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], 
         # Its own deduplication id may be another message's too, in a queue that several are moved to.
         sources = ("messageId" if name == "messageDeduplicationId" else name for name in row.schema.names)
         row = pa.RecordBatch.from_arrays([row.column(name) for name in sources], schema=row.schema)
-        (message,) = outgoing(columns_of(row, first_row=1), form, first_row=1)
+        (message,) = outgoing(columns_of(row), form, first_row=1)
         return message
 
     def send(row: pa.RecordBatch) -> None:

@@ -22,6 +22,8 @@ from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowF
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue
 
+_TEXTS = tuple(name for name in COLUMNS if name != "messageAttributes")
+
 
 @click.command(short_help="Send messages.")
 @connection_flags
@@ -36,7 +38,7 @@ from sqs_fifo_spark.sink.queue import SinkQueue
     "--file",
     type=click.File("rb"),
     help="File of JSON lines, or - for the standard input. Each line is an object with body, messageGroupId, "
-    "messageDeduplicationId and messageAttributes; the source's other columns are ignored.",
+    "messageDeduplicationId, messageAttributes and awsTraceHeader; the source's other columns are ignored.",
 )
 @json_flag
 def send(
@@ -136,8 +138,8 @@ def _value(number: int, name: str, value: str | dict[str, Any]) -> Any:
 def _checked(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | None) -> list[Outgoing]:
     """Return the messages as they are sent. Raises RefusedRowError for the first that SQS would not take."""
     for number, line in enumerate(lines, start=1):
-        if not all(isinstance(line.get(name), (str, type(None))) for name in COLUMNS[:3]):
-            raise RefusedRowError(number, f"{', '.join(COLUMNS[:3])} must be strings")
+        if not all(isinstance(line.get(name), (str, type(None))) for name in _TEXTS):
+            raise RefusedRowError(number, f"{', '.join(_TEXTS)} must be strings")
     facts = queue.describe()
     has_ids = any(line.get("messageDeduplicationId") is not None for line in lines)
     if not has_ids and not facts.has_content_based_deduplication:

@@ -18,10 +18,10 @@ from sqs_fifo_spark.option_rules import FIFO_ID, FIFO_ID_RULE
 from sqs_fifo_spark.sink.digests import digest_of
 
 MAX_ATTRIBUTES = 10
-COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttributes")
+COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttributes", "awsTraceHeader")
 """The columns that a sink sends."""
 
-ROW_BYTES = 2_400
+ROW_BYTES = 2_450
 """What a row takes in memory besides body and attributes, with ids of any length and a group of its own."""
 ATTRIBUTE_BYTES = 400
 """What an attribute takes besides its name and its values."""
@@ -41,11 +41,13 @@ class RowForm:
     by_column: bool
     """Whether `messageDeduplicationId` tells equal messages, rather than the body."""
     max_message_bytes: int
+    keeps_refused: bool = False
+    """Whether refused rows are kept elsewhere, rather than fail their task: then each row keeps its columns."""
 
 
 @dataclass(frozen=True)
 class Outgoing:
-    """One row as it is sent. `row` is its number in its partition, from 1."""
+    """One row as it is sent, or as it is refused. `row` is its number in its partition, from 1."""
 
     row: int
     group: str
@@ -55,42 +57,57 @@ class Outgoing:
     """Bytes of body and attributes, as SQS counts them."""
     digest: bytes
     """What tells this message from others, as SQS's deduplication does: by its group and id, or body."""
+    columns: Sequence[Any] = field(default=(), repr=False)
+    """The values of COLUMNS, if refused rows are kept; a body is text where it can be."""
+    refusal: str = ""
+    """Why it cannot be sent, if it cannot; nothing else of it is set then but its group, if it has one, "" if not."""
 
     @property
     def held(self) -> int:
         """Bytes of memory that it takes, at most, with a group of its own."""
         attributes = self.entry.get("MessageAttributes", {})
-        values = (each for value in attributes.values() for each in value.values())
-        size = sys.getsizeof(self.entry["MessageBody"]) + sum(map(sys.getsizeof, (*attributes, *values)))
-        return ROW_BYTES + ATTRIBUTE_BYTES * len(attributes) + size
+        texts = [self.entry.get("MessageBody", ""), *attributes]
+        texts += [each for value in attributes.values() for each in value.values()]
+        texts += [value["StringValue"] for value in self.entry.get("MessageSystemAttributes", {}).values()]
+        count = len(attributes)
+        if self.columns:
+            *others, kept, header = self.columns
+            texts += [*others, header]
+            for name, value in kept or ():
+                texts += [name, *(value.values() if isinstance(value, Mapping) else (value,))]
+                count += 1
+        return ROW_BYTES + ATTRIBUTE_BYTES * count + sum(map(sys.getsizeof, texts))
 
 
 class RefusedRowError(Exception):
     """A row cannot be sent. `reason` never holds anything of its body or its attributes' values."""
 
-    def __init__(self, row: int, reason: str) -> None:
-        super().__init__(row, reason)
+    def __init__(self, row: int, reason: str, digest: bytes = b"") -> None:
+        super().__init__(row, reason, digest)
         self.row = row
         self.reason = reason
+        self.digest = digest
+        """That of the message, if the queue takes it under another setting."""
 
 
 def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:
     """Return the rows as they are sent, in order. `columns` are the values of COLUMNS; the first row is `first_row`.
 
-    Raises RefusedRowError for the first that SQS would not take.
+    A row that SQS would not take has a `refusal` if `form` says that such are kept. Else RefusedRowError is raised for
+    the first one.
     """
-    return [_checked(row, form, *values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)]
+    return [_judged(row, form, values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)]
 
 
-def columns_of(batch: pa.RecordBatch, *, first_row: int) -> list[Sequence[Any]]:
+def columns_of(batch: pa.RecordBatch) -> list[Sequence[Any]]:
     """Return the values of COLUMNS in `batch`; those of a column that it does not have are None.
 
-    Raises RefusedRowError for a row whose strings are not UTF-8, as Spark's may be.
+    Strings that are not UTF-8, as Spark's may be, are bytes.
     """
-    return [_values(batch, name, first_row) for name in COLUMNS]
+    return [_values(batch, name) for name in COLUMNS]
 
 
-def _values(batch: pa.RecordBatch, name: str, first_row: int) -> Sequence[Any]:
+def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
     index = batch.schema.get_field_index(name)
     if index < 0:
         return [None] * batch.num_rows
@@ -98,19 +115,49 @@ def _values(batch: pa.RecordBatch, name: str, first_row: int) -> Sequence[Any]:
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError:
-        for row, value in enumerate(column, start=first_row):
-            try:
-                value.as_py()
-            except UnicodeDecodeError:
-                raise RefusedRowError(row, f"its {name} is not UTF-8") from None
-        raise
+        values = [_value(each) for each in column]
     return values
 
 
-def _checked(row: int, form: RowForm, body: Any, group: Any, deduplication_id: Any, attributes: Any) -> Outgoing:
+def _value(scalar: pa.Scalar) -> Any:
+    """Return what `as_py` returns, but with bytes for strings that are not UTF-8."""
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        if isinstance(scalar, pa.MapScalar):
+            return list(zip(*(map(_value, scalar.values.field(place)) for place in (0, 1)), strict=True))
+        if isinstance(scalar, pa.StructScalar):
+            return {name: _value(scalar[name]) for name in scalar}
+        return scalar.as_buffer().to_pybytes()
+
+
+def _judged(row: int, form: RowForm, values: Sequence[Any]) -> Outgoing:
+    body, group, deduplication_id, attributes, trace_header = values
+    group = form.message_group_id or group
+    try:
+        return _checked(row, form, body, group, deduplication_id, attributes, trace_header)
+    except RefusedRowError as refused:
+        if not form.keeps_refused:
+            raise
+        is_group = isinstance(group, str) and FIFO_ID.fullmatch(group) is not None
+        kept = (_text_of(body), group, deduplication_id, attributes, trace_header)
+        return Outgoing(row, group if is_group else "", {}, 0, refused.digest, kept, refused.reason)
+
+
+def _text_of(body: Any) -> Any:
+    """Return the text of a body that is bytes, if it is text."""
+    try:
+        return body.decode() if isinstance(body, bytes) else body
+    except UnicodeDecodeError:
+        return body
+
+
+def _checked(
+    row: int, form: RowForm, body: Any, group: Any, deduplication_id: Any, attributes: Any, trace_header: Any
+) -> Outgoing:
     text = _body(row, body)
     entry: dict[str, Any] = {"MessageBody": text}
-    group = _id(row, "messageGroupId", form.message_group_id or group)
+    group = _id(row, "messageGroupId", group)
     entry["MessageGroupId"] = group
     if form.by_column:
         key = _id(row, "messageDeduplicationId", deduplication_id)
@@ -129,13 +176,34 @@ def _checked(row: int, form: RowForm, body: Any, group: Any, deduplication_id: A
         raise RefusedRowError(row, f"it has {len(wire)} attributes, and SQS takes at most {MAX_ATTRIBUTES}")
     if wire:
         entry["MessageAttributes"] = wire
+    if trace_header is not None:
+        # It does not count as a part of the message's size.
+        value = {"DataType": "String", "StringValue": _trace_header(row, trace_header)}
+        entry["MessageSystemAttributes"] = {"AWSTraceHeader": value}
+    digest = digest_of("id" if form.by_column else "body", group, key)
     if size > form.max_message_bytes:
-        raise RefusedRowError(
-            row,
-            f"it has {size:,} bytes with its attributes, and the queue takes at most {form.max_message_bytes:,} "
-            "(its MaximumMessageSize)",
-        )
-    return Outgoing(row, group, entry, size, digest_of("id" if form.by_column else "body", group, key))
+        raise RefusedRowError(row, too_large(size, form.max_message_bytes), digest)
+    kept = (text, group, deduplication_id, attributes, trace_header) if form.keeps_refused else ()
+    return Outgoing(row, group, entry, size, digest, kept)
+
+
+def too_large(size: int, most: int) -> str:
+    """Return why a row of this size is refused by a queue that takes `most` bytes."""
+    return f"it has {size:,} bytes with its attributes, and the queue takes at most {most:,} (its MaximumMessageSize)"
+
+
+def _trace_header(row: int, value: Any) -> str:
+    """Return the X-Ray trace header; SQS itself judges its form."""
+    _require_utf8(row, "awsTraceHeader", value)
+    if not value:
+        raise RefusedRowError(row, "its awsTraceHeader is empty; it may be null")
+    return _text(row, "its awsTraceHeader", value)
+
+
+def _require_utf8(row: int, column: str, *values: Any) -> None:
+    """Raise RefusedRowError for strings that are none."""
+    if any(isinstance(value, bytes) for value in values):
+        raise RefusedRowError(row, f"its {column} is not UTF-8")
 
 
 def _body(row: int, body: Any) -> str:
@@ -164,6 +232,7 @@ def _text(row: int, what: str, text: str) -> str:
 
 def _id(row: int, column: str, value: Any) -> str:
     if not isinstance(value, str):
+        _require_utf8(row, column, value)
         raise RefusedRowError(row, f"its {column} is null")
     if not FIFO_ID.fullmatch(value):
         odd = re.search("[^!-~]", value)
@@ -175,6 +244,8 @@ def _id(row: int, column: str, value: Any) -> str:
 def _attributes(row: int, attributes: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield names and values as SQS takes them. A value is a string, or a struct as the source has it."""
     for name, value in attributes or ():
+        texts = (value.get("dataType"), value.get("stringValue")) if isinstance(value, Mapping) else (value,)
+        _require_utf8(row, "messageAttributes", name, *texts)
         if not _ATTRIBUTE_NAME.fullmatch(name):
             raise RefusedRowError(
                 row,

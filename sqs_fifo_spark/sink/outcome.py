@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqs_fifo_spark.aws.codes import error_from_aws
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
+from sqs_fifo_spark.sink.message import Outgoing
 
 OPERATION = "send_message_batch"
+_IN_OUR_WORDS = {
+    "BatchRequestTooLong": "it is larger than the queue takes",
+    "InvalidMessageContents": "it has characters that SQS does not take",
+}
+_SHORT, _QUOTED = 3, 16
+"""A text that is longer stands in SQS's words if so much of its beginning does; a shorter one may by chance."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +36,10 @@ class Outcome:
 
     confirmed: list[Confirmed]
     pending: list[Outgoing]
+    refused: list[Outgoing]
+    """Each with its `refusal`."""
     fault: Exception | None
-    """Why the task fails: RefusedRowError, or what is wrong with the queue or the credentials."""
+    """Why the task fails: what is wrong with the queue or the credentials."""
     is_silent: bool
     """Whether SQS says nothing of a row, or that it took and failed it, so that it may have added it."""
     is_throttled: bool
@@ -59,9 +67,6 @@ def classify(
     passing = {key: error for key, error in errors.items() if isinstance(error, TransientQueueError)}
     refused = [key for key, error in errors.items() if isinstance(error, QueueRequestError)]
     others = [error for key, error in errors.items() if key not in passing and key not in refused]
-    fault: Exception | None = others[0] if others else None
-    if refused and fault is None:
-        fault = RefusedRowError(tried[refused[0]].row, f"SQS refuses it ({codes[refused[0]]})")
     throttled = {key for key, error in passing.items() if error.is_throttling and key not in told}
     return Outcome(
         [
@@ -70,7 +75,8 @@ def classify(
             if key in taken
         ],
         [row for key, row in tried.items() if key not in taken and key not in refused],
-        fault,
+        [refusal(tried[key], codes[key], getattr(errors[key], "reason", "")) for key in tried if key in refused],
+        others[0] if others else None,
         is_silent=not tried.keys() <= told.keys() ^ failed.keys(),
         is_throttled=any(error.is_throttling for error in passing.values()),
         in_doubt=[
@@ -78,6 +84,15 @@ def classify(
         ],
         code=next(reversed(codes.values()), "no answer for some entries"),
     )
+
+
+def refusal(row: Outgoing, code: str, said: str) -> Outgoing:
+    """Return the row as one that SQS refuses with this code, for what it has `said`, unless that shows the message."""
+    attributes = row.entry.get("MessageAttributes", {}).values()
+    texts = [row.entry["MessageBody"], *(value.get("StringValue", "") for value in attributes)]
+    is_shown = any(len(text) > _SHORT and text[:_QUOTED] in said for text in texts)
+    why = f"{code}: {said}" if said and not is_shown else code
+    return replace(row, refusal=f"{_IN_OUR_WORDS.get(code, 'SQS refuses it')} ({why})")
 
 
 def _sequence_number(entry: Mapping[str, Any]) -> int | None:

@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqs_fifo_spark.aws.calls import QueueCalls, named_apart
 from sqs_fifo_spark.aws.client import CONNECT_TIMEOUT_S
 from sqs_fifo_spark.aws.codes import MessageRefusedError
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.errors import OptionError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
 from sqs_fifo_spark.pace import Pace as CallPace
 from sqs_fifo_spark.retry import SharedPause, retry_transient
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
-from sqs_fifo_spark.sink.outcome import OPERATION, Confirmed, classify
+from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, too_large
+from sqs_fifo_spark.sink.outcome import OPERATION, Confirmed, classify, refusal
+
+
+def no_content_based_deduplication(queue_url: str) -> OptionError:
+    return OptionError(
+        f"option 'deduplication' is 'content', but the queue '{queue_url}' has no ContentBasedDeduplication, so SQS "
+        "would refuse every row. Turn it on, or give the rows a column messageDeduplicationId."
+    )
 
 
 class StoppedError(Exception):
@@ -27,13 +35,17 @@ class StoppedError(Exception):
 
 
 class UnsentError(TransientQueueError):
-    """SQS has throttled each try of these rows, so none had an effect: the time to try them may begin anew."""
+    """SQS has throttled each try of these rows, so none had an effect: the time to try them may begin anew.
+
+    Others of their call are `refused`, if such are kept.
+    """
 
     is_throttling = True
 
-    def __init__(self, text: str, rows: Sequence[Outgoing] = ()) -> None:
+    def __init__(self, text: str, rows: Sequence[Outgoing] = (), refused: Sequence[Outgoing] = ()) -> None:
         super().__init__(text)
         self.rows = list(rows)
+        self.refused = list(refused)
 
 
 class SinkQueue(QueueCalls):
@@ -56,27 +68,32 @@ class SinkQueue(QueueCalls):
         stopped: threading.Event,
         deadline: float,
         may_be_older: bool = False,
-    ) -> None:
+        keeps_refused: bool = False,
+    ) -> list[Outgoing]:
         """Send up to ten rows; hand each to `confirm`, in their order, as soon as SQS has confirmed it.
 
         `confirm` is told, too, which rows of that call SQS has neither confirmed nor refused.
 
         `may_be_older` is whether an earlier attempt of the task may have sent them.
 
-        What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Raises RefusedRowError
-        for a row that SQS refuses for good, and sets `stopped` before others of that call are confirmed; StoppedError
-        instead of another try once `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`. When no
-        further try can begin by `deadline`, a monotonic time, it raises UnsentError if each try of the rows that are
-        not confirmed was throttled, else TransientQueueError, and they may be sent. Nothing leaves this process later
+        What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Returns the rows that SQS
+        refuses for good, if `keeps_refused`; else raises RefusedRowError for the first one, and sets `stopped` before
+        others of that call are confirmed. If it refuses all rows of a call, the queue is asked for its settings, and
+        OptionError raised, or what `describe` raises, if these are the reason. Raises StoppedError instead of another
+        try once `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`. When no further try can
+        begin by `deadline`, a monotonic time, it raises UnsentError if each try of the rows that are neither confirmed
+        nor refused was throttled, else TransientQueueError, and they may be sent. Nothing leaves this process later
         than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set, however long a call takes to find and reach
         SQS.
         """
         pending, later = list(rows), list[Outgoing]()
+        refused: list[Outgoing] = []
+        said: str | None = None  # of a call of which all rows are refused
         in_doubt: set[int] = set()
         is_throttled = False
 
         def call() -> None:
-            nonlocal pending, may_be_older, is_throttled
+            nonlocal pending, refused, said, may_be_older, is_throttled
             self._pause.wait(deadline, stopped)
             if stopped.is_set():
                 raise StoppedError
@@ -100,12 +117,17 @@ class SinkQueue(QueueCalls):
             in_doubt.update(map(id, outcome.in_doubt))
             is_throttled = is_throttled or outcome.is_throttled
             self._pause.throttled() if outcome.is_throttled else self._pause.answered()
-            if outcome.fault is not None:
+            refused += outcome.refused
+            said = "" if len(outcome.refused) == len(tried) else None
+            ends = bool(outcome.refused) and not keeps_refused
+            if ends or outcome.fault is not None:
                 stopped.set()  # at once, for to record what was sent may take a while
             if outcome.confirmed:
                 confirm(outcome.confirmed, pending)
             if outcome.fault is not None:
                 raise outcome.fault
+            if ends:
+                return
             if pending:
                 may_be_older = may_be_older or outcome.is_silent
                 raise TransientQueueError(
@@ -118,14 +140,36 @@ class SinkQueue(QueueCalls):
                 retry_transient(call, clock=self._clock, budget_s=budget_s, stopped=stopped)
             except MessageRefusedError as error:
                 if len(pending) == 1:
-                    raise RefusedRowError(pending[0].row, f"SQS refuses it ({error.code})") from None
-                later = pending  # it is one of them, and SQS does not tell which
+                    said = error.reason
+                    refused.append(refusal(pending[0], error.code, said))
+                else:
+                    self._require_fit(pending, error.reason)
+                    later = pending  # it is one of them, and SQS does not tell which
             except TransientQueueError as error:
                 pending += later
                 if is_throttled and in_doubt.isdisjoint(map(id, pending)):
-                    raise UnsentError(str(error), pending) from None
+                    raise UnsentError(str(error), pending, refused) from None
                 raise
+            if said is not None:
+                refused, said = self._require_fit(refused, said), None
+            if refused and not keeps_refused:
+                raise RefusedRowError(refused[0].row, refused[0].refusal)
             pending, later = later[:1], later[1:]
+        return refused
+
+    def _require_fit(self, rows: list[Outgoing], said: str) -> list[Outgoing]:
+        """Return the rows of a call that is refused as a whole, unless the queue's settings are the reason.
+
+        They may have changed since the plan was made, and SQS may have `said` so before it shows it. Raises
+        OptionError, or what `describe` raises.
+        """
+        facts = self.describe()
+        said = " ".join([said, *(row.refusal for row in rows)])
+        is_off = not facts.has_content_based_deduplication or "ContentBasedDeduplication" in said
+        if is_off and any("MessageDeduplicationId" not in row.entry for row in rows):
+            raise no_content_based_deduplication(self._url)
+        most = facts.max_message_bytes
+        return [replace(row, refusal=too_large(row.size, most)) if row.size > most else row for row in rows]
 
     def _call_once(
         self, latest: float, entries: Sequence[Mapping[str, Any]], stopped: threading.Event

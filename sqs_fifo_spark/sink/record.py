@@ -66,10 +66,13 @@ _OLD_SHARD = bytes(SHARD_WIDTH)
 class Record(Protocol):
     """What a task knows of rows that were sent for its micro-batch. All methods may be called by several threads."""
 
-    def is_new(self, digest: bytes) -> bool:
-        """Take note that the attempt comes to this row; return False if it has come to an equal one before.
+    def note(self, digest: bytes) -> None:
+        """Take note that the attempt has come to this row, and that it is sent. One thread at a time does so."""
 
-        Such a row is not sent: whether SQS would still know the other one depends on how long that took.
+    def is_repeated(self, digest: bytes) -> bool:
+        """Return whether the attempt has taken note of an equal row.
+
+        Then this one is not sent: whether SQS would still know the other one depends on how long that took.
         """
 
     def refresh(self, digests: Iterable[bytes]) -> float:
@@ -101,8 +104,11 @@ class NoRecord:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    def is_new(self, digest: bytes) -> bool:
-        return True
+    def note(self, digest: bytes) -> None:
+        return
+
+    def is_repeated(self, digest: bytes) -> bool:
+        return False
 
     def refresh(self, digests: Iterable[bytes]) -> float:
         return self._clock.monotonic()
@@ -152,7 +158,7 @@ class SentRecord:
         self._query = query
         self._batch = batch
         self._is_txn = is_txn
-        self._folder = f"sent/{BATCH_WRITES}/{batch}" if query is None else f"sent/{query}/{int(batch):020d}"
+        self._folder = f"sent/{folder_of(query, batch)}"
         self._run = run
         self._place = f"{run}-{partition:05d}"
         # `_refreshing` is held during a look: who comes meanwhile waits for it, and takes what it finds.
@@ -163,7 +169,7 @@ class SentRecord:
         self._ready: set[str] = set()  # shards of which nothing is unread
         self._sent = Digests()  # added to by whoever holds `_refreshing`
         self._has_old = False
-        self._own = Digests()  # rows that this attempt has come to; the caller's alone
+        self._own = Digests()  # rows that this attempt has come to
         # `_changed` guards all that follows; nothing is written while it is held.
         self._changed = threading.Condition()
         self._next = _Put()
@@ -172,8 +178,11 @@ class SentRecord:
         self._parts: list[tuple[str, bytes]] = []
         self._wholes: list[tuple[str, bytes]] = []
 
-    def is_new(self, digest: bytes) -> bool:
-        return self._own.add(digest)
+    def note(self, digest: bytes) -> None:
+        self._own.add(digest)
+
+    def is_repeated(self, digest: bytes) -> bool:
+        return bool(digest) and digest in self._own
 
     def refresh(self, digests: Iterable[bytes]) -> float:
         before, shards = self._looked_at, sorted(set(map(shard, digests)))
@@ -337,3 +346,8 @@ class SentRecord:
 
     def _require_remembered(self) -> None:
         require_remembered(self._store, self._query, self._batch, is_txn=self._is_txn)
+
+
+def folder_of(query: str | None, batch: str) -> str:
+    """Return where what belongs to a write stands, below other folders; `query` and `batch` as in SentRecord."""
+    return f"{BATCH_WRITES}/{batch}" if query is None else f"{query}/{int(batch):020d}"

@@ -1,7 +1,7 @@
 """What rows a sink takes, as Spark's types, and what Spark's rows become in Arrow.
 
-A row is a message: `body` and `messageGroupId`, perhaps `messageDeduplicationId` and `messageAttributes`. The other
-columns of the source are ignored, so that what a source reads can be written as it is.
+A row is a message: `body` and `messageGroupId`, perhaps `messageDeduplicationId`, `messageAttributes` and
+`awsTraceHeader`. The other columns of the source are ignored, so that what a source reads can be written as it is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _SINK_COLUMNS: dict[str, tuple[type, ...]] = {
     "messageGroupId": (StringType,),
     "messageDeduplicationId": (StringType,),
     "messageAttributes": (MapType,),
+    "awsTraceHeader": (StringType,),
 }
 
 

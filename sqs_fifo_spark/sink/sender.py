@@ -24,6 +24,7 @@ from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink.bad_records import BadRecords
 from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
 from sqs_fifo_spark.sink.judge import Judge, Numbers
 from sqs_fifo_spark.sink.message import Outgoing
@@ -106,17 +107,23 @@ class Sender:
         pace: Pace,
         *,
         may_be_older: bool = False,
+        bad_records: BadRecords | None = None,
+        on_group: Callable[[str], None] = lambda group: None,
         on_message: Callable[[str], None] = lambda message_id: None,
     ) -> None:
         """`may_be_older` is whether an earlier attempt of the task may have sent rows.
 
-        `on_message` gets the message id of each row that does not count as equal, in one thread at a time.
+        Refused rows are kept by `bad_records`; without them, the first one fails the task. `on_group` gets the group of
+        each row that is sent, or was before, `on_message` the message id of each sent row that does not count as equal:
+        each in one thread at a time.
         """
         self._queue = queue
         self._record = record
         self._clock = clock
         self._pace = pace
         self._may_be_older = may_be_older
+        self._bad_records = bad_records
+        self._on_group = on_group
         self._on_message = on_message
         self._stopped = threading.Event()
         # `_changed` guards all that follows; no call is made while it is held.
@@ -138,6 +145,8 @@ class Sender:
         """Rows that SQS has confirmed."""
         self.known = 0
         """Rows that the record had before."""
+        self.refused = 0
+        """Rows that are kept elsewhere."""
         self.equal = 0
         """Rows that are not sent, as an earlier one of this attempt is equal; and sent ones that SQS took for equal to
         others, as far as the task can tell."""
@@ -162,15 +171,12 @@ class Sender:
         """
         with self._changed:
             for row in rows:
-                if not self._record.is_new(row.digest):
-                    # Before it is queued: the one before it is sent, or the task fails, whatever becomes of the group.
-                    self.equal += 1
-                    continue
                 group = self._groups.setdefault(row.group, _Group())
                 group.waiting.append(row)
-                self._offer_locked(group)
                 self._rows += 1
                 self._bytes += row.held
+                self._offer_locked(group)
+                self._drop_if_done_locked(row.group)
             self._changed.notify_all()
         self._start()
         self._wait_until(self._may_go_on_locked)
@@ -261,7 +267,7 @@ class Sender:
     def _run(self) -> None:
         try:
             while not self._stopped.is_set():
-                rows = self._take()
+                rows = self._without_refused(self._take())
                 while rows and not self._stopped.is_set():
                     rows = self._look_and_send(rows)
         except StoppedError:
@@ -284,6 +290,7 @@ class Sender:
         with self._changed:
             self.known += len(known)
             self._note_gaps_locked(rows, is_known)
+            self._note_locked(known)
             self._let_follow_locked(known)
             self._release_locked(known)
         unsent = self._send(missing, window) if missing else []
@@ -309,6 +316,8 @@ class Sender:
                 most = min(self._pace.rows_in_call, self._pace.max_unrecorded - len(group.unrecorded))
                 taken = 0
                 while taken < most and group.waiting and len(rows) < MAX_ENTRIES:
+                    if taken and self._is_repeated_locked(group.waiting[0], rows):
+                        break  # the next one is not taken before it is known what became of these
                     size += group.waiting[0].size
                     if size > MAX_CALL_BYTES:
                         break
@@ -322,6 +331,9 @@ class Sender:
                 if size > MAX_CALL_BYTES:
                     break
             return rows
+
+    def _is_repeated_locked(self, row: Outgoing, taken: list[Outgoing]) -> bool:
+        return self._record.is_repeated(row.digest) or any(row.digest == each.digest for each in taken)
 
     def _wait_for_rows(self) -> None:
         with self._changed:
@@ -338,13 +350,41 @@ class Sender:
                 self._groups[row.group].has_gap = True
 
     def _offer_locked(self, group: _Group) -> None:
-        """Let the group's next rows be taken, if they may be sent now."""
+        """Let the group's next rows be taken, if they may be sent now; those that are equal to earlier ones never."""
+        if not group.under_way and not group.is_ready:
+            # What became of all rows before is known, so a row is not left out for one that is refused.
+            while group.waiting and self._record.is_repeated(group.waiting[0].digest):
+                row = group.waiting.popleft()
+                self.equal += 1
+                self._rows -= 1
+                self._bytes -= row.held
         unrecorded = len(group.unrecorded)
         has_room = unrecorded < self._pace.max_unrecorded and not (group.has_gap and unrecorded)
         may_be = group.waiting and not group.under_way and has_room
         if may_be and not group.is_ready:
             group.is_ready = True
             self._ready.append(group)
+
+    def _without_refused(self, rows: list[Outgoing]) -> list[Outgoing]:
+        """Keep those elsewhere that are refused and not known; return the others."""
+        refused = [] if self._bad_records is None else self._bad_records.refused(rows)
+        if refused:
+            self._record.refresh(row.digest for row in refused if row.digest)
+            refused = [row for row in refused if not (row.digest and self._record.is_sent(row.digest))]
+            self._keep(refused)
+        numbers = {row.row for row in refused}
+        return [row for row in rows if row.row not in numbers]
+
+    def _keep(self, refused: list[Outgoing]) -> None:
+        """Keep them elsewhere; their groups go on after that."""
+        assert self._bad_records is not None
+        if self._stopped.is_set():
+            raise StoppedError
+        self._bad_records.keep(refused)
+        with self._changed:
+            self.refused += len(refused)
+            self._let_follow_locked(refused)
+            self._release_locked(refused)
 
     def _look(self, rows: list[Outgoing]) -> Window:
         """Look at the record until these rows can be tried before those ahead are overdue; return when they may be.
@@ -389,18 +429,26 @@ class Sender:
             self._changed.notify_all()  # whoever waits, waits no longer than that
         confirm = functools.partial(self._confirm, sending)
         try:
-            self._queue.send(
-                rows, confirm, stopped=self._stopped, deadline=window.last_try, may_be_older=self._may_be_older
+            refused = self._queue.send(
+                rows,
+                confirm,
+                stopped=self._stopped,
+                deadline=window.last_try,
+                may_be_older=self._may_be_older,
+                keeps_refused=self._bad_records is not None,
             )
         except StoppedError:
             raise
         except UnsentError as throttled:
-            unsent = throttled.rows
+            unsent, refused = throttled.rows, throttled.refused
         except BaseException as error:
             self._fail(error)
             raise
         with self._changed:
             self._sending.discard(sending)
+        if refused:
+            self._keep(refused)
+        with self._changed:
             is_news = bool(unsent) and self._clock.monotonic() >= self._told_throttled_at + SEND_BUDGET_S
             if is_news:
                 self._told_throttled_at = self._clock.monotonic()
@@ -429,6 +477,7 @@ class Sender:
             for row in pending:
                 if any(other.group == row.group and other.row > row.row for other in rows):
                     self._groups[row.group].has_gap = True
+            self._note_locked(rows)
             self._let_follow_locked(rows)
             # With what others are about to record of these groups, so that the record never lacks an earlier row.
             digests = [row.digest for name in {row.group for row in rows} for row in self._groups[name].unrecorded]
@@ -494,6 +543,12 @@ class Sender:
         self.overtaking += len(overtaking)
         return overtaking
 
+    def _note_locked(self, rows: list[Outgoing]) -> None:
+        """SQS has these rows: later ones that are equal are left out."""
+        for row in rows:
+            self._record.note(row.digest)
+            self._on_group(row.group)
+
     def _let_follow_locked(self, rows: list[Outgoing]) -> None:
         """SQS has these rows: those that follow in their groups may be sent, so far as the record has kept up."""
         for row in rows:
@@ -514,6 +569,10 @@ class Sender:
             group.unrecorded = [row for row in group.unrecorded if id(row) not in done]
             group.has_gap = group.has_gap and bool(group.unrecorded or group.under_way)
             self._offer_locked(group)
-            if not group.waiting and not group.under_way and not group.unrecorded:
-                del self._groups[name]
+            self._drop_if_done_locked(name)
         self._changed.notify_all()
+
+    def _drop_if_done_locked(self, name: str) -> None:
+        group = self._groups[name]
+        if not group.waiting and not group.under_way and not group.unrecorded:
+            del self._groups[name]

@@ -15,7 +15,6 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
     JournalUnavailableError,
-    OptionError,
     RowError,
     SqsFifoError,
     TransientQueueError,
@@ -23,10 +22,12 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink.bad_records import BadRecords, Origin
+from sqs_fifo_spark.sink.keepers import Keeper, PathKeeper, QueueKeeper, find_place
 from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
 from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
-from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord
+from sqs_fifo_spark.sink.queue import SinkQueue, no_content_based_deduplication
+from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, folder_of
 from sqs_fifo_spark.sink.sender import Sender, pace_of
 from sqs_fifo_spark.sink.summary import Summary, Tally
 
@@ -67,6 +68,8 @@ class SinkPlan:
     """The id of the journal at `journalLocation`."""
     run: str
     began_ms: int
+    bad_records: str | None = None
+    """The id of the place at `badRecordsPath`."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Sent:
-    """What one task has done: all of its `rows` are sent.
+    """What one task has done: all of its `rows` are sent, but for the `refused` ones, which are kept elsewhere.
 
     The journal knew `known` of them before; at least `equal` of the others are equal to earlier ones, as this task or
-    SQS has found;
-    `overtaking` of them stand before an earlier one of their group, or may do so.
+    SQS has found; `overtaking` of them stand before an earlier one of their group, or may do so.
     """
 
     place: Place
@@ -96,6 +98,7 @@ class Sent:
     overtaking: int = 0
     follows_disorder: bool = False
     """Whether an earlier attempt has recorded that rows are out of order."""
+    refused: int = 0
     summary: Summary = field(default=Summary(), compare=False)
     """Its groups and messages, some of which other tasks may have, too."""
 
@@ -106,7 +109,11 @@ def draft(options: SinkOptions, *, by_column: bool, clock: Clock) -> Draft:
 
 
 def plan_for_tasks(
-    given: Draft, *, queue: SinkQueue, open_journal: Callable[[], Store | None]
+    given: Draft,
+    *,
+    queue: SinkQueue,
+    open_journal: Callable[[], Store | None],
+    open_bad_records: Callable[[], Store | SinkQueue | None] = lambda: None,
 ) -> SinkPlan | Draft | SqsFifoError:
     """Return what is pickled to the tasks. Runs on the driver, before the first row is sent.
 
@@ -116,7 +123,7 @@ def plan_for_tasks(
     store: Store | None = None
     try:
         store = open_journal()
-        return prepare(given, queue=queue, store=store, may_create=True)
+        return prepare(given, queue=queue, store=store, may_create=True, bad_records=open_bad_records())
     except SqsFifoError as error:
         if not _may_pass(error):
             return error
@@ -147,7 +154,14 @@ def _known_id(store: Store | None) -> str | None:
         return None
 
 
-def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: bool) -> SinkPlan:
+def prepare(
+    given: Draft,
+    *,
+    queue: SinkQueue,
+    store: Store | None,
+    may_create: bool,
+    bad_records: Store | SinkQueue | None = None,
+) -> SinkPlan:
     """Return the plan of one write, from what queue and journal say; the driver makes the journal if there is none.
 
     Raises OptionError, JournalMismatchError, JournalUnavailableError and JournalCorruptError, and what
@@ -156,11 +170,7 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
     options = given.options
     facts = queue.describe()
     if not given.by_column and not facts.has_content_based_deduplication:
-        raise OptionError(
-            f"option 'deduplication' is 'content', but the queue '{options.queue_url}' has no "
-            "ContentBasedDeduplication, so SQS would refuse every row. Turn it on, or give the rows a column "
-            "messageDeduplicationId."
-        )
+        raise no_content_based_deduplication(options.queue_url)
     # With one group for all rows there are no others.
     if may_create and facts.deduplicates_across_groups and options.message_group_id is None:
         what, remedy = (
@@ -187,12 +197,23 @@ def prepare(given: Draft, *, queue: SinkQueue, store: Store | None, may_create: 
                 )
             JournalIdentity.check_store(store)
             journal = JournalIdentity.create(store, facts.arn)
+    place = None
+    if isinstance(bad_records, SinkQueue):
+        bad_records.describe()  # so that it is known to be there before a row needs it
+    elif bad_records is not None:
+        place = find_place(bad_records, may_create=may_create)
     return SinkPlan(
         options,
-        RowForm(options.message_group_id, given.by_column, min(facts.max_message_bytes, MAX_CALL_BYTES)),
+        RowForm(
+            options.message_group_id,
+            given.by_column,
+            min(facts.max_message_bytes, MAX_CALL_BYTES),
+            keeps_refused=bad_records is not None,
+        ),
         journal=journal.id if journal else None,
         run=given.run,
         began_ms=given.began_ms,
+        bad_records=place,
     )
 
 
@@ -211,11 +232,13 @@ def send_partition(
     queue: SinkQueue,
     open_journal: Callable[[], Store | None],
     clock: Clock,
+    open_bad_records: Callable[[], Store | SinkQueue | None] = lambda: None,
 ) -> Sent:
     """Send a partition's rows, each group in order, and return when SQS has confirmed and the journal recorded all.
 
     Runs on an executor, at most once at a time in a process. `planned` is what `plan_for_tasks` returned. Rows that the
-    journal knows are not sent. Raises RowError for a row that SQS does not take, and the errors of queue and store.
+    journal knows are not sent, nor those that are refused, if there is a place for them. Raises RowError for a row that
+    SQS does not take where there is none, or if there are too many; and the errors of queue and store.
     Each error says how many rows this attempt has sent, unless it came before the first row. Once it is raised,
     nothing more is sent.
     """
@@ -226,24 +249,28 @@ def send_partition(
     if first is None:  # most partitions of a small shuffle: they cost no call
         return Sent(place, rows=0)
     store = open_journal()
-    plan = prepare(planned, queue=queue, store=store, may_create=False) if isinstance(planned, Draft) else planned
+    place_of_refused = open_bad_records()
+    plan = planned
+    if isinstance(plan, Draft):
+        plan = prepare(plan, queue=queue, store=store, may_create=False, bad_records=place_of_refused)
+    record = _record(plan, place, store, clock)
     tally = Tally(place.partition, plan.run)
     sender = Sender(
         queue,
-        _record(plan, place, store, clock),
+        record,
         clock,
         pace_of(plan.options),
         may_be_older=place.attempt > 0,
+        bad_records=_bad_records(plan, place, place_of_refused, record, clock),
+        on_group=tally.add_group,
         on_message=tally.add_message_id,
     )
     next_row = 1
     try:
         try:
             for part in itertools.chain((first,), parts):
-                rows = outgoing(columns_of(part, first_row=next_row), plan.form, first_row=next_row)
+                rows = outgoing(columns_of(part), plan.form, first_row=next_row)
                 next_row += len(rows)
-                for row in rows:
-                    tally.add_group(row.group)
                 sender.add(rows)
             sender.finish()
         finally:
@@ -252,7 +279,8 @@ def send_partition(
         raise RowError(
             f"row {refused.row:,} of partition {place.partition} cannot be sent: {refused.reason}. {sender.sent:,} "
             f"rows of the partition were sent{_before(sender)}, none of its group after it{_but_those_of(plan)}. "
-            "Correct such rows, or filter them out before the sink, which never skips any."
+            "Correct such rows, filter them out before the sink, which never skips any, or give badRecordsPath, where "
+            "they are kept."
         ) from None
     except SqsFifoError as error:
         sent = f"{sender.sent:,} rows of partition {place.partition} were sent{_before(sender)}."
@@ -264,6 +292,7 @@ def send_partition(
         sender.equal,
         sender.overtaking,
         sender.follows_disorder,
+        sender.refused,
         tally.summary(),
     )
 
@@ -293,16 +322,35 @@ def _record(plan: SinkPlan, place: Place, store: Store | None, clock: Clock) -> 
     if plan.journal is None or store is None:
         return NoRecord(clock)
     store = JournalIdentity.join(store, plan.journal).store
-    batch = f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
     return SentRecord(
         store,
         clock,
         query=place.query,
-        batch=batch,
+        batch=_batch_of(plan, place),
         run=plan.run,
         partition=place.partition,
         is_txn=plan.options.txn_app_id is not None,
     )
+
+
+def _batch_of(plan: SinkPlan, place: Place) -> str:
+    return f"{plan.began_ms}-{plan.run}" if place.query is None else str(place.batch)
+
+
+def _bad_records(
+    plan: SinkPlan, place: Place, kept_in: Store | SinkQueue | None, record: Record, clock: Clock
+) -> BadRecords | None:
+    if kept_in is None:
+        return None
+    options = plan.options
+    keeper: Keeper
+    if isinstance(kept_in, SinkQueue):
+        keeper = QueueKeeper(kept_in, str(options.bad_records_queue_url), record, clock)
+    else:
+        keeper = PathKeeper(kept_in, plan.bad_records, folder_of(place.query, _batch_of(plan, place)))
+    origin = Origin(place.partition, place.query, place.batch)
+    goes_on = options.bad_records_group == "continue"
+    return BadRecords(keeper, clock, origin, group_goes_on=goes_on, most=options.bad_records_max)
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -26,7 +26,7 @@ from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.logs import tell_of
-from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.options import SinkOptions, bad_records_queue
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
 from sqs_fifo_spark.sink.slots import tasks_at_once
@@ -86,30 +86,55 @@ class _PlannedWrite:
         if self._plan is None:
             given = draft(self._options, by_column=self._by_column, clock=SYSTEM_CLOCK)
             queue = SinkQueue(self._options, SYSTEM_CLOCK)
-            self._plan = plan_for_tasks(given, queue=queue, open_journal=lambda: _store(self._options))
+            self._plan = plan_for_tasks(
+                given,
+                queue=queue,
+                open_journal=lambda: _store(self._options),
+                open_bad_records=lambda: _place_of_refused(self._options),
+            )
 
     def _send(self, batches: Iterable[pa.RecordBatch], place: Place) -> SentMessage:
         assert self._plan is not None
         tell_of(self._options.queue_name, query=place.query, batch=place.batch, partition=place.partition)
         sharers = 1 if self._options.max_calls_per_s is None else tasks_at_once(_spark_conf())
-        queue = SinkQueue(self._options, SYSTEM_CLOCK, sharer=place.partition, sharers=sharers)
-        journal = lambda: _store(self._options)  # noqa: E731
         sent = send_partition(
-            self._plan, map(with_known_names, batches), place, queue=queue, open_journal=journal, clock=SYSTEM_CLOCK
+            self._plan,
+            map(with_known_names, batches),
+            place,
+            queue=SinkQueue(self._options, SYSTEM_CLOCK, sharer=place.partition, sharers=sharers),
+            open_journal=lambda: _store(self._options),
+            open_bad_records=lambda: _place_of_refused(self._options),
+            clock=SYSTEM_CLOCK,
         )
         exempt_from_collection()
         return SentMessage(sent)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None], what: str, why_known: str) -> None:
         sent = self._sent_of(messages)
-        rows, known, equal, overtaking = (
-            sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking")
+        rows, known, equal, overtaking, refused = (
+            sum(getattr(each, name) for each in sent) for name in ("rows", "known", "equal", "overtaking", "refused")
         )
         overlap = compare([(each.place.partition, each.summary) for each in sent])
         equal += overlap.equal
         _log.info(
-            "%s: partitions=%d rows=%d known=%d equal=%d overtaking=%d", what, len(sent), rows, known, equal, overtaking
+            "%s: partitions=%d rows=%d known=%d equal=%d overtaking=%d refused=%d",
+            what,
+            len(sent),
+            rows,
+            known,
+            equal,
+            overtaking,
+            refused,
         )
+        if refused:
+            kept_in = self._options.bad_records_path or self._options.bad_records_queue_url
+            _log.warning(
+                "%s: %d of its %d rows are refused, and kept in '%s', each with its reason. They are not in the queue.",
+                what,
+                refused,
+                rows,
+                kept_in,
+            )
         if known:
             _log.warning(
                 "%s: %d of its %d rows had been sent before, and were not sent twice: %s.",
@@ -151,7 +176,7 @@ class _PlannedWrite:
             what,
             len(sent),
             len(messages),
-            sum(each.rows for each in sent),
+            sum(each.rows - each.refused for each in sent),
         )
 
     def _sent_of(self, messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
@@ -253,3 +278,11 @@ def _spark_conf() -> Callable[[str], str | None]:
 def _store(options: SinkOptions) -> Store | None:
     location = options.journal_location
     return None if location is None else open_store(location, journal_access(options))
+
+
+def _place_of_refused(options: SinkOptions) -> Store | SinkQueue | None:
+    queue = bad_records_queue(options)
+    if queue is not None:
+        return SinkQueue(queue, SYSTEM_CLOCK)
+    path = options.bad_records_path
+    return None if path is None else open_store(path, journal_access(options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -58,6 +59,7 @@ _NO_CALL_FAILED = (
     "what was sent took longer than",
     "which makes the journal at",
     "does not find the driver's journal",
+    "does not find the driver's badRecordsPath",
     "the store says that it exists",
 )
 """What errors about the journal say that need no call of it to fail."""
@@ -84,17 +86,28 @@ class _Book:
         """The same in each partition of each run."""
         self.recorded_at: dict[bytes, float] = {}
         self.versions: set[int] = set()
+        self.kept: dict[Key, int] = {}
+        """When a refused row was first kept elsewhere, as a number of the history."""
+        self.kept_names: dict[str, tuple[Key, str]] = {}
+        """What each object says: a row, and its body."""
         self.out_of_order: dict[str, int] = {}
         """Which partitions of which runs are recorded to be out of order, and since which number of the history."""
-        self.partitions: dict[tuple[str, str], int] = {}
-        """The first one in which a group has stood in a run."""
+        self.partitions: dict[tuple[str, str | Key], int] = {}
+        """The first one in which a group, or a row, has stood in a run."""
         self.scattered: set[str] = set()
         """The groups that have stood in several partitions of a run: then only each of these is in order."""
+        self.bodies: dict[Key, str] = {}
+        self.twins: set[Key] = set()
+        """The rows that have, or that have had several bodies: they are several, which are equal."""
 
     def place(self, attempt: SinkAttempt) -> None:
         run, partition = attempt.draft.run, attempt.place.partition
         groups = {row.group for row in attempt.rows}
         self.scattered |= {each for each in groups if self.partitions.setdefault((run, each), partition) != partition}
+        for row in attempt.rows:
+            is_there = self.partitions.setdefault((run, row.key), partition) == partition
+            if not is_there or self.bodies.setdefault(row.key, row.body) != row.body:
+                self.twins.add(row.key)
 
     def known(self, attempt: SinkAttempt, digest: bytes) -> int | None:
         """Return since when an attempt may know that a row is recorded: it does not read other partitions of its run.
@@ -154,6 +167,8 @@ class SinkLaws:
         world.store.on_put = self._put
         world.store.on_list_asked = self._list_asked
         world.store.on_list = self._listed
+        world.kept.on_put = self._kept
+        world.kept.on_list = self._kept_listed
 
     def violate(self, law: str) -> None:
         self.violations.append(law)
@@ -221,6 +236,7 @@ class SinkLaws:
         keys = [_key(entry) for entry in entries]
         self._world.note(f"sends {' '.join(told for _, told in keys)}")
         groups = [group for group, _ in keys]
+        attempt.calling[self._hub.current_name] = keys
         attempt.calls += 1
         attempt.entries += len(entries)
         attempt.idle_lists.clear()
@@ -308,7 +324,7 @@ class SinkLaws:
         assert attempt is not None
         key, book = _key(entry), self._books[attempt.folder]
         earlier, flawed = _earlier(attempt, key)
-        missing = [each for each in earlier if each not in book.accepted]
+        missing = [each for each in earlier if each not in book.accepted and each not in book.kept]
         overtaken = attempt.ahead[key].intersection(missing)
         if len(missing) > len(overtaken):
             self.violate(f"order: {key} is sent, and {missing} before it are not")
@@ -317,7 +333,9 @@ class SinkLaws:
             attempt.overtook[key] = overtaken - {flawed}
         elif is_new:
             attempt.overtook.pop(key, None)  # of two messages, its answer tells where the second stands
-        unrecorded = [each for each in earlier if attempt.digests.get(each) not in book.recorded]
+        unrecorded = [
+            each for each in earlier if attempt.digests.get(each) not in book.recorded and each not in book.kept
+        ]
         if self._has_journal and len(unrecorded) >= attempt.options.max_unrecorded_rows:
             self.violate(f"once: {key} is sent, and {unrecorded} before it are not recorded")
         left_at = attempt.calls_began_at[self._hub.current_name]  # nothing stops what is on the wire
@@ -327,8 +345,11 @@ class SinkLaws:
             is_late = doubled_at <= left_at or self._hub.now() - left_at <= LONGEST_CALL_S
             if since < doubled_at and is_late and book.accepted[each][0] is attempt:
                 self.violate(f"once: {key} is sent, and {each} before it was doubled meanwhile")
-        if flawed and flawed not in attempt.ahead[key]:
+        goes_on = attempt.keeps and attempt.options.bad_records_group == "continue"
+        if flawed and flawed not in attempt.ahead[key] and not goes_on:
             self.violate(f"order: {key} is sent, though a row before it, of its group, is refused")
+        if book.kept.get(key, self._now) < self._now and self._is_one_place(attempt, key, book, attempt.kept_looked_at):
+            self.violate(f"one place: {key} is sent, and was refused and kept before")
         if is_new and key in book.messages and key not in attempt.confirmed:
             self._audit_copy(attempt, key, book)
         if is_new:
@@ -337,6 +358,51 @@ class SinkLaws:
         book.accepted.setdefault(key, []).append(attempt)
         book.numbers.setdefault(key, self._now)
         book.accepted_at.setdefault((key, id(attempt)), self._hub.now())
+
+    def _is_one_place(self, attempt: SinkAttempt, key: Key, book: _Book, looked_at: int) -> bool:
+        """Whether an attempt must know of a row that it is in the other place already, or could find out by itself.
+
+        Where the source gave other rows in between, or the rows before it stood in another partition, a leftover of the
+        run before may still refuse, or send, what this one does not: only what it has looked at counts then. Of equal
+        rows one may be in each place.
+        """
+        if key in book.twins or sum(row.key == key for row in attempt.rows) > 1:
+            return False
+        before = book.kept[key] if key in book.kept else book.recorded.get(attempt.digests[key], self._now)
+        is_always_same = len(book.versions) == 1 and key[0] not in book.scattered
+        return is_always_same or before < looked_at
+
+    def _kept(self, name: str, data: bytes) -> None:
+        """A refused row is durable."""
+        self._now += 1
+        attempt = self._current()
+        if attempt is None or not name.endswith(".json"):
+            return
+        folder, book = f"sent/{name.rpartition('/')[0]}", self._books[attempt.folder]
+        row = json.loads(data)["row"]
+        group, body = row["messageGroupId"], row["body"]
+        key = group, row["messageDeduplicationId"] if row["messageDeduplicationId"] is not None else body
+        attempt.tried_at.pop(key, None)
+        matching = [each for each in attempt.rows if (each.key, each.body) == (key, body)]
+        if folder != attempt.folder or not matching:
+            self.violate(f"content: {name} says {row}, which is no row of {attempt.process.name}")
+        attempt.kept[name] = key
+        if name in book.kept_names:
+            return
+        book.kept_names[name] = key, body
+        if len(book.versions) == 1 and list(book.kept_names.values()).count((key, body)) > len(matching):
+            self.violate(f"one place: {key} is kept twice")
+        thread = self._hub.current_name
+        looked_at = attempt.known_look(thread) if attempt.looks else -1
+        if key in book.accepted and key not in book.kept and self._is_one_place(attempt, key, book, looked_at):
+            self.violate(f"one place: {key} is refused and kept, and was sent before")
+        book.kept.setdefault(key, self._now)
+
+    def _kept_listed(self, prefix: str) -> None:
+        self._now += 1
+        attempt = self._current()
+        if attempt is not None and f"sent/{prefix}" == attempt.folder:
+            attempt.kept_looked_at = self._now
 
     def _audit_copy(self, attempt: SinkAttempt, key: Key, book: _Book) -> None:
         """A second message is excused if it stands right behind the first, whose sender died, could not record it, or
@@ -442,13 +508,30 @@ class SinkLaws:
         self._without_effect({_key(entry) for entry in entries if entry["Id"] in throttled} - sent_keys)
         attempt.last_events[self._hub.current_name] = self._now
         if any(each["SenderFault"] for each in answer["Failed"]):
+            self._refused_rows([_key(entry) for entry in entries if entry["Id"] not in sent])
+
+    def _refused_rows(self, keys: Sequence[Key]) -> None:
+        """SQS refuses rows for good, which ends the task, or has them kept."""
+        attempt = self._current()
+        assert attempt is not None
+        attempt.refused_at = self._hub.now()
+        if not attempt.keeps:
             self.doom()
+        for key in keys:
+            attempt.tried_at.pop(key, None)
+            attempt.in_doubt_since.pop(key, None)
 
     def _refused(self, code: str) -> None:
+        attempt = self._current()
+        assert attempt is not None
         if code == "AccessDenied":
             self.doom()
         elif "Throttl" in code:
             self._without_effect()
+        elif code == "InvalidMessageContents":
+            attempt.refused_at = self._hub.now()
+            if attempt.keeps and len(keys := attempt.calling[self._hub.current_name]) == 1:
+                self._refused_rows(keys)
 
     def _without_effect(self, keys: Collection[Key] | None = None) -> None:
         """SQS has throttled the try of all rows of the call that just ended, or of these."""
@@ -573,11 +656,13 @@ class SinkLaws:
             self._audit_error(attempt, attempt.error)
             return
         assert attempt.sent is not None
-        rows = len(attempt.rows)
+        rows, refused = len(attempt.rows), len(attempt.kept)
         left_out = self._left_out(attempt)
-        known = rows - left_out - attempt.answered
-        if (attempt.sent.rows, attempt.sent.known) != (rows, known):
-            self.violate(f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known")
+        known = rows - left_out - attempt.answered - refused
+        if (attempt.sent.rows, attempt.sent.known, attempt.sent.refused) != (rows, known, refused):
+            self.violate(
+                f"end: {name} tells of {attempt.sent}, and it is {rows} rows, {known} of them known, {refused} kept"
+            )
         least, most = attempt.equal + left_out, attempt.repeats + left_out
         if attempt.sent.equal < least:
             self.violate(f"end: {name} tells of {attempt.sent}, and {least} rows were no messages of their own")
@@ -595,15 +680,34 @@ class SinkLaws:
             self.violate(f"order: {name} ends well, and its first look found rows out of order")
         if overtook and attempt.options.on_disorder == "fail":
             self.violate(f"order: {name} ends well, and {overtook} have overtaken others")
-        lost = [row.key for row in attempt.rows if row.key not in book.accepted]
+        lost = [row.key for row in attempt.rows if row.key not in book.accepted and row.key not in book.kept]
         if lost:
-            self.violate(f"no loss: {name} ends well, and {lost} are not sent")
+            self.violate(f"no loss: {name} ends well, and {lost} are neither sent nor kept")
+        self._audit_refused(attempt, book)
         if self._has_journal:
-            left = [row.key for row in attempt.rows if attempt.digests[row.key] not in book.recorded]
+            left = [
+                row.key
+                for row in attempt.rows
+                if row.key not in book.kept and attempt.digests[row.key] not in book.recorded
+            ]
             if left:
                 self.violate(f"once: {name} ends well, and {left} are not recorded")
         if self.is_calm:
             self._audit_cost(attempt, book)
+
+    def _audit_refused(self, attempt: SinkAttempt, book: _Book) -> None:
+        """Where the rows are always the same, those are kept, and counted, that are flawed or held, and no others."""
+        assert attempt.sent is not None
+        if len(book.versions) > 1 or len({row.key for row in attempt.rows}) < len(attempt.rows):
+            return
+        # What stands before a row of a scattered group is not the same in each run.
+        refused = {row.key for row in attempt.refused_rows() if row.group not in book.scattered and attempt.keeps}
+        kept = {row.key for row in attempt.rows if row.key in book.kept and row.group not in book.scattered}
+        own = {key for key in attempt.kept.values() if key[0] not in book.scattered}
+        if not kept == refused == own:
+            self.violate(
+                f"one place: {attempt.process.name} tells of {attempt.sent}; {refused} are refused, {kept} are kept"
+            )
 
     def _may_be_out_of_order(self, attempt: SinkAttempt) -> bool:
         """Whether an attempt has reason to say so: an answer, or an attempt before it, left something open."""
@@ -719,7 +823,15 @@ class SinkLaws:
         if isinstance(error, RowError):
             flawed = [number for number, row in enumerate(attempt.rows, start=1) if row.flaw]
             refused = _REFUSED_ROW.match(text)
-            if refused is None or int(refused[1].replace(",", "")) not in flawed:
+            most = attempt.options.bad_records_max
+            flawed_or_held, kept = attempt.refused_rows(), self._books[attempt.folder].kept
+            counted = sum(row in flawed_or_held or row.key in kept for row in attempt.rows)
+            is_too_many = attempt.keeps and "badRecordsMax" in text and counted > most
+            if (
+                refused is None
+                or not (is_too_many or int(refused[1].replace(",", "")) in flawed)
+                or (attempt.keeps and not is_too_many)
+            ):
                 self.violate(f"spoken errors: rows {flawed} are flawed, and {name} says: {text}")
         elif isinstance(error, DisorderError):
             known = self._knows_of_disorder(attempt, self._now)
@@ -750,13 +862,16 @@ class SinkLaws:
         if is_too_late and not attempt.was_held_up:
             self.violate(f"progress: nothing holds {name} up for long: {text}")
         may_be_sent = attempt.in_doubt_since or not attempt.calls or "was not made in time" in text
-        if isinstance(error, TransientQueueError) and not is_too_late and not may_be_sent:
+        asks_why = attempt.refused_at > -math.inf and text.startswith("get_queue_attributes on ")
+        if isinstance(error, TransientQueueError) and not (is_too_late or may_be_sent or asks_why):
             self.violate(f"progress: {name} fails, and was throttled at most: {text}")
         is_explained = attempt.doomed_at is not None or is_too_late or any(each in text for each in _NO_CALL_FAILED)
         if isinstance(error, JournalUnavailableError) and not is_explained:
             self.violate(f"cost: {name} fails, and nothing that it needed has failed: {text}")
         now = self._hub.now()
         tried_s = now - min(attempt.tried_at.values(), default=now if attempt.calls else attempt.launched_at)
+        if text.startswith("get_queue_attributes"):
+            tried_s = max(tried_s, now - max(attempt.refused_at, attempt.launched_at))
         is_early = tried_s < SHORTEST_TRY_S and not self._stood_still(attempt.process, attempt.launched_at)
         if isinstance(error, TransientQueueError) and is_early and not is_too_late:
             self.violate(f"progress: {name} tries for {tried_s:.0f} s: {text}")
@@ -777,9 +892,10 @@ class SinkLaws:
     def committing(self, attempts: Sequence[SinkAttempt], batch: int) -> None:
         """Spark is told by all tasks that they have succeeded."""
         for attempt in attempts:
-            lost = [row.key for row in attempt.rows if row.key not in self._books[attempt.folder].accepted]
+            book = self._books[attempt.folder]
+            lost = [row.key for row in attempt.rows if row.key not in book.accepted and row.key not in book.kept]
             if lost:
-                self.violate(f"no loss: batch {batch} is committed, and {lost} are not sent")
+                self.violate(f"no loss: batch {batch} is committed, and {lost} are neither sent nor kept")
             if self.is_calm and self._has_journal and attempt.rows:
                 names = self._world.store.under(f"{attempt.folder}/{_place(attempt)}-")
                 pieces = len({row.group for row in attempt.rows}) if self.is_cut else 1
@@ -788,15 +904,17 @@ class SinkLaws:
         self._newest = max(self._newest, batch)
 
     def _left_out(self, attempt: SinkAttempt) -> int:
-        """Return how many rows follow an equal one in their partition: with a journal, a sink leaves them out."""
-        return len(attempt.rows) - len({row.key for row in attempt.rows}) if self._has_journal else 0
+        """Return how many rows follow an equal one in their partition that is sent: with a journal, a sink leaves them
+        out.
+        """
+        return len(attempt.rows) - len(attempt.kept) - len(attempt.sent_keys()) if self._has_journal else 0
 
     def compared(self, attempts: Sequence[SinkAttempt], overlap: Overlap, line: str, *, is_refused: bool) -> None:
         """The driver has compared what the tasks that have succeeded tell, and the log has its line, or the error."""
         partitions: defaultdict[str, set[int]] = defaultdict(set)
         for attempt in attempts:
-            for row in attempt.rows:
-                partitions[row.group].add(attempt.place.partition)
+            for group, _ in attempt.sent_keys():
+                partitions[group].add(attempt.place.partition)
         shared = {group for group, places in partitions.items() if len(places) > 1}
         if overlap.groups > len(shared) or (overlap.are_compared and overlap.groups < len(shared)):
             self.violate(f"order: {shared} stand in several partitions, and the driver tells of {overlap.groups}")
@@ -857,7 +975,7 @@ def _earlier(attempt: SinkAttempt, key: Key) -> tuple[list[Key], Key | None]:
         if row.group == key[0]:
             if row.key == key:
                 break
-            if row.flaw:
+            if row.flaw and not attempt.leaves_out(row, found):
                 flawed = flawed or row.key
             found[row.key] = None
     return list(found), flawed

@@ -41,7 +41,7 @@ def _(make, sender, queue, record, *given, **named):
         with sender._changed:
             sender._let_follow_locked(rows)
             sender._release_locked(rows)
-        queue.send(rows, note, **given)
+        return queue.send(rows, note, **given)
 
     make(sender, but(queue, send=release_and_send), record, *given, **named)
 
@@ -245,7 +245,7 @@ def _(call_once, queue, latest, entries, *given):
 
 @planted("try again after the task has failed", "sink.queue.SinkQueue.send")
 def _(send, *given, stopped, **named):
-    send(*given, stopped=but(stopped, is_set=lambda: False), **named)
+    return send(*given, stopped=but(stopped, is_set=lambda: False), **named)
 
 
 @planted("do not try again what may pass", "sink.queue.retry_transient")
@@ -256,9 +256,57 @@ def _(retry_transient, call, *, clock, budget_s, stopped):
 @planted("blame the first row for what SQS refuses", "sink.queue.SinkQueue.send")
 def _(send, queue, rows, *given, **named):
     try:
-        send(queue, rows, *given, **named)
+        return send(queue, rows, *given, **named)
     except RefusedRowError as refused:
         raise RefusedRowError(rows[0].row, refused.reason) from None
+
+
+# Rows that are refused
+
+
+@planted("let a group go on before its refused row is kept", "sink.sender.Sender._keep")
+def _(keep, sender, refused):
+    with sender._changed:
+        sender._let_follow_locked(refused)
+        sender._release_locked(refused)
+    sender._bad_records.keep(refused)
+    sender.refused += len(refused)
+
+
+@planted("drop refused rows", "sink.keepers.PathKeeper.keep")
+def _(keep, keeper, name, line, row):
+    pass
+
+
+@planted("forget the rest of a refused row's group", "sink.bad_records.BadRecords._because_of_group")
+def _(because_of_group, records, row):
+    return ""
+
+
+@planted("hold only the next row of a group", "sink.bad_records.BadRecords._because_of_group")
+def _(because_of_group, records, row):
+    reason = because_of_group(records, row)
+    if reason:
+        del records._holds[row.group]
+        records._holds[None] = 0
+        records._group_goes_on = True
+    return reason
+
+
+@planted("judge anew what an earlier attempt has refused", "sink.bad_records.BadRecords._as_before")
+def _(as_before, records, row):
+    return ""
+
+
+@planted("keep a refused row anew each time", "sink.bad_records._name")
+def _(name, content, number):
+    return uuid.uuid4().hex
+
+
+@planted("do not count refused rows", "sink.sender.Sender._keep")
+def _(keep, sender, refused):
+    keep(sender, refused)
+    sender.refused = 0
 
 
 # What the record knows
@@ -303,9 +351,9 @@ def _(refresh, record, digests):
     return refresh(record, [each for each in digests if each != DISORDER][:1])
 
 
-@planted("send an equal row of this attempt again", "sink.record.SentRecord.is_new")
-def _(is_new, record, digest):
-    return True
+@planted("send an equal row of this attempt again", "sink.record.SentRecord.is_repeated")
+def _(is_repeated, record, digest):
+    return False
 
 
 @planted("ask what is forgotten before the record is read", "sink.record.SentRecord._read_all")
@@ -560,4 +608,11 @@ SINK_MUTATIONS.rewritten(
     "sink.queue.SinkQueue.send",
     "if is_throttled and in_doubt.isdisjoint(map(id, pending)):",
     "if is_throttled:",
+)
+
+SINK_MUTATIONS.rewritten(
+    "refuse what was sent before",
+    "sink.sender.Sender._without_refused",
+    "if not (row.digest and self._record.is_sent(row.digest))",
+    "if True",
 )

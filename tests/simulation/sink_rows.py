@@ -37,7 +37,16 @@ class Traffic:
     stand in any partition, rather than in that of their group.
     """
 
-    def __init__(self, rng: random.Random, *, by_column: bool, is_calm: bool, most: int, scatter: float) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        *,
+        by_column: bool,
+        is_calm: bool,
+        most: int,
+        scatter: float,
+        keeps: bool = False,
+    ) -> None:
         self._rng = rng
         self._by_column = by_column
         self._has_attributes = rng.random() < 0.15
@@ -46,7 +55,8 @@ class Traffic:
         self._most = most
         self._scatter = scatter
         self._equal = rng.choice((0.0, 0.0, 0.08))
-        self._flaws = 0.0 if is_calm or rng.random() < 0.7 else 0.3
+        self._flaws = 0.0 if is_calm or rng.random() < (0.2 if keeps else 0.7) else 0.3
+        self._keeps = keeps
         self._made: list[SinkRow] = []
         self._number = 0
 
@@ -54,9 +64,13 @@ class Traffic:
         """Return a micro-batch's rows, perhaps one of them flawed."""
         rng = self._rng
         rows = [self._row() for _ in range(rng.randint(0 if rng.random() < 0.1 else 1, self._most))]
-        if rows and rng.random() < self._flaws:
-            at = rng.randrange(len(rows))
-            rows[at] = rows[at]._replace(body="", flaw="empty") if rng.random() < 0.5 else self._poison()
+        for _ in range(rng.choice((1, 1, 3)) if self._keeps else 1):
+            if rows and rng.random() < self._flaws:
+                at = rng.randrange(len(rows))
+                rows[at] = self._empty(rows[at]) if rng.random() < 0.5 else self._poison()
+                if self._by_column and rows[at].flaw == "poison" and self._equal:  # a good row has its id, too
+                    equal = rows[at]._replace(body=f"good-{rows[at].body}", flaw="")
+                    rows.insert(rng.randint(0, len(rows)), equal)
         return rows
 
     def calm_down(self) -> None:
@@ -69,6 +83,9 @@ class Traffic:
         kept += [self._row() for _ in range(self._rng.randint(0, 5))]
         if self._rng.random() < 0.5:
             self._rng.shuffle(kept)
+        if self._keeps and kept and self._rng.random() < 0.5:  # before rows of its group that may be sent already
+            group = self._rng.choice(kept).group
+            kept.insert(0, self._empty(self._row()._replace(group=group)))
         return kept
 
     def _row(self) -> SinkRow:
@@ -87,6 +104,9 @@ class Traffic:
             made = SinkRow(group, f"i{self._number}" if self._by_column else body, body, attribute)
         self._made.append(made)
         return made
+
+    def _empty(self, row: SinkRow) -> SinkRow:
+        return row._replace(body="", told=row.told if self._by_column else "", flaw="empty")
 
     def _poison(self) -> SinkRow:
         return self._row()._replace(body=f"poison-{self._number}", told=f"poison-{self._number}", flaw="poison")

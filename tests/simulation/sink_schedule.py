@@ -71,6 +71,7 @@ class SinkSchedule:
         self.has_journal = rng.random() < 0.8
         self.by_column = rng.random() < 0.7
         self.is_batch_write = rng.random() < 0.15
+        self.keeps = rng.random() < 0.35
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
         self._limits = self._draw_limits(rng)
         self.world = self._make_world(rng)
@@ -82,7 +83,9 @@ class SinkSchedule:
         self._forgets_early = "sink.marks.KEPT_BATCHES" in self._limits
         most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
         scatter = rng.choice((0.05, 0.5)) if not self.is_calm and rng.random() < 0.15 else 0.0
-        self.traffic = Traffic(rng, by_column=self.by_column, is_calm=self.is_calm, most=most, scatter=scatter)
+        self.traffic = Traffic(
+            rng, by_column=self.by_column, is_calm=self.is_calm, most=most, scatter=scatter, keeps=self.keeps
+        )
         self._checkpoint = SinkCheckpoint()
         self._attempts: dict[Process, SinkAttempt] = {}
         self._recent: list[SinkAttempt] = []
@@ -127,6 +130,12 @@ class SinkSchedule:
                 options["onDisorder"] = "fail"
             if rng.random() < 0.3:
                 options["maxUnrecordedRows"] = rng.choice(("1", "2", "5", "20"))
+        if self.keeps:
+            options["badRecordsPath"] = "/kept"
+            if "order" not in options:
+                options["badRecordsGroup"] = rng.choice(("hold", "continue"))
+            if rng.random() < 0.15:
+                options["badRecordsMax"] = rng.choice(("1", "3"))
         return options
 
     def _make_world(self, rng: random.Random) -> SinkWorld:
@@ -146,6 +155,8 @@ class SinkSchedule:
         world.refuses_whole_calls = lambda: rng.random() < 0.5
         world.store.lies_about = self._lie
         world.store.fails = self._fails
+        world.kept.lies_about = self._lie_of_kept
+        world.kept.fails = self._fails
         world.store.is_in_pieces = lambda: self._lists_in_pieces and rng.random() < 0.5
         return world
 
@@ -218,6 +229,21 @@ class SinkSchedule:
             else:
                 self.laws.could_not_put()
                 self.laws.doom()
+        return lie
+
+    def _lie_of_kept(self, name: str) -> str:
+        self._slows("slow store", is_look=True)
+        if name.startswith("check/"):
+            return ""
+        if self.laws.is_in_task() and self._happens("panic", 0.5):
+            self.laws.panicked("keep")
+            self.world.note("the store panics")
+            raise Panic
+        lie = next((kind for kind in ("refuse", "raise", "deny") if self._happens(kind, 0.4)), "")
+        if self._out_of_order() == NO_PUTS:
+            lie = "refuse"
+        if lie in ("refuse", "raise"):
+            self.laws.doom()
         return lie
 
     def _fails(self, call: str) -> bool:
@@ -416,8 +442,10 @@ class SinkSchedule:
         self.world.note("-- the faults are over")
         self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, 0
         self.traffic.calm_down()
-        self._correct_rows()
-        self.world.sink_options = replace(self.world.sink_options, on_disorder="log")  # the remedy that it tells
+        if not self.keeps:
+            self._correct_rows()
+        # The remedies that errors tell.
+        self.world.sink_options = replace(self.world.sink_options, on_disorder="log", bad_records_max=1_000)
         self._finish()
 
     def _run_on(self) -> None:
@@ -435,7 +463,7 @@ class SinkSchedule:
                 self._end_run(process)
             checkpoint.committed = max(0, checkpoint.committed - rng.randint(1, 6))
             self.world.note(f"an older checkpoint is put back: batch {checkpoint.committed} is next")
-        if rng.random() < 0.25:
+        if rng.random() < (0.5 if self.keeps else 0.25):
             self._correct_rows()
             for micro_batch in checkpoint.planned[checkpoint.committed :]:
                 if rng.random() < 0.5:
@@ -497,7 +525,7 @@ class SinkSchedule:
             except RefusedRowError:
                 self.laws.doom()
                 raise
-            for row in rows:
+            for row in (row for row in rows if not row.refusal):
                 told = row.entry.get("MessageDeduplicationId", row.entry["MessageBody"])
                 attempt.digests[row.group, told] = row.digest
             return rows

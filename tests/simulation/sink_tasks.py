@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -77,6 +77,14 @@ class SinkAttempt:
         """For each list, when the one before it began: it takes two to miss nothing that was merged meanwhile."""
         self.idle_lists: Counter[str] = Counter()
         """How often each thread has listed since it last sent something."""
+        self.kept_looked_at = -1
+        """When it looked at what earlier attempts have kept of refused rows, as a number of the history."""
+        self.refused_at = -math.inf
+        """When SQS last refused a row for good: then the queue is asked why."""
+        self.kept: dict[str, Key] = {}
+        """Which refused rows it has kept, by their objects' names."""
+        self.calling: dict[str, list[Key]] = {}
+        """The rows of the last call of each thread."""
         self.recorded: set[bytes] = set()
         """What it has made durable."""
         self.launched_at = 0.0
@@ -142,6 +150,36 @@ class SinkAttempt:
         return self.draft.options
 
     @property
+    def keeps(self) -> bool:
+        """Whether refused rows are kept."""
+        return self.options.bad_records_path is not None
+
+    def sent_keys(self) -> list[Key]:
+        """Return of which rows, equal ones taken for one, it has not kept all: it has sent them, or knows them."""
+        rows, kept = Counter(row.key for row in self.rows), Counter(self.kept.values())
+        return list(rows - kept)
+
+    def leaves_out(self, row: SinkRow, before: Collection[Key]) -> bool:
+        """Whether it takes a row for one of those before, which it has sent: one that we refuse tells no message."""
+        return row.flaw != "empty" and row.key in before and self.options.journal_location is not None
+
+    def refused_rows(self) -> list[SinkRow]:
+        """Return the rows that an attempt refuses that knows of no other one: the flawed, and what they hold."""
+        held: set[str] = set()
+        sent: set[Key] = set()
+        found = []
+        for row in self.rows:
+            if self.leaves_out(row, sent):
+                continue
+            if not row.flaw and row.group not in held:
+                sent.add(row.key)
+            else:
+                found.append(row)
+                if self.options.bad_records_group == "hold":
+                    held.add(row.group)
+        return found
+
+    @property
     def folder(self) -> str:
         """Where the journal has what was sent."""
         if self.place.query is None:
@@ -158,6 +196,7 @@ class SinkAttempt:
                 self.place,
                 queue=SinkQueue(self.draft.options, hub),
                 open_journal=lambda: world.store if schedule.has_journal else None,
+                open_bad_records=lambda: world.kept if schedule.keeps else None,
                 clock=hub,
             )
             _require_alive(hub)
@@ -205,7 +244,8 @@ class SinkRun:
         store = world.store if schedule.has_journal else None
         queue = SinkQueue(world.sink_options, hub)
         given = draft(world.sink_options, by_column=schedule.by_column, clock=hub)
-        plan = plan_for_tasks(given, queue=queue, open_journal=lambda: store)
+        kept = world.kept if schedule.keeps else None
+        plan = plan_for_tasks(given, queue=queue, open_journal=lambda: store, open_bad_records=lambda: kept)
         partitions = schedule.traffic.partitioned(rows)
         query = None if schedule.is_batch_write else QUERY
         attempts = [

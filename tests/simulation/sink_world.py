@@ -79,6 +79,8 @@ class SinkWorld(World):
         super().__init__(seed, clock=clock, attributes=attributes)
         self.sink_options = parse_sink_options({"queueUrl": self.url, **given})
         self.store: SinkStore = SinkStore(self.step, clock)
+        self.kept: SinkStore = SinkStore(self.step, clock)
+        """Where refused rows are kept."""
         self.unsaid: Callable[[], bool] = lambda: False
         """Whether an answer leaves out what it should say of an entry."""
         self.throttles_entries: Callable[[], bool] = lambda: False

@@ -159,7 +159,7 @@ def _assert_told(rig: Rig, text: str) -> None:
     """The error names the row and how many were sent; the queue holds as many, each group up to the bad row."""
     said = re.fullmatch(
         r"RowError: row (\d+) of partition 0 cannot be sent: its body is empty\. (\d+) rows of the partition "
-        r"were sent, none of its group after it\. Correct such rows, or filter them out .+",
+        r"were sent, none of its group after it\. Correct such rows, filter them out .+",
         own_line(text),
     )
     assert said, text
@@ -182,6 +182,28 @@ def test_a_bad_row_ends_a_write_with_its_number_and_how_many_were_sent(rig: Rig)
     write_file(rig.home / "files", "1.json", given)
     with start(rig, files(rig), queueUrl=rig.url) as query:
         _assert_told(rig, failure(query))
+
+
+def test_bad_rows_are_kept_elsewhere_and_everything_else_is_sent(rig: Rig) -> None:
+    """Of a table and of a stream, which Spark's JSON reader finds as they were; their groups are held, no other one."""
+    given = rows(*BODIES, bad=BAD)
+    kept = str(rig.home / "refused")
+    write_file(rig.home / "files", "1.json", given)
+    options: dict[str, Any] = {"queueUrl": rig.url, "badRecordsPath": kept, "journalLocation": rig.home / "journal"}
+    with start(rig, files(rig), **options) as query:
+        query.processAllAvailable()
+        query_id = query.id
+    held = [number for number in range(BAD, len(BODIES)) if BODIES[number][:2] == BODIES[BAD][:2]]
+    expected: dict[str, list[str]] = {}
+    for number, body in enumerate(BODIES):
+        if number not in held:
+            expected.setdefault(body[:2], []).append(body)
+    assert in_queue(rig.server) == expected
+    found = rig.spark.read.option("recursiveFileLookup", "true").json(kept).orderBy("rowNumber").collect()
+    assert [line["rowNumber"] for line in found] == [number + 1 for number in held]
+    assert (found[0]["reason"], found[0]["row"]["body"], found[0]["query"]) == ("its body is empty", "", query_id)
+    save(table(rig, given[BAD:]), txnAppId="again", txnVersion=1, **options)
+    assert len(list(Path(kept).glob("again/*/*.json"))) == len(held)
 
 
 @pytest.fixture

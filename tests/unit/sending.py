@@ -27,6 +27,7 @@ from tests.helpers import wait_until
 from tests.simulation import world
 
 FORM = RowForm(None, True, 1_048_576)
+KEEPS = RowForm(None, True, 1_048_576, keeps_refused=True)
 STRICT = Pace()
 LONG_S = 60.0
 """A deadline for what takes milliseconds."""
@@ -252,7 +253,8 @@ def batch(*bodies: str | None) -> pa.RecordBatch:
 def rows_of(groups_and_bodies: Iterable[tuple[str, str]], *, form: RowForm = FORM) -> list[Outgoing]:
     """Return rows in these groups; their ids are equal where group and body are."""
     values = [
-        (body, group, hashlib.md5(f"{group}/{body}".encode()).hexdigest(), None) for group, body in groups_and_bodies
+        (body, group, hashlib.md5(f"{group}/{body}".encode()).hexdigest(), None, None)
+        for group, body in groups_and_bodies
     ]
     return outgoing(list(zip(*values, strict=True)), form, first_row=1)
 
@@ -287,8 +289,11 @@ class Noted:
         self.on_look: Callable[[], None] = lambda: None
         self.on_add: Callable[[list[bytes]], None] = lambda digests: None
 
-    def is_new(self, digest: bytes) -> bool:
-        return True
+    def note(self, digest: bytes) -> None:
+        return
+
+    def is_repeated(self, digest: bytes) -> bool:
+        return False
 
     def refresh(self, digests: Iterable[bytes]) -> float:
         self.on_look()

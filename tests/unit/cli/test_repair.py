@@ -26,12 +26,13 @@ from tests.helpers import wait_until
 from tests.unit.cli.conftest import Rig, lines, one_error, record_rows
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
+TRACE = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
 
 
 @pytest.fixture
 def rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Let a query read three messages, and end before it has committed them. Return its rows, in order."""
-    rig.send("a1", "a2", "a3", group="a", MessageAttributes=BINARY)
+    rig.send("a1", "a2", "a3", group="a", MessageAttributes=BINARY, MessageSystemAttributes=TRACE)
     driver, _, found = rig.read_epoch()
     driver.stop()
     # Its claim names this process, which goes on.
@@ -92,6 +93,7 @@ def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]
     assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("a1", "a")
     assert message["Attributes"]["MessageDeduplicationId"] == message_id
     assert message["MessageAttributes"] == BINARY
+    assert message["Attributes"]["AWSTraceHeader"] == "Root=1"
     assert read_again(rig) == ["a2", "a3"]
 
 

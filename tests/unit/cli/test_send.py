@@ -61,12 +61,14 @@ def test_one_group_can_be_given_to_all_lines(rig: Rig) -> None:
 def test_attributes_and_the_sources_other_columns_are_taken(rig: Rig) -> None:
     """What `peek --bodies --json` has printed can be sent again."""
     attributes = {"text": "a", "bytes": {"dataType": "Binary.x", "binaryValue": "AAE="}}
-    rig.on_queue("send", "--file", "-", input=line("1", "1", messageAttributes=attributes))
+    rig.on_queue("send", "--file", "-", input=line("1", "1", messageAttributes=attributes, awsTraceHeader="Root=1"))
     shown = rig.on_queue("peek", "--bodies", "--json").stdout
     assert json.loads(shown)["messageAttributes"]["bytes"] == attributes["bytes"]
     other = rig.create("other")
     assert rig.run("send", "--queue-url", other, "--file", "-", input=shown).exit_code == Status.OK
-    (sent,) = rig.sqs.receive_message(QueueUrl=other, MessageAttributeNames=["All"])["Messages"]
+    names = {"MessageAttributeNames": ["All"], "MessageSystemAttributeNames": ["AWSTraceHeader"]}
+    (sent,) = rig.sqs.receive_message(QueueUrl=other, **names)["Messages"]
+    assert sent["Attributes"] == {"AWSTraceHeader": "Root=1"}
     assert sent["MessageAttributes"] == {
         "text": {"DataType": "String", "StringValue": "a"},
         "bytes": {"DataType": "Binary.x", "BinaryValue": b"\x00\x01"},

@@ -108,7 +108,7 @@ def test_rows_sent_and_recorded_in_order_break_no_law() -> None:
         ([[A2]], "order: ('a', 'a2') is sent, and [('a', 'a1')] before it are not"),
         ([[A1], [A2]], "once: ('a', 'a2') is sent, and [('a', 'a1')] before it are not recorded"),
         ([[A1._replace(body="another")]], "content: ('a', 'a1') is not what the row says"),
-        ([[A1]], "no loss: task ends well, and [('a', 'a2')] are not sent"),
+        ([[A1]], "no loss: task ends well, and [('a', 'a2')] are neither sent nor kept"),
     ],
 )
 def test_what_a_task_sends_is_judged(sent: list[list[SinkRow]], broken: str) -> None:

@@ -17,7 +17,13 @@ SECRET = "zq7"
 """Stands in every body and in every attribute's value, and so must stand in no reason."""
 BY_COLUMN = RowForm(None, True, 1_048_576)
 BY_CONTENT = RowForm(None, False, 1_048_576)
-ROW = {"body": SECRET, "messageGroupId": "g", "messageDeduplicationId": "d", "messageAttributes": None}
+ROW = {
+    "body": SECRET,
+    "messageGroupId": "g",
+    "messageDeduplicationId": "d",
+    "messageAttributes": None,
+    "awsTraceHeader": None,
+}
 
 Pairs = list[tuple[str, Any]]
 
@@ -182,14 +188,14 @@ def test_a_row_over_the_queues_limit() -> None:
 
 def test_the_first_bad_row_is_named_by_its_number_in_the_partition() -> None:
     """Numbers go on from batch to batch; the rows before it are in order."""
-    columns: list[list[Any]] = [[SECRET, SECRET, "", ""], ["g"] * 4, ["1", "2", "3", None], [None] * 4]
+    columns: list[list[Any]] = [[SECRET, SECRET, "", ""], ["g"] * 4, ["1", "2", "3", None], *[[None] * 4] * 2]
     assert reason(lambda: outgoing(columns, BY_COLUMN, first_row=101), row=103) == "its body is empty"
 
 
 def test_columns_of_different_lengths_are_a_defect() -> None:
     """Nothing is cut off in silence."""
     with pytest.raises(ValueError, match="shorter"):
-        outgoing([["x", "y"], ["g"], ["d"], [None]], BY_COLUMN, first_row=1)
+        outgoing([["x", "y"], ["g"], ["d"], [None], [None]], BY_COLUMN, first_row=1)
 
 
 # What is sent
@@ -350,13 +356,15 @@ def batch(**columns: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
 
-@pytest.mark.parametrize("name", ["body", "messageGroupId", "messageDeduplicationId"])
+@pytest.mark.parametrize("name", ["body", "messageGroupId", "messageDeduplicationId", "awsTraceHeader"])
 def test_a_string_that_is_not_utf_8_is_refused_by_row_and_column(name: str) -> None:
     """Also behind nulls, in a slice, and with another bad one after it."""
     given = batch(**{"other": damaged(*[b"\xff"] * 5), name: damaged(b"\xff", None, b"zq7", b"zq7\xff", b"\xfe")})
-    assert reason(lambda: columns_of(given, first_row=1), row=1) == f"its {name} is not UTF-8"
-    assert reason(lambda: columns_of(given.slice(1), first_row=11), row=13) == f"its {name} is not UTF-8"
-    assert columns_of(given.slice(1, 2), first_row=1)[COLUMNS.index(name)] == [None, SECRET]
+    values = columns_of(given)[COLUMNS.index(name)]
+    assert values == [b"\xff", None, SECRET, b"zq7\xff", b"\xfe"]
+    at = " (byte 3)" if name == "body" else ""
+    assert reason(lambda: one(**{name: values[3]})) == f"its {name} is not UTF-8{at}"
+    assert columns_of(given.slice(1, 2))[COLUMNS.index(name)] == [None, SECRET]
 
 
 def test_an_attribute_that_is_not_utf_8_is_refused() -> None:
@@ -373,28 +381,50 @@ def test_an_attribute_that_is_not_utf_8_is_refused() -> None:
         (names, struct),
     ):
         given = batch(messageAttributes=pa.MapArray.from_arrays(offsets, keys, items))
-        assert reason(lambda given=given: columns_of(given, first_row=1), row=2) == "its messageAttributes is not UTF-8"  # type: ignore[misc]
+        good, bad = columns_of(given)[COLUMNS.index("messageAttributes")]
+        assert one(messageAttributes=good).entry["MessageAttributes"]
+        assert reason(lambda bad=bad: one(messageAttributes=bad)) == "its messageAttributes is not UTF-8"  # type: ignore[misc]
 
 
 def test_columns_come_in_our_order_whatever_theirs_is() -> None:
     """Columns that are not there are null, others are not looked at; an empty batch has no rows."""
     given = batch(messageId=damaged(b"\xff"), messageGroupId=pa.array(["g"]), body=pa.array([b"\xff"], pa.binary()))
-    assert columns_of(given, first_row=1) == [[b"\xff"], ["g"], [None], [None]]
-    assert outgoing(columns_of(given.slice(0, 0), first_row=1), BY_COLUMN, first_row=1) == []
+    assert columns_of(given) == [[b"\xff"], ["g"], [None], [None], [None]]
+    assert outgoing(columns_of(given.slice(0, 0)), BY_COLUMN, first_row=1) == []
 
 
 def test_the_sources_own_rows_are_sent_as_they_were_received() -> None:
     """What a source reads, attributes and all, becomes the same message again."""
     attributes: Pairs = [("n", value("1", "Number")), ("raw", value(data_type="Binary", binary=b"\x00"))]
-    row = dict.fromkeys(ARROW_SCHEMA.names) | {**ROW, "messageAttributes": attributes}
+    header = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
+    row = dict.fromkeys(ARROW_SCHEMA.names) | {**ROW, "messageAttributes": attributes, "awsTraceHeader": header}
     arrays = [pa.array([row[field.name]], field.type) for field in ARROW_SCHEMA]
     given = pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
-    assert outgoing(columns_of(given, first_row=1), BY_COLUMN, first_row=1) == [one(messageAttributes=attributes)]
+    sent = one(messageAttributes=attributes, awsTraceHeader=header)
+    assert outgoing(columns_of(given), BY_COLUMN, first_row=1) == [sent]
+    value_of_header = {"DataType": "String", "StringValue": header}
+    assert sent.entry["MessageSystemAttributes"] == {"AWSTraceHeader": value_of_header}
+    plain = one(messageAttributes=attributes)
+    assert (sent.size, sent.digest) == (plain.size, plain.digest), "it counts for neither"
+    assert "MessageSystemAttributes" not in plain.entry
+
+
+@pytest.mark.parametrize(
+    ("header", "said"),
+    [
+        ("", "is empty; it may be null"),
+        ("zq7\x00", "has a character that SQS does not take, U+0000 at 3"),
+        (b"zq7\xff", "is not UTF-8"),
+    ],
+)
+def test_a_trace_header_that_sqs_does_not_take(header: Any, said: str) -> None:
+    """It is an attribute like others, of the type String; its form SQS judges itself."""
+    assert reason(lambda: one(awsTraceHeader=header)) == f"its awsTraceHeader {said}"
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
 def test_every_arrow_type_of_a_body_is_taken(kind: pa.DataType) -> None:
     """Spark gives the large ones if it is told to."""
     given = batch(body=pa.array([SECRET], kind))
-    columns = columns_of(given, first_row=1)
+    columns = columns_of(given)
     assert one(body=columns[0][0]).entry["MessageBody"] == SECRET

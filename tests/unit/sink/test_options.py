@@ -71,6 +71,10 @@ def test_what_a_sink_gets_that_names_only_its_queue() -> None:
         "order": "strict",
         "on_disorder": "log",
         "max_unrecorded_rows": 1,
+        "bad_records_path": None,
+        "bad_records_queue_url": None,
+        "bad_records_group": "hold",
+        "bad_records_max": 1_000,
         "txn_app_id": None,
         "txn_version": None,
         "max_calls_per_s": None,
@@ -87,6 +91,9 @@ def test_every_option_of_a_sink_is_read() -> None:
         "order": "Batch",
         "onDisorder": "fail",
         "maxUnrecordedRows": "20",
+        "badRecordsPath": "s3://bucket/refused",
+        "badRecordsGroup": "Continue",
+        "badRecordsMax": "7",
         "txnAppId": "bids-1",
         "txnVersion": "9223372036854775807",
         "maxCallsPerSecond": "30",
@@ -125,11 +132,16 @@ def test_every_option_of_a_sink_is_read() -> None:
         "order": "batch",
         "on_disorder": "fail",
         "max_unrecorded_rows": 20,
+        "bad_records_path": "s3://bucket/refused",
+        "bad_records_queue_url": None,
+        "bad_records_group": "continue",
+        "bad_records_max": 7,
         "txn_app_id": "bids-1",
         "txn_version": 2**63 - 1,
         "max_calls_per_s": 30,
     }
-    excluded = {"serviceCredential", "credentialsProvider", "profile"}  # by awsAccessKeyId
+    # By awsAccessKeyId, and by badRecordsPath.
+    excluded = {"serviceCredential", "credentialsProvider", "profile", "badRecordsQueueUrl"}
     assert set(given) | excluded == {option.name for option in SINK.options}
     lower = {name.lower(): value for name, value in given.items()}
     added = {"checkpointlocation": "/c", "queryname": "q"}
@@ -173,7 +185,8 @@ def test_an_option_of_the_source_is_told_as_that(option: str) -> None:
 def test_source_and_sink_have_options_of_their_own() -> None:
     """What the tests beside this one go through."""
     assert [
-        *("messageGroupId", "deduplication", "order", "onDisorder", "maxUnrecordedRows", "txnAppId", "txnVersion")
+        *("messageGroupId", "deduplication", "order", "onDisorder", "maxUnrecordedRows"),
+        *("badRecordsPath", "badRecordsQueueUrl", "badRecordsGroup", "badRecordsMax", "txnAppId", "txnVersion"),
     ] == SINK_ONLY
     assert "visibilityTimeoutSeconds" in SOURCE_ONLY
 
@@ -324,8 +337,8 @@ def test_rows_that_can_be_sent(columns: dict[str, Any], options: dict[str, str],
 
 
 _KNOWS = (
-    "It sends body, messageGroupId, messageDeduplicationId, messageAttributes, and ignores the other columns of the "
-    "source: drop what is not meant to be sent."
+    "It sends body, messageGroupId, messageDeduplicationId, messageAttributes, awsTraceHeader, and ignores the other "
+    "columns of the source: drop what is not meant to be sent."
 )
 _MAP = "map<string,string> or map<string,struct<dataType:string,stringValue:string,binaryValue:binary>>"
 
@@ -459,8 +472,8 @@ def test_columns_may_be_in_any_case() -> None:
     """As Spark itself resolves them; two that differ by case alone are refused, for one of them would not be sent."""
     given = {name.upper(): kind for name, kind in FULL.items()}
     assert uses_deduplication_column(sink_schema(schema(**given)), parse_sink_options({"queueUrl": URL}))
-    batch = pa.record_batch({"BODY": ["x"], "messagegroupid": ["g"]})
-    assert columns_of(with_known_names(batch), first_row=1)[:2] == [["x"], ["g"]]
+    batch = pa.record_batch({"BODY": ["x"], "messagegroupid": ["g"], "awstraceheader": ["Root=1"]})
+    assert columns_of(with_known_names(batch)) == [["x"], ["g"], [None], [None], ["Root=1"]]
     with pytest.raises(SchemaError, match="2 columns called 'body', in whatever case"):
         SqsFifoDataSource({"queueUrl": URL}).writer(schema(**FULL, Body=StringType()), overwrite=False)
 
@@ -475,11 +488,11 @@ def test_rows_become_the_arrow_that_later_sparks_give() -> None:
     ]
     made = rows_to_arrow(rows, schema(body=StringType(), messageGroupId=StringType(), messageAttributes=ATTRIBUTES))
     expected = [("k", {"dataType": "Binary", "stringValue": None, "binaryValue": b"1"})]
-    assert columns_of(made, first_row=1) == [["x", None, "é"], ["g", None, "g"], [None] * 3, [expected, None, []]]
+    assert columns_of(made) == [["x", None, "é"], ["g", None, "g"], [None] * 3, [expected, None, []], [None] * 3]
 
     plain = schema(messageId=StringType(), body=BinaryType(), messageAttributes=MapType(StringType(), StringType()))
     given = [Row(messageId="i", body=bytearray(b"\xff"), messageAttributes={"k": "v", "n": None})]
     made = rows_to_arrow(given, plain)
     assert made.schema.names == ["body", "messageAttributes"]
-    assert columns_of(made, first_row=1) == [[b"\xff"], [None], [None], [[("k", "v"), ("n", None)]]]
+    assert columns_of(made) == [[b"\xff"], [None], [None], [[("k", "v"), ("n", None)]], [None]]
     assert pa.types.is_binary(made.schema.field("body").type)

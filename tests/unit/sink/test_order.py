@@ -18,6 +18,7 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.options import parse_sink_options
 from sqs_fifo_spark.sink.message import RefusedRowError
 from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.record import NoRecord
 from sqs_fifo_spark.sink.sender import CALLS, DISORDER, Pace, Sender, pace_of
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S
 from tests.helpers import wait_until
@@ -216,11 +217,11 @@ def test_an_answer_that_leaves_a_row_out_is_settled_by_numbers(sqs: Sqs) -> None
 
 
 def test_equal_rows_overtake_nothing(sqs: Sqs) -> None:
-    """They are no messages of their own: not equal to one of the call, and not to an older one."""
+    """They are no messages of their own: not equal to one of this task, and not to an older one."""
     send(sqs, rows("a0"), pace=BATCH)
     failing_once(sqs, "a3")
     given = rows("a0", "a1", "a2", "a1", "a3", "a3")
-    sender = send(sqs, given, pace=BATCH)
+    sender = send(sqs, given, NoRecord(sqs.clock), pace=BATCH)
     assert sqs.bodies() == ["a0", "a1", "a2", "a3"]
     assert (sender.sent, sender.overtaking) == (6, 0)
     assert sender.equal == 2

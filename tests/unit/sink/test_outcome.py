@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.errors import AccessDeniedError
-from sqs_fifo_spark.sink.message import RefusedRowError
 from sqs_fifo_spark.sink.outcome import Outcome, classify
 from tests.unit.sending import rows
 
@@ -73,12 +72,12 @@ def test_what_is_told_as_taken_and_as_failed_is_pending(failed: dict[str, Any]) 
 
 
 def test_rows_that_are_refused_for_good_are_told_together() -> None:
-    """The first one by its number; beside them others are confirmed."""
+    """Each with its reason; beside them others are confirmed."""
     outcome = told("x", z=REFUSED, y=REFUSED)
     assert names(outcome) == ("x", "")
-    assert isinstance(outcome.fault, RefusedRowError)
-    assert outcome.fault.row == 3
-    assert outcome.fault.reason == "SQS refuses it (InvalidMessageContents)"
+    assert outcome.fault is None
+    reason = "it has characters that SQS does not take (InvalidMessageContents)"
+    assert [(each.row, each.refusal) for each in outcome.refused] == [(2, reason), (3, reason)]
 
 
 def test_a_denied_entry_fails_the_task_before_a_refused_one() -> None:
@@ -99,3 +98,23 @@ def test_a_number_that_is_none_is_not_taken_for_one(number: str | None) -> None:
     """The row is confirmed all the same."""
     outcome = classify({"Successful": [{"Id": "x", "SequenceNumber": number}]}, TRIED, "", may_be_older=False)
     assert [each.sequence_number for each in outcome.confirmed] == [None]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Value (b2) for parameter MessageBody is invalid. Reason: Too long.", "the value for parameter MessageBody"),
+        ("Message b2, for parameter and all, is bad", "Message b2, for parameter and all, is bad"),
+        ("The message zq7zq7zq7zq7zq7zq7 is bad", ""),
+        ("no\x00thing", ""),
+        ("x" * 300, "x" * 200),
+    ],
+)
+def test_sqs_own_reason_is_kept_unless_it_shows_the_message(said: str, shown: str) -> None:
+    """What it quotes is cut out; what shows so much of a body that it is no chance is left out, and the code stays."""
+    (row,) = rows("zq7" * 20)
+    entry = {"Id": "x", "Code": "InvalidParameterValue", "Message": said, "SenderFault": True}
+    (refused,) = classify({"Failed": [entry]}, {"x": row}, "", may_be_older=False).refused
+    expected = f"SQS refuses it (InvalidParameterValue: {shown}" if shown else "SQS refuses it (InvalidParameterValue)"
+    assert refused.refusal.startswith(expected)
+    assert len(refused.refusal.splitlines()) == 1

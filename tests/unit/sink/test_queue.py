@@ -186,7 +186,8 @@ def test_an_entry_by_the_senders_fault_is_named_at_once(sqs: Sqs, confirmed: Not
     faults = {"b1": ("InternalError", False), "c1": ("InvalidMessageContents", True)}
     sqs.failing = faults.get
     told = refused(lambda: send(sqs, confirmed, "a1", "b1", "c1", "d1"))
-    assert (told.row, told.reason) == (3, "SQS refuses it (InvalidMessageContents)")
+    reason = "it has characters that SQS does not take (InvalidMessageContents: no)"
+    assert (told.row, told.reason) == (3, reason)
     assert sqs.calls == [["a1", "b1", "c1", "d1"]]
     assert confirmed.bodies == sqs.bodies() == ["a1", "d1"]
 

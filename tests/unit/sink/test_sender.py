@@ -16,6 +16,7 @@ from sqs_fifo_spark.sink.sender import CALLS, _Group
 from tests.helpers import wait_until
 from tests.unit.sending import (
     FORM,
+    KEEPS,
     LONG_S,
     Noted,
     Sqs,
@@ -208,7 +209,8 @@ def test_add_waits_while_much_is_waiting_to_be_sent(sqs: Sqs, monkeypatch: pytes
 @pytest.mark.parametrize("groups", [1, 1_000])
 @pytest.mark.parametrize("body", ["x", "x" * 500, "x" * 1_000 + "\u4e2d", "x" * 1_000 + "\U0001f600"])
 @pytest.mark.parametrize("attributes", [0, 1, 10])
-def test_a_row_takes_no_more_memory_than_is_counted(groups: int, body: str, attributes: int) -> None:
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_row_takes_no_more_memory_than_is_counted(groups: int, body: str, attributes: int, keeps: bool) -> None:
     """Whatever it has, with ids of any length; and not less than a quarter of it."""
 
     def rows_at(start: int) -> list[Outgoing]:
@@ -217,7 +219,8 @@ def test_a_row_takes_no_more_memory_than_is_counted(groups: int, body: str, attr
         names = [f"{number % groups:0128}" for number in numbers]
         ids = [f"{number:0128}" for number in numbers]
         told = [[(f"name{each}", f"value {number} {each}") for each in range(attributes)] for number in numbers]
-        return outgoing([bodies, names, ids, told], FORM, first_row=start)
+        headers = [f"Root={number}" if attributes else None for number in numbers]
+        return outgoing([bodies, names, ids, told, headers], KEEPS if keeps else FORM, first_row=start)
 
     rows_at(0)
     tracemalloc.start()

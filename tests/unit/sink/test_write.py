@@ -64,10 +64,18 @@ from tests.unit.sending import (
 TEN_MINUTES_S = 600
 
 
-def planned(sqs: Sqs, store: Store | None = None, *, by_column: bool = True, **options: str) -> SinkPlan:
+def planned(
+    sqs: Sqs,
+    store: Store | None = None,
+    *,
+    by_column: bool = True,
+    refused: Store | SinkQueue | None = None,
+    **options: Any,
+) -> SinkPlan:
     made = sqs.options(**options)
     given = draft(made, by_column=by_column, clock=sqs.clock)
-    plan = prepare(given, queue=SinkQueue(made, sqs.clock), store=store, may_create=True)
+    queue = SinkQueue(made, sqs.clock)
+    plan = prepare(given, queue=queue, store=store, may_create=True, bad_records=refused)
     copy: SinkPlan = pickle.loads(pickle.dumps(plan))
     assert copy == plan
     return copy
@@ -79,12 +87,21 @@ def run(
     *batches: pa.RecordBatch,
     plan: SinkPlan | Draft | SqsFifoError | None = None,
     place: Place | None = None,
+    refused: Store | SinkQueue | None = None,
 ) -> Sent:
-    """Run one task, of a micro-batch of its own unless there is a `plan`."""
+    """Run one task, of a micro-batch of its own unless there is a `plan`; refused rows are kept in `refused`."""
     plan = plan or planned(sqs, store)
     queue = SinkQueue(sqs.options(), sqs.clock)
     where = place or Place(0, "q", 1)
-    sent = send_partition(plan, batches, where, queue=queue, open_journal=lambda: store, clock=sqs.clock)
+    sent = send_partition(
+        plan,
+        batches,
+        where,
+        queue=queue,
+        open_journal=lambda: store,
+        open_bad_records=lambda: refused,
+        clock=sqs.clock,
+    )
     return pickle.loads(pickle.dumps(sent))  # type: ignore[no-any-return]
 
 
@@ -156,7 +173,7 @@ def test_that_equal_rows_of_different_groups_become_one_message_is_told_once(
     caplog: pytest.LogCaptureFixture,
     scope: str | None,
     by_column: bool,
-    options: dict[str, str],
+    options: dict[str, Any],
     told: str,
 ) -> None:
     """Where it can happen, in one line, before the first row; not again for each micro-batch."""
@@ -333,7 +350,8 @@ def test_a_bad_row_is_told_with_partition_row_reason_and_count(sqs: Sqs, store: 
     sent = len(sqs.bodies())
     assert said == (
         f"row 4 of partition 3 cannot be sent: its body is null. {sent} rows of the partition were sent, none of its "
-        "group after it. Correct such rows, or filter them out before the sink, which never skips any."
+        "group after it. Correct such rows, filter them out before the sink, which never skips any, or give "
+        "badRecordsPath, where they are kept."
     )
     assert sqs.bodies("x") in ([], ["x1"])
     assert sent <= 2
@@ -344,8 +362,8 @@ def test_a_row_that_sqs_refuses_is_told_alike(sqs: Sqs) -> None:
     sqs.failing = {"a3": ("InvalidMessageContents", True)}.get
     said = error(RowError, sqs, None, batch("a1", "a2"), batch("a3", "a4"))
     assert said.startswith(
-        "row 3 of partition 0 cannot be sent: SQS refuses it (InvalidMessageContents). 2 rows of the partition were "
-        "sent, none of its group after it. "
+        "row 3 of partition 0 cannot be sent: it has characters that SQS does not take (InvalidMessageContents: no). 2 "
+        "rows of the partition were sent, none of its group after it. "
     )
     assert sqs.bodies() == ["a1", "a2"]
 

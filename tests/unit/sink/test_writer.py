@@ -166,14 +166,14 @@ def test_each_write_has_a_line_with_its_figures(sqs: Sqs, caplog: pytest.LogCapt
     """Those of all tasks, also where there is nothing to warn of: Spark has no place for them in its reports."""
     sent = [
         SentMessage(Sent(Place(0, "q", 7), rows=3, known=1)),
-        SentMessage(Sent(Place(1, "q", 7), rows=4, equal=2, overtaking=1)),
+        SentMessage(Sent(Place(1, "q", 7), rows=4, equal=2, overtaking=1, refused=1)),
     ]
     with caplog.at_level(logging.INFO, "sqs_fifo_spark"):
         SqsFifoStreamWriter(sqs.options(), SCHEMA).commit(sent, 7)
         SqsFifoStreamWriter(sqs.options(), SCHEMA).commit([], 8)
     assert [each.getMessage() for each in caplog.records if each.levelno == logging.INFO] == [
-        "micro-batch 7: partitions=2 rows=7 known=1 equal=2 overtaking=1",
-        "micro-batch 8: partitions=0 rows=0 known=0 equal=0 overtaking=0",
+        "micro-batch 7: partitions=2 rows=7 known=1 equal=2 overtaking=1 refused=1",
+        "micro-batch 8: partitions=0 rows=0 known=0 equal=0 overtaking=0 refused=0",
     ]
 
 
@@ -187,6 +187,36 @@ def test_why_rows_were_sent_before_is_told_as_far_as_it_is_known(sqs: Sqs, caplo
         "the batch write: 3 of its 8 rows had been sent before, and were not sent twice: it, or a task of it, ran "
         "again, or another write of the same micro-batch, or of the same 'txnAppId' and 'txnVersion', had equal rows.",
     ]
+
+
+def test_the_driver_tells_how_many_rows_are_refused(sqs: Sqs, caplog: pytest.LogCaptureFixture) -> None:
+    """And where they are; of an aborted write they do not count as sent."""
+    sent = [SentMessage(Sent(Place(number, "q", 7), rows=5, refused=number)) for number in (0, 1, 2)]
+    given = SqsFifoStreamWriter(sqs.options(badRecordsPath="/kept"), SCHEMA)
+    given.commit(sent, 7)
+    given.abort(sent, 7)
+    refused, aborted = caplog.messages
+    assert refused == (
+        "micro-batch 7: 3 of its 15 rows are refused, and kept in '/kept', each with its reason. They are not in the "
+        "queue."
+    )
+    assert "Its finished partitions, 3 of 3, have sent 12 rows, which stay sent." in aborted
+
+
+def test_refused_rows_are_kept_where_the_options_say(sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Driver and task open the same place, with the journal's access."""
+    in_task(monkeypatch, query="q", batch="12")
+    opened: list[str] = []
+
+    def open_store(location: str, access: object) -> Store:
+        opened.append(location)
+        return store
+
+    monkeypatch.setattr(writer, "open_store", open_store)
+    given = pickle.loads(pickle.dumps(SqsFifoWriter(sqs.options(badRecordsPath="/kept"), SCHEMA)))
+    assert given.write(iter([batch("a1", None)])).sent.refused == 1
+    assert opened == ["/kept", "/kept"]
+    assert len(store.under("q/00000000000000000012/")) == 1
 
 
 @pytest.mark.parametrize("end", ["commit", "abort"])

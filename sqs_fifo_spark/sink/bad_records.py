@@ -1,0 +1,156 @@
+"""Keeps rows that are refused: by the package, by SQS, or with their group. Each is durable before its group goes on.
+
+Contract. A row is in the queue or here. What is kept here is refused by every later attempt, whatever it thinks of the
+row itself; what the record knows as sent is not refused. The name of a row's object follows from its columns alone, and
+from which of several equal rows of its task it is: not from the reason, the time, or where it stands. So whoever
+refuses a row again, in whatever partition, finds its object there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import JournalUnavailableError, RowError
+from sqs_fifo_spark.sink.keepers import Keeper
+from sqs_fifo_spark.sink.message import COLUMNS, Outgoing
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whose rows are refused, as their lines say it."""
+
+    partition: int
+    query: str | None
+    batch: int | None
+
+
+class BadRecords:
+    """The refused rows of one attempt of a task."""
+
+    def __init__(self, keeper: Keeper, clock: Clock, origin: Origin, *, group_goes_on: bool, most: int) -> None:
+        self._keeper = keeper
+        self._clock = clock
+        self._origin = origin
+        self._group_goes_on = group_goes_on
+        self._most = most
+        # `_lock` guards all that follows; nothing is made durable while it is held.
+        self._lock = threading.Lock()
+        self.count = 0
+        self._kept: Counter[bytes] = Counter()  # by content
+        self._holds: dict[str, int] = {}  # groups that do not go on, and the row that was refused
+
+    def refused(self, rows: Sequence[Outgoing]) -> list[Outgoing]:
+        """Return those of the rows that are refused: by themselves, with their group, or by an earlier attempt."""
+        found = [(row, row.refusal or self._because_of_group(row) or self._as_before(row)) for row in rows]
+        return [replace(row, refusal=reason) for row, reason in found if reason]
+
+    def _because_of_group(self, row: Outgoing) -> str:
+        with self._lock:
+            behind = self._holds.get(row.group)
+        return "" if behind is None else f"it stands behind row {behind:,} of its message group, which is refused"
+
+    def _as_before(self, row: Outgoing) -> str:
+        if self._keeper.is_empty:
+            return ""
+        content = _content(row)
+        with self._lock:
+            name = _name(content, self._kept[content] + 1)
+        return "an earlier attempt has refused it" if self._keeper.has(name) else ""
+
+    def keep(self, rows: Sequence[Outgoing]) -> None:
+        """Make refused rows durable, in order; with badRecordsGroup=hold, refuse what follows in their groups.
+
+        Raises RowError for one more than `most` rows, and what the keeper raises.
+        """
+        for row in rows:
+            content, partition = _content(row), self._origin.partition
+            with self._lock:
+                if self.count == self._most:
+                    raise RowError(
+                        f"row {row.row:,} of partition {partition} cannot be sent: {row.refusal}. It is one refused "
+                        f"row more than the {self._most:,} that badRecordsMax allows each task; those are in "
+                        f"{self._keeper.where}. Raise badRecordsMax, or filter such rows out before the sink, with "
+                        "those of their groups that are kept."
+                    )
+                self.count += 1
+                self._kept[content] += 1
+                name = _name(content, self._kept[content])
+            try:
+                self._keeper.keep(name, self._line(row), row)
+            except JournalUnavailableError as error:
+                raise JournalUnavailableError(
+                    f"row {row.row:,} of partition {partition} is refused, and cannot be kept in "
+                    f"{self._keeper.where}: {error}"
+                ) from None
+            if self.count == 1:
+                _log.warning(
+                    "row %d of partition %d is refused, and kept in %s: %s. How many there are is logged when the "
+                    "write ends.",
+                    row.row,
+                    partition,
+                    self._keeper.where,
+                    row.refusal,
+                )
+            if row.group and not self._group_goes_on:
+                with self._lock:
+                    self._holds.setdefault(row.group, row.row)
+
+    def _line(self, row: Outgoing) -> bytes:
+        told = {
+            "reason": row.refusal,
+            "time": datetime.fromtimestamp(self._clock.now(), timezone.utc).isoformat(timespec="milliseconds"),
+            "query": self._origin.query,
+            "batch": self._origin.batch,
+            "partition": self._origin.partition,
+            "rowNumber": row.row,
+            "row": _as_json(row.columns),
+        }
+        return json.dumps(told).encode() + b"\n"
+
+
+def _content(row: Outgoing) -> bytes:
+    return hashlib.sha256(json.dumps(_as_json(row.columns), sort_keys=True).encode()).digest()
+
+
+def _name(content: bytes, number: int) -> str:
+    """Return the name of the row that is number so many of those with this content."""
+    return hashlib.sha256(content + str(number).encode()).hexdigest()
+
+
+def _as_json(columns: Sequence[Any]) -> dict[str, Any]:
+    """Return a row's columns; bytes stand in base64 under a name of their own, such as bodyBase64."""
+    told: dict[str, Any] = {}
+    for name, value in zip(COLUMNS, columns, strict=True):
+        if name == "messageAttributes":
+            told[name] = None if value is None else [_attribute(*each) for each in value]
+        else:
+            told |= _texts({name: value})
+    return told
+
+
+def _attribute(name: Any, value: Any) -> dict[str, Any]:
+    # A list of these, not an object: names may be there twice, which is why the row is refused.
+    return _texts({"name": name, **(value if isinstance(value, Mapping) else {"stringValue": value})})
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{name: value for name, value in values.items() if not isinstance(value, bytes)},
+        **{
+            f"{name}Base64": base64.b64encode(value).decode()
+            for name, value in values.items()
+            if isinstance(value, bytes)
+        },
+    }

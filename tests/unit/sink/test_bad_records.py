@@ -1,0 +1,467 @@
+"""Refused rows are kept elsewhere: each row is in the queue or there, and a replay finds it where it was."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, RowError
+from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
+from sqs_fifo_spark.sink.keepers import PLACE
+from sqs_fifo_spark.sink.message import RowForm
+from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.write import Place
+from tests.helpers import wait_until
+from tests.unit.sending import LONG_S, LOST, Answer, Sqs, Store, batch, group_of, patched, refusal, rows
+from tests.unit.sink.test_message import damaged
+from tests.unit.sink.test_write import TEN_MINUTES_S, error, planned, run
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+CONTINUE: dict[str, Any] = {"badRecordsGroup": "continue"}
+IN_ORDER = ["a1", "a2", None, "b1", "x1", "x2", "a3", "b2"]
+"""A row without body is one of group x."""
+
+
+@pytest.fixture
+def kept() -> Store:
+    return Store()
+
+
+def lines(kept: Store, below: str = "") -> list[dict[str, Any]]:
+    """What is kept, by row number."""
+    names = [name for name in kept.objects if name != PLACE and name.startswith(below)]
+    return sorted((json.loads(kept.objects[name]) for name in names), key=lambda line: line["rowNumber"])
+
+
+def numbers(kept: Store) -> list[int]:
+    return [line["rowNumber"] for line in lines(kept)]
+
+
+def write(sqs: Sqs, kept: Store, *bodies: str | None, store: Store | None = None, **options: Any) -> Any:
+    """Run one task of micro-batch 1 with a place for refused rows."""
+    plan = planned(sqs, store, refused=kept, badRecordsPath="/kept", **options)
+    return run(sqs, store, batch(*bodies), plan=plan, refused=kept)
+
+
+def poison(sqs: Sqs, *bodies: str) -> None:
+    """Let SQS refuse these rows for good."""
+    sqs.failing = lambda body: ("InvalidMessageContents", True) if body in bodies else None
+
+
+# Both kinds of refusal
+
+
+@pytest.mark.parametrize("group", ["hold", "continue"])
+@pytest.mark.parametrize("order", ["strict", "batch"])
+def test_a_row_that_we_refuse_is_kept_and_other_groups_go_on(sqs: Sqs, kept: Store, group: str, order: str) -> None:
+    """With `hold` what stands behind it in its group is kept, too, and not what stands before it."""
+    if (group, order) == ("hold", "batch"):
+        group = "continue"
+    sqs.may_batch = True
+    sent = write(sqs, kept, "x0", *IN_ORDER, badRecordsGroup=group, order=order)
+    held = ["x1", "x2"] if group == "hold" else []
+    assert sqs.bodies("x") == [body for body in ("x0", "x1", "x2") if body not in held]
+    assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
+    behind = "it stands behind row 4 of its message group, which is refused"
+    assert [line["reason"] for line in lines(kept)] == ["its body is null", *[behind] * len(held)]
+    assert (sent.rows, sent.refused, sent.known) == (9, 1 + len(held), 0)
+
+
+@pytest.mark.parametrize("group", ["hold", "continue"])
+@pytest.mark.parametrize("is_whole_call", [False, True])
+def test_a_row_that_sqs_refuses_is_kept_and_other_groups_go_on(
+    sqs: Sqs, kept: Store, group: str, is_whole_call: bool
+) -> None:
+    """Whether it refuses the entry or the call; nothing is sent twice for it."""
+    poison(sqs, "a2")
+
+    def refuse(bodies: list[str]) -> None:
+        if "a2" in bodies and is_whole_call:
+            raise refusal("InvalidMessageContents", message="Invalid characters found.")
+
+    sqs.before = refuse
+    sent = write(sqs, kept, "a1", "b1", "a2", "a3", "b2", "c1", badRecordsGroup=group)
+    assert sqs.bodies("a") == (["a1"] if group == "hold" else ["a1", "a3"])
+    assert (sqs.bodies("b"), sqs.bodies("c")) == (["b1", "b2"], ["c1"])
+    assert numbers(kept) == ([3, 4] if group == "hold" else [3])
+    said = "Invalid characters found" if is_whole_call else "no"
+    assert lines(kept)[0]["reason"] == (f"it has characters that SQS does not take (InvalidMessageContents: {said})")
+    assert sent.rows == 6 == len(sqs.bodies()) + sent.refused
+    assert sqs.duplicates == 0
+
+
+def test_the_rows_of_a_call_beside_a_refused_one_are_sent_with_order_batch(sqs: Sqs, kept: Store) -> None:
+    """Those of its own group, too: `hold` is not possible there."""
+    sqs.may_batch = True
+    poison(sqs, "a2", "a7")
+    sent = write(sqs, kept, *(f"a{number}" for number in range(1, 26)), order="batch")
+    assert sqs.bodies() == [f"a{number}" for number in range(1, 26) if number not in (2, 7)]
+    assert (numbers(kept), sent.refused, sent.overtaking) == ([2, 7], 2, 0)
+
+
+def test_a_refused_row_is_durable_before_its_group_goes_on(sqs: Sqs, kept: Store) -> None:
+    """What follows waits for it; other groups do not."""
+    is_free, is_over = threading.Event(), threading.Event()
+
+    def hold(event: str) -> None:
+        if event.startswith("before put q/"):
+            assert is_free.wait(LONG_S)
+
+    kept.on_step = hold
+    poison(sqs, "a2")
+
+    def look() -> None:
+        try:
+            wait_until(lambda: len(sqs.bodies("b")) == 9, LONG_S, "the other group is sent")
+            assert sqs.bodies("a") == ["a1"]
+            assert lines(kept) == []
+        finally:
+            is_free.set()
+            is_over.set()
+
+    with_others = [f"b{number}" for number in range(1, 10)]
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    write(sqs, kept, "a1", "a2", "a3", *with_others, **CONTINUE)
+    watcher.join(LONG_S)
+    assert is_over.is_set()
+    assert (sqs.bodies("a"), numbers(kept)) == (["a1", "a3"], [2])
+
+
+def test_what_cannot_be_kept_fails_the_task(sqs: Sqs, kept: Store) -> None:
+    """Its group does not go on, and the row is not dropped."""
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept", **CONTINUE)
+    kept.lies_about = lambda name: "refuse"
+    said = error(JournalUnavailableError, sqs, None, batch("x1", None, "x2"), plan=plan, refused=kept)
+    assert said.startswith("row 2 of partition 0 is refused, and cannot be kept in 'memory': cannot write 'q/")
+    assert sqs.bodies() == ["x1"]
+
+
+# Replays
+
+
+@pytest.mark.parametrize("has_journal", [False, True])
+@pytest.mark.parametrize("group", ["hold", "continue"])
+def test_a_replay_keeps_each_refused_row_once(
+    sqs: Sqs, store: Store, kept: Store, group: str, has_journal: bool
+) -> None:
+    """However often it runs, in other partitions, later, with another verdict: sent and refused are what came in."""
+    journal = store if has_journal else None
+    poison(sqs, "a2")
+    options: dict[str, Any] = {"badRecordsPath": "/kept", "badRecordsGroup": group}
+    given = ["a1", "b1", "a2", None, "a3", "x1", "b2"]
+
+    def once(*parts: list[str | None]) -> int:
+        plan = planned(sqs, journal, refused=kept, **options)
+        all_sent = [
+            run(sqs, journal, batch(*part), plan=plan, refused=kept, place=Place(at, "q", 1))
+            for at, part in enumerate(parts)
+        ]
+        assert sum(each.rows for each in all_sent) == len(given)
+        return sum(each.refused for each in all_sent)
+
+    refused = once(given)
+    before = dict(kept.objects)
+    sqs.failing = lambda body: None
+    sqs.clock.advance(TEN_MINUTES_S if has_journal else 60)
+    assert once([each for each in given if each and each[0] in "ab"], [None, "x1"]) == refused
+    assert once(given) == refused
+    assert kept.objects == before, "a replay writes the same objects, and says nothing else in them"
+    assert refused == len(lines(kept)) == len(given) - len(sqs.bodies())
+    assert set(sqs.bodies()).isdisjoint(line["row"]["body"] for line in lines(kept))
+
+
+def test_rows_that_were_kept_stay_so_when_the_one_before_them_is_mended(sqs: Sqs, store: Store, kept: Store) -> None:
+    """They are there already, and what follows them is held behind them; what is new is sent."""
+    write(sqs, kept, None, "x1", "x2", store=store)
+    assert numbers(kept) == [1, 2, 3]
+    sent = write(sqs, kept, "x0", "x1", "x2", "x3", store=store)
+    assert sqs.bodies() == ["x0"]
+    assert {line["row"]["body"] for line in lines(kept)} == {None, "x1", "x2", "x3"}
+    assert sent.refused == 3
+
+
+def test_a_row_that_is_known_as_sent_is_not_refused(monkeypatch: pytest.MonkeyPatch, store: Store, kept: Store) -> None:
+    """The queue takes less than it did; nor does a group that is held now change what was sent before."""
+    sqs = patched(monkeypatch)
+    long = "a" + "1" * 2_000
+    write(sqs, kept, long, "a2", store=store)
+    assert sqs.bodies() == [long, "a2"]
+    sqs.model.call("SetQueueAttributes", {"QueueUrl": sqs.url, "Attributes": {"MaximumMessageSize": "1024"}})
+    sent = write(sqs, kept, long, "a2", store=store)
+    assert (sent.known, sent.refused, lines(kept)) == (2, 0, [])
+    with_new = write(sqs, kept, long, "a2", "a" + "2" * 2_000, "a4", store=store)
+    assert (with_new.known, with_new.refused, numbers(kept)) == (2, 2, [3, 4])
+
+
+def test_equal_rows_are_kept_as_often_as_they_are_there(sqs: Sqs, kept: Store) -> None:
+    """And a replay adds none."""
+    for _ in range(2):
+        assert write(sqs, kept, None, None, "a1", None).refused == 3
+    assert len(lines(kept)) == 3
+
+
+def test_an_attempt_whose_answer_is_lost_keeps_nothing_that_was_sent(sqs: Sqs, kept: Store) -> None:
+    """What SQS has said of a row counts, not that it said nothing of others."""
+
+    def lose(bodies: list[str], answer: Answer) -> None:
+        if len(sqs.calls) == 1:
+            raise LOST
+
+    sqs.after = lose
+    poison(sqs, "b1")
+    sent = write(sqs, kept, "a1", "b1", "c1")
+    assert (sorted(sqs.bodies()), numbers(kept), sent.refused) == (["a1", "c1"], [2], 1)
+
+
+# What stands there
+
+
+def test_a_line_says_all_of_the_row(sqs: Sqs, kept: Store) -> None:
+    """Bytes stand in base64 under a name of their own; attributes as they were, twice or not UTF-8."""
+    offsets = pa.array([0, 2, 3], pa.int32())
+    given = pa.RecordBatch.from_arrays(
+        [
+            pa.array([b"\xff\x00", "é".encode()], pa.binary()),
+            pa.array(["g", "g"]),
+            pa.array(["d", "e"]),
+            pa.MapArray.from_arrays(offsets, pa.array(["k", "k", "n"]), damaged(b"1", b"2", b"\xfe")),
+            pa.array(["Root=1", None]),
+            pa.array([1, 2]),
+        ],
+        ["body", "messageGroupId", "messageDeduplicationId", "messageAttributes", "awsTraceHeader", "receiveCount"],
+    )
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept", **CONTINUE)
+    run(sqs, None, given, plan=plan, refused=kept, place=Place(4, "q", 9))
+    first, second = lines(kept, "q/00000000000000000009/")
+    ids = {"messageGroupId": "g", "messageDeduplicationId": "d"}
+    assert first["row"] == {
+        **ids,
+        "bodyBase64": base64.b64encode(b"\xff\x00").decode(),
+        "messageAttributes": [{"name": "k", "stringValue": "1"}, {"name": "k", "stringValue": "2"}],
+        "awsTraceHeader": "Root=1",
+    }
+    assert {name: value for name, value in first.items() if name not in ("row", "time")} == {
+        "reason": "its body is not UTF-8 (byte 0)",
+        "query": "q",
+        "batch": 9,
+        "partition": 4,
+        "rowNumber": 1,
+    }
+    assert first["time"].endswith("+00:00")
+    attribute = {"name": "n", "stringValueBase64": base64.b64encode(b"\xfe").decode()}
+    assert (second["row"]["body"], second["row"]["messageAttributes"]) == ("é", [attribute])
+    assert all(data.count(b"\n") == 1 for name, data in kept.objects.items() if name != PLACE)
+
+
+def test_a_local_place_is_its_owners_alone(sqs: Sqs, tmp_path: Path) -> None:
+    """Bodies stand there, as they do in a source's journal."""
+    where = tmp_path / "kept"
+    place = FileStore(where)
+    plan = planned(sqs, refused=place, badRecordsPath=str(where))  # type: ignore[arg-type]
+    run(sqs, None, batch(None), plan=plan, refused=place)  # type: ignore[arg-type]
+    (file,) = where.glob("q/*/*.json")
+    assert {path.stat().st_mode & 0o777 for path in (where, file.parent, file.parent.parent)} == {0o700}
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_executor_without_the_drivers_place_sends_nothing(sqs: Sqs, kept: Store) -> None:
+    """It would keep rows where nobody finds them."""
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept")
+    elsewhere = Store()
+    planned(sqs, refused=elsewhere, badRecordsPath="/kept")
+    for other in (Store(), elsewhere):
+        said = error(JournalUnavailableError, sqs, None, batch("a1"), plan=plan, refused=other)
+        assert said.startswith("this executor does not find the driver's badRecordsPath at 'memory'")
+    assert sqs.calls == []
+
+
+def test_the_first_refused_row_is_logged(sqs: Sqs, kept: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """By its task, once, with its reason; the driver logs how many there were."""
+    with caplog.at_level(logging.WARNING):
+        write(sqs, kept, "a1", None, None, "x2")
+    assert caplog.messages == [
+        "row 2 of partition 0 is refused, and kept in 'memory': its body is null. How many there are is logged when "
+        "the write ends."
+    ]
+
+
+# Limits
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_more_refused_rows_than_allowed_end_the_write(sqs: Sqs, kept: Store, most: int) -> None:
+    """Each attempt counts all of its partition, those that were kept before, too."""
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept", badRecordsMax=str(most))
+    for _ in range(2):
+        said = error(RowError, sqs, None, batch(None, "x1", "x2", "x3"), plan=plan, refused=kept)
+        assert said.startswith(
+            f"row {most + 1} of partition 0 cannot be sent: it stands behind row 1 of its message group, which is "
+            f"refused. It is one refused row more than the {most} that badRecordsMax allows each task; those are in "
+            "'memory'."
+        )
+        assert len(lines(kept)) == most
+    assert sqs.bodies() == []
+    assert write(sqs, kept, None, "x1", "x2", "x3", badRecordsMax="4").refused == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"badRecordsPath": "/b", "badRecordsQueueUrl": f"{URL[:-5]}2.fifo"}, "are both given"),
+        ({"badRecordsGroup": "hold"}, "'badRecordsGroup' is given without 'badRecordsPath'"),
+        ({"badRecordsMax": "3"}, "'badRecordsMax' is given without 'badRecordsPath'"),
+        ({"badRecordsPath": "/b", "badRecordsGroup": "hold", "order": "batch"}, "may send a row in one call with"),
+        ({"badRecordsQueueUrl": URL}, "is the queue that is written to"),
+        ({"badRecordsPath": "/j", "journalLocation": "/j"}, "are the same place"),
+        ({"badRecordsPath": "b"}, "a path must be absolute"),
+        ({"badRecordsPath": "/b", "badRecordsGroup": "skip"}, "it must be continue or hold"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options: dict[str, str], said: str) -> None:
+    """In one line that says what to do."""
+    with pytest.raises(OptionError, match=said) as told:
+        parse_sink_options({"queueUrl": URL, **options})
+    assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "url", "region", "endpoint"),
+    [
+        ({}, "https://sqs.us-east-2.amazonaws.com/1/bad.fifo", "us-east-2", None),
+        ({}, "http://127.0.0.1:1/0/bad.fifo", "eu-west-1", "http://127.0.0.1:1"),
+        ({"endpointUrl": "http://h:2"}, "http://127.0.0.1:1/0/bad.fifo", "eu-west-1", "http://h:2"),
+    ],
+)
+def test_the_other_queue_is_called_where_its_url_says(
+    given: dict[str, str], url: str, region: str, endpoint: str | None
+) -> None:
+    """What the user chose holds for both."""
+    options = bad_records_queue(parse_sink_options({"queueUrl": URL, "badRecordsQueueUrl": url, **given}))
+    assert options is not None
+    assert (options.queue_url, options.region, options.endpoint_url) == (url, region, endpoint)
+
+
+# To a queue
+
+
+class Both:
+    """A queue, and one for refused rows beside it in the same account."""
+
+    def __init__(self, sqs: Sqs) -> None:
+        self._sqs = sqs
+        request = {"QueueName": "bad.fifo", "Attributes": {"FifoQueue": "true"}}
+        self.url: str = sqs.model.call("CreateQueue", request)["QueueUrl"]
+        options = bad_records_queue(sqs.options(badRecordsQueueUrl=self.url))
+        assert options is not None
+        self.queue = SinkQueue(options, sqs.clock)
+
+    def write(self, *bodies: str | None, store: Store | None = None, **options: Any) -> Any:
+        plan = planned(self._sqs, store, refused=self.queue, badRecordsQueueUrl=self.url, **options)
+        return run(self._sqs, store, batch(*bodies), plan=plan, refused=self.queue)
+
+    def _in(self, name: str) -> list[Any]:
+        return self._sqs.model.messages(name)
+
+    def sent(self) -> list[str]:
+        return [each.body for each in self._in("q.fifo")]
+
+    def refused(self) -> list[tuple[str | None, int]]:
+        return [(each.message_group_id, json.loads(each.body)["rowNumber"]) for each in self._in("bad.fifo")]
+
+
+@pytest.mark.parametrize("later_s", [60, TEN_MINUTES_S])
+def test_refused_rows_go_to_a_queue_once_in_order_and_in_their_groups(sqs: Sqs, store: Store, later_s: int) -> None:
+    """SQS knows a row that is sent again for 5 minutes; the record knows it later, too."""
+    both = Both(sqs)
+    poison(sqs, "a2")
+    for _ in range(2):
+        sent = both.write("a1", "a2", "b1", None, "a3", "x1", store=store)
+        assert (sent.rows, sent.refused) == (6, 4)
+        sqs.clock.advance(later_s)
+        sqs.failing = lambda body: None
+    assert sorted(both.sent()) == ["a1", "b1"]
+    found = both.refused()
+    assert [each for each in found if each[0] == "a"] == [("a", 2), ("a", 5)]
+    assert [each for each in found if each[0] == "x"] == [("x", 4), ("x", 6)]
+    assert len(found) == 4
+
+
+def test_without_a_journal_sqs_itself_knows_a_refused_row_again(sqs: Sqs) -> None:
+    """For 5 minutes: what the guide says."""
+    both = Both(sqs)
+    for _ in range(2):
+        both.write(None, "a1")
+    assert both.refused() == [("x", 1)]
+
+
+def test_a_refused_row_that_does_not_go_to_the_queue_either_fails_its_task(sqs: Sqs) -> None:
+    """Without a group, larger than a message, or refused there: one error for both reasons."""
+    both = Both(sqs)
+    plan = planned(sqs, refused=both.queue, badRecordsQueueUrl=both.url)
+    ungrouped = batch("a1").set_column(1, "messageGroupId", pa.array([None], pa.string()))
+    said = error(RowError, sqs, None, ungrouped, plan=plan, refused=both.queue)
+    assert said.startswith(
+        "row 1 cannot be sent (its messageGroupId is null), nor to 'badRecordsQueueUrl': it has no message group to be "
+        "sent in. Correct such rows, filter them out before the sink, or give badRecordsPath instead."
+    )
+    said = error(RowError, sqs, None, batch("a" + "1" * 1_048_576), plan=plan, refused=both.queue)
+    assert "nor to 'badRecordsQueueUrl': its line of 1,04" in said
+    sqs.failing = lambda body: ("InvalidMessageContents", True) if body.startswith("{") else None
+    said = error(RowError, sqs, None, batch(None), plan=plan, refused=both.queue)
+    assert "(its body is null), nor to 'badRecordsQueueUrl': it has characters" in said
+    assert both.refused() == []
+
+
+# What is the queue's fault, not a row's
+
+
+@pytest.mark.parametrize("shows", [True, False], ids=["at once", "later"])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_content_based_deduplication_switched_off_meanwhile_blames_no_row(
+    monkeypatch: pytest.MonkeyPatch, kept: Store, keeps: bool, shows: bool
+) -> None:
+    """The queue is asked again, which may show it a minute later than SQS acts upon it; nothing is kept as refused."""
+    sqs = patched(monkeypatch, ContentBasedDeduplication="true")
+    place = kept if keeps else None
+    options: dict[str, Any] = {"badRecordsPath": "/kept"} if keeps else {}
+    plan = planned(sqs, by_column=False, refused=place, **options)
+    before = sqs.get_queue_attributes(QueueUrl=sqs.url, AttributeNames=["All"])
+    off = {"QueueUrl": sqs.url, "Attributes": {"ContentBasedDeduplication": "false"}}
+    sqs.model.call("SetQueueAttributes", off)
+    if not shows:
+        monkeypatch.setattr(sqs, "get_queue_attributes", lambda **_: before)
+    said = error(OptionError, sqs, None, batch("a1", "b1", "c1", "a2"), plan=plan, refused=place)
+    assert said.startswith("option 'deduplication' is 'content', but the queue")
+    assert (sqs.bodies(), lines(kept)) == ([], [])
+
+
+def test_a_row_larger_than_the_queue_takes_by_now_is_told_as_that(sqs: Sqs) -> None:
+    """Its MaximumMessageSize was lowered since the plan was made."""
+    plan = planned(sqs)
+    sqs.model.call("SetQueueAttributes", {"QueueUrl": sqs.url, "Attributes": {"MaximumMessageSize": "1024"}})
+    said = error(RowError, sqs, None, batch("a" + "1" * 1_024), plan=plan)
+    assert "it has 1,025 bytes with its attributes, and the queue takes at most 1,024 (its MaximumMessageSize)" in said
+
+
+def test_a_row_takes_its_trace_header_to_the_queue(sqs: Sqs) -> None:
+    """As SQS's one system attribute, which does not count; a null one is none."""
+    given = batch("a1", "a2").append_column("awsTraceHeader", pa.array(["Root=1-5759e988-bd862e3f", None]))
+    run(sqs, None, given)
+    assert [each.trace_header for each in sqs.model.messages("q.fifo")] == ["Root=1-5759e988-bd862e3f", None]
+
+
+def test_rows_keep_their_columns_only_where_refused_ones_are_kept() -> None:
+    """They take memory."""
+    assert rows("a1")[0].columns == ()
+    kept_form = RowForm(None, True, 1_048_576, keeps_refused=True)
+    assert rows("a1", form=kept_form)[0].columns[0] == "a1"
+    assert group_of("a1") == "a"
