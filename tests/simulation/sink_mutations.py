@@ -303,6 +303,14 @@ def _(name, content, number):
     return uuid.uuid4().hex
 
 
+@planted("leave out a row for an equal one that is refused", "sink.sender.Sender._keep")
+def _(keep, sender, refused):
+    with sender._changed:
+        for row in refused:
+            sender._record.note(row.digest)
+    keep(sender, refused)
+
+
 @planted("do not count refused rows", "sink.sender.Sender._keep")
 def _(keep, sender, refused):
     keep(sender, refused)

@@ -179,6 +179,24 @@ def test_a_replay_keeps_each_refused_row_once(
     assert set(sqs.bodies()).isdisjoint(line["row"]["body"] for line in lines(kept))
 
 
+@pytest.mark.parametrize("order", ["strict", "batch"])
+def test_no_row_is_left_out_for_an_equal_one_that_is_refused(sqs: Sqs, store: Store, kept: Store, order: str) -> None:
+    """But for one that is sent; a replay delivers the same, and the figures are those of all rows."""
+    sqs.may_batch = True
+    poison(sqs, "a1")
+    given = batch("a1", "a2", "a3")
+    ids = pa.array(["i"] * 3, pa.string())
+    given = given.set_column(given.schema.names.index("messageDeduplicationId"), "messageDeduplicationId", ids)
+    plan = planned(sqs, store, refused=kept, badRecordsPath="/kept", order=order, **CONTINUE)
+    sent = run(sqs, store, given, plan=plan, refused=kept)
+    assert (sqs.bodies(), [line["row"]["body"] for line in lines(kept)]) == (["a2"], ["a1"])
+    assert (sent.rows, sent.known, sent.equal, sent.refused) == (3, 0, 1, 1)
+    sqs.clock.advance(TEN_MINUTES_S)
+    again = run(sqs, store, given, plan=plan, refused=kept)
+    assert (sqs.bodies(), numbers(kept)) == (["a2"], [1])
+    assert again.rows == again.known + again.equal + again.refused == 3
+
+
 def test_rows_that_were_kept_stay_so_when_the_one_before_them_is_mended(sqs: Sqs, store: Store, kept: Store) -> None:
     """They are there already, and what follows them is held behind them; what is new is sent."""
     write(sqs, kept, None, "x1", "x2", store=store)
