@@ -824,8 +824,7 @@ class SinkLaws:
             flawed = [number for number, row in enumerate(attempt.rows, start=1) if row.flaw]
             refused = _REFUSED_ROW.match(text)
             most = attempt.options.bad_records_max
-            flawed_or_held, kept = attempt.refused_rows(), self._books[attempt.folder].kept
-            counted = sum(row in flawed_or_held or row.key in kept for row in attempt.rows)
+            counted = len(attempt.refused_rows(self._books[attempt.folder].kept))
             is_too_many = attempt.keeps and "badRecordsMax" in text and counted > most
             if (
                 refused is None

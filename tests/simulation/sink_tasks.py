@@ -163,15 +163,15 @@ class SinkAttempt:
         """Whether it takes a row for one of those before, which it has sent: one that we refuse tells no message."""
         return row.flaw != "empty" and row.key in before and self.options.journal_location is not None
 
-    def refused_rows(self) -> list[SinkRow]:
-        """Return the rows that an attempt refuses that knows of no other one: the flawed, and what they hold."""
+    def refused_rows(self, kept: Collection[Key] = ()) -> list[SinkRow]:
+        """Return the rows that an attempt refuses that finds these `kept`: them and the flawed, and what they hold."""
         held: set[str] = set()
         sent: set[Key] = set()
         found = []
         for row in self.rows:
             if self.leaves_out(row, sent):
                 continue
-            if not row.flaw and row.group not in held:
+            if not row.flaw and row.key not in kept and row.group not in held:
                 sent.add(row.key)
             else:
                 found.append(row)
