@@ -328,9 +328,11 @@ class SinkLaws:
         overtaken = attempt.ahead[key].intersection(missing)
         if len(missing) > len(overtaken):
             self.violate(f"order: {key} is sent, and {missing} before it are not")
-        if overtaken - {flawed} and is_new:
+        # What SQS refuses is no message, and is not overtaken.
+        overtaken &= {row.key for row in attempt.rows if not row.flaw} - {flawed}
+        if overtaken and is_new:
             self._world.note(f"{key} overtakes {overtaken}")
-            attempt.overtook[key] = overtaken - {flawed}
+            attempt.overtook[key] = overtaken
         elif is_new:
             attempt.overtook.pop(key, None)  # of two messages, its answer tells where the second stands
         unrecorded = [
