@@ -247,8 +247,9 @@ class SinkLaws:
             self.violate(f"order: two rows of a group in one call: {keys}")
         for place, key in enumerate(keys):
             before = [each for each in keys[:place] if each[0] == key[0] and each != key]
-            # Without a journal it may stand where another row like it does.
-            is_equal = not self._has_journal and sum(row.key == key for row in attempt.rows) > 1
+            # It may stand where another row like it does: without a journal, or if that one was refused.
+            alike = [row for row in attempt.rows if row.key == key]
+            is_equal = len(alike) > 1 and (not self._has_journal or any(row.flaw for row in alike))
             if not is_equal and not set(before) <= set(_earlier(attempt, key)[0]):
                 self.violate(f"order: {key} stands behind {before} in a call")
             attempt.ahead[key].update(before)
