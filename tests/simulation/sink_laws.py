@@ -533,11 +533,12 @@ class SinkLaws:
             self._without_effect()
         elif code == "InvalidMessageContents":
             attempt.refused_at = self._hub.now()
+            self._without_effect()
             if attempt.keeps and len(keys := attempt.calling[self._hub.current_name]) == 1:
                 self._refused_rows(keys)
 
     def _without_effect(self, keys: Collection[Key] | None = None) -> None:
-        """SQS has throttled the try of all rows of the call that just ended, or of these."""
+        """SQS has throttled, or refused, the try of all rows of the call that just ended, or of these."""
         attempt = self._current()
         assert attempt is not None
         for key in attempt.fresh[self._hub.current_name]:
