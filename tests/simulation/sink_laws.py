@@ -349,7 +349,8 @@ class SinkLaws:
             if since < doubled_at and is_late and book.accepted[each][0] is attempt:
                 self.violate(f"once: {key} is sent, and {each} before it was doubled meanwhile")
         goes_on = attempt.keeps and attempt.options.bad_records_group == "continue"
-        if flawed and flawed not in attempt.ahead[key] and not goes_on:
+        is_known = attempt.digests.get(flawed) in book.recorded if flawed else False  # as a row with its id was sent
+        if flawed and flawed not in attempt.ahead[key] and not (goes_on or is_known):
             self.violate(f"order: {key} is sent, though a row before it, of its group, is refused")
         if book.kept.get(key, self._now) < self._now and self._is_one_place(attempt, key, book, attempt.kept_looked_at):
             self.violate(f"one place: {key} is sent, and was refused and kept before")
