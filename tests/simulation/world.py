@@ -184,7 +184,7 @@ class SqsClient:
             raise _refused(action, fault)
         asked_at = world.clock.monotonic()
         answer = world.call_sqs(action, request)
-        messages = answer.get("Messages", [])
+        messages = answer.get("Messages") or []
         if fault == "lost":
             self._give_up(action, limit_s)
         if not (messages and world.message_s):
