@@ -77,7 +77,7 @@ def test_each_bug_can_be_planted(mutation: Mutation) -> None:
     ("name", "broken"),
     [
         ("serve redelivered messages at once", "!! moved aside"),
-        ("two rows of a group in one call", "!! order"),
+        ("two rows of a group in one call", "!! once"),
         ("drop the parts of a record before the whole is put", "!! once"),
         ("end with calls under way", "!! end"),
     ],
