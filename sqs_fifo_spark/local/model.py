@@ -182,7 +182,7 @@ class FifoModel:
         return self._queue_of(request).settings.wait_s if given is None else given
 
     def has_quota(self, name: str) -> bool:
-        """Whether `name` is a FIFO queue without high throughput, whose calls SQS counts."""
+        """Return whether `name` is a FIFO queue without high throughput, whose calls SQS counts."""
         queue = self._queues.get(name)
         return queue is not None and queue.settings.is_fifo and not queue.settings.has_high_throughput
 

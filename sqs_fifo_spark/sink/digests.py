@@ -1,4 +1,4 @@
-"""What tells a row from others in 24 bytes, and many of those in little memory.
+"""Tells a row from others in 24 bytes, and keeps many of those in little memory.
 
     2 bytes    the shard: of the group's hash, by which Spark's shuffle deals groups to partitions
     22 bytes   the first of the SHA-256 of group and id, or of group and body
@@ -19,7 +19,7 @@ WIDTH = 24
 """Bytes of a digest."""
 SHARD_WIDTH = 2
 LEAF_BYTES = 24 << 10
-"""How many bytes of digests stand together at most: a look-up searches them from the first to the last."""
+"""The most bytes of digests that stand together: a look-up searches them from the first to the last."""
 _FIRST_NIBBLES = 3
 _SPLIT = bytearray()
 """Stands for a leaf that has become several. Never added to."""

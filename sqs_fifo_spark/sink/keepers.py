@@ -47,7 +47,7 @@ class Keeper(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether earlier attempts have kept no row of this write."""
+        """True if earlier attempts have kept no row of this write."""
 
     def has(self, name: str) -> bool:
         """Return whether an earlier attempt has kept the row of this name."""
