@@ -176,8 +176,6 @@ class Laws:
         self._told: defaultdict[str, set[str]] = defaultdict(set)
         """What answers have told each task; it knows of no other message that it has received."""
         self._released: defaultdict[str, set[str]] = defaultdict(set)
-        self._cannot_release: set[str] = set()
-        """Those whose last release had no answer: what they had still to ask for is left to lapse."""
         """What each task has asked to release."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
@@ -197,7 +195,6 @@ class Laws:
         world.model.on_event(self._on_event)
         world.on_refused = self._refused
         world.on_release = self._releases
-        world.on_released = self._has_released
         world.on_told = self._has_told
         world.store.on_listed = self._has_listed
         world.on_poll = self._polls
@@ -338,7 +335,7 @@ class Laws:
             self.violate(f"progress: {task} says that it comes too late, and nobody has taken its epoch over")
         told = self._told[task] - self._released[task]
         held = {each for each in told & self._ours & self._receives.keys() if self._received[each][0] == task}
-        if held and task not in self._cannot_release:
+        if held:
             heads = map(self._decoded, self._world.store.under("epochs/"))
             held -= {receipt.message_id for head in heads for receipt in head.receipts} | self._put[task]
             if held:
@@ -355,14 +352,14 @@ class Laws:
         task = _TASK.match(self._world.actor())
         if task:
             self._released[task[0]] |= message_ids
-            self._cannot_release.add(task[0])
         else:
             self.repairs.releases(message_ids)
 
-    def _has_released(self) -> None:
+    def asks_to_release(self, receipts: list[Receipt]) -> None:
+        """A task is about to release these: SQS is asked for as long as a release may take, and the rest lapses."""
         task = _TASK.match(self._world.actor())
         if task:
-            self._cannot_release.discard(task[0])
+            self._released[task[0]] |= {receipt.message_id for receipt in receipts}
 
     def waiting(self) -> set[str]:
         """Return the ids of what is in the queue, and in no committed batch, nor moved aside."""

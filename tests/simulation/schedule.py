@@ -7,7 +7,7 @@ import re
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -17,8 +17,10 @@ from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError,
 from sqs_fifo_spark.local import SqsError
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import LONGEST_INLINE, PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
+from sqs_fifo_spark.source.queue import Outcome, Queue
 from sqs_fifo_spark.source.receiving import LINK_BYTES
 from tests.simulation.climate import CLEAR, MOST_FAILURES, PAUSES_S, Climate, Link
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
@@ -934,10 +936,16 @@ class Schedule:
             self.laws.has_claimed(number)
             return number
 
-        really_claim = Journal.claim
+        def release(queue: Queue, receipts: Iterable[Receipt]) -> Counter[Outcome]:
+            asked = list(receipts)
+            self.laws.asks_to_release(asked)
+            return really_release(queue, asked)
+
+        really_claim, really_release = Journal.claim, Queue.release
         with (
             mock.patch("uuid.uuid4", new_id),
             mock.patch("sqs_fifo_spark.source.journal.Journal.claim", claim),
+            mock.patch("sqs_fifo_spark.source.queue.Queue.release", release),
             mock.patch("sqs_fifo_spark.source.owner._machine", return_value=""),  # so that operators have to ask
             mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.epoch.threading", Threading(self.hub)),

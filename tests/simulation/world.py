@@ -263,7 +263,6 @@ class World:
         self.deleting: list[str] = []
         """Who has a delete under way, once for each call."""
         self.on_release: Callable[[set[str]], None] = lambda message_ids: None
-        self.on_released: Callable[[], None] = lambda: None
         """Told which messages our side asks to release, whatever becomes of it."""
         self._deals: dict[bytes | str, Deal] = {}
         self._ids: dict[str, list[str]] = {}
@@ -312,9 +311,6 @@ class World:
         if action == "ChangeMessageVisibilityBatch" and not request["Entries"][0]["VisibilityTimeout"]:
             handles = (each["ReceiptHandle"] for each in request["Entries"])  # the check of permissions has none
             self.on_release({self._told[handle] for handle in handles if handle in self._told})
-            answer = self._call_sqs(action, request)
-            self.on_released()
-            return answer
         if action != "DeleteMessageBatch":
             return self._call_sqs(action, request)
         actor = self.actor()
