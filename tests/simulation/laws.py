@@ -159,8 +159,8 @@ class Laws:
         """Which tasks received it, and when."""
         self._putters: dict[tuple[tuple[int, int, int], str], str] = {}
         """Which task has put a message into a partition's chain first."""
-        self._receives_by_driver: defaultdict[str, list[tuple[Checkpoint, float]]] = defaultdict(list)
-        """Which query's driver received it, and when."""
+        self._receives_by_driver: defaultdict[str, list[tuple[Checkpoint, str, float]]] = defaultdict(list)
+        """Which query's driver received it, in which run, and when."""
         self._first_at: dict[str, float] = {}
         """When our side received it first."""
         self._times: Counter[str] = Counter()
@@ -360,6 +360,10 @@ class Laws:
         task = _TASK.match(self._world.actor())
         if task:
             self._released[task[0]] |= {receipt.message_id for receipt in receipts}
+
+    def taken_away(self) -> set[str]:
+        """Return the ids of what left the queue, and was not deleted by us."""
+        return set(self._gone)
 
     def waiting(self) -> set[str]:
         """Return the ids of what is in the queue, and in no committed batch, nor moved aside."""
@@ -572,7 +576,8 @@ class Laws:
                 if plan.claim != plan.plan and plan.epoch > self._world.journal().ledger().epoch:
                     self.violate(f"one content: {task[0]} receives {name} for an epoch that an earlier run announced")
             elif ours and self._query() in self.checkpoint_of:
-                self._receives_by_driver[event.message_id].append((self.checkpoint_of[self._query()], event.at))
+                driver = self.checkpoint_of[self._query()], self._query(), event.at
+                self._receives_by_driver[event.message_id].append(driver)
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
@@ -703,14 +708,15 @@ class Laws:
     def _first_for(self, checkpoint: Checkpoint, row: Row, put_at: float) -> float:
         """Return when a query received a message first; or, if it has only carried it, when any did.
 
-        Of what its drivers have received, the last time before `put_at` counts: what one of them had before, and did
-        not announce, the next one has let go of.
+        Of its drivers, the last one that received it before `put_at` counts: what one before had, and did not announce,
+        that one has let go of.
         """
         own = {offset.of for offset in checkpoint.offsets}
         by_tasks = self._receives_by_task[row.message_id]
         times = [at for _, plan, at in by_tasks if EpochPlan(plan.epoch, plan.plan) in own]
-        by_drivers = [at for each, at in self._receives_by_driver[row.message_id] if each is checkpoint]
-        times += [at for at in by_drivers if at <= put_at][-1:] or by_drivers[:1]
+        by_drivers = [(run, at) for each, run, at in self._receives_by_driver[row.message_id] if each is checkpoint]
+        last = ([run for run, at in by_drivers if at <= put_at] or [run for run, _ in by_drivers[:1]])[-1:]
+        times += [at for run, at in by_drivers if run in last]
         return min(times, default=self._first_at[row.message_id])
 
     def _is_others(self, row: Row, checkpoint: Checkpoint) -> bool:

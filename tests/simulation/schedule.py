@@ -876,9 +876,10 @@ class Schedule:
     def _run_far_apart(self) -> None:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
-        Or it settles what was moved aside. A run that meets messages which somebody has received before may leave them
-        to the next one. And the first run has nothing new where it has to repeat a batch that Spark's log has lost,
-        under the same batch id, if the sink has it, or if all its messages were moved aside since.
+        Or it settles what was moved aside, and has received nothing else. A run that meets messages which somebody has
+        received before may leave them to the next one. And the first run has nothing new where it has to repeat a batch
+        that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages were moved aside
+        since.
         """
         self.laws.is_calm = False
         for process in self.hub.alive():
@@ -894,14 +895,16 @@ class Schedule:
             served = self._served()
             waiting = self.world.present() - served - self.laws.marked()
             marked = self.world.present() & self.laws.marked()
-            known = self.laws.known(waiting | marked)
+            known, times = self.laws.known(waiting | marked), self.laws.known(waiting)
             self.start_query(triggers=1)
             self._run_query()
             if self.laws.violations or not waiting:
                 return
             if self._query is not None:
                 self.hub.kill(self._query.process)
-            misses = 0 if self._served() - served or not marked <= self.world.present() else misses + 1
+            has_settled = bool(marked - self.world.present() - self.laws.taken_away())
+            has_settled_alone = has_settled and self.laws.known(waiting) == times
+            misses = 0 if self._served() - served or has_settled_alone else misses + 1
             has_met_known = self.laws.known(known) != known
             if misses > int(has_met_known) and waiting & self.world.present():
                 self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")

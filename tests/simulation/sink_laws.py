@@ -247,10 +247,7 @@ class SinkLaws:
             self.violate(f"order: two rows of a group in one call: {keys}")
         for place, key in enumerate(keys):
             before = [each for each in keys[:place] if each[0] == key[0] and each != key]
-            # It may stand where another row like it does: without a journal, or if that one was refused.
-            alike = [row for row in attempt.rows if row.key == key]
-            is_equal = len(alike) > 1 and (not self._has_journal or any(row.flaw for row in alike))
-            if not is_equal and not set(before) <= set(_earlier(attempt, key)[0]):
+            if not any(set(before) <= earlier for earlier in _places(attempt, key)):
                 self.violate(f"order: {key} stands behind {before} in a call")
             attempt.ahead[key].update(before)
             if self._has_journal and (key in attempt.confirmed or key in keys[:place]):
@@ -349,7 +346,8 @@ class SinkLaws:
             if since < doubled_at and is_late and book.accepted[each][0] is attempt:
                 self.violate(f"once: {key} is sent, and {each} before it was doubled meanwhile")
         goes_on = attempt.keeps and attempt.options.bad_records_group == "continue"
-        is_known = attempt.digests.get(flawed) in book.recorded if flawed else False  # as a row with its id was sent
+        sent_as = attempt.digests.get(flawed) if flawed else None  # a row with its id may be known
+        is_known = sent_as is not None and book.known(attempt, sent_as) is not None
         if flawed and flawed not in attempt.ahead[key] and not (goes_on or is_known):
             self.violate(f"order: {key} is sent, though a row before it, of its group, is refused")
         if book.kept.get(key, self._now) < self._now and self._is_one_place(attempt, key, book, attempt.kept_looked_at):
@@ -983,3 +981,18 @@ def _earlier(attempt: SinkAttempt, key: Key) -> tuple[list[Key], Key | None]:
                 flawed = flawed or row.key
             found[row.key] = None
     return list(found), flawed
+
+
+def _places(attempt: SinkAttempt, key: Key) -> Iterator[set[Key]]:
+    """Yield what may stand before a row of this key, for each place in its group where the attempt may send one.
+
+    With a journal the first row that is good stands for all that are equal; without one each stands for itself.
+    """
+    found: set[Key] = set()
+    for row in attempt.rows:
+        if row.group == key[0]:
+            if row.key == key and row.flaw != "empty":
+                yield set(found)
+                if not row.flaw and attempt.options.journal_location is not None:
+                    return
+            found.add(row.key)
