@@ -19,7 +19,8 @@ class Pace:
         self._every_s = 0.0 if per_second is None else 1 / per_second
         # Guards `_next`; nobody sleeps while it is held.
         self._lock = threading.Lock()
-        self._next = clock.monotonic() + first_in_s
+        self._began = clock.monotonic()
+        self._next = self._began + first_in_s
         """When the next call may be made, on the monotonic clock."""
 
     @property
@@ -45,6 +46,12 @@ class Pace:
         elif left_s > 0:
             self._clock.sleep(left_s)
         return True
+
+    def rest(self, calls: int) -> None:
+        """Return once the time is over that so many calls take: whoever comes after this caller may begin at once."""
+        left_s = self._began + self.needed_s(calls) - self._clock.monotonic()
+        if left_s > 0:
+            self._clock.sleep(left_s)
 
     def needed_s(self, calls: int) -> float:
         """Return how long so many calls wait for each other."""

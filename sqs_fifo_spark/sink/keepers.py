@@ -1,22 +1,30 @@
 """Where refused rows are kept: a folder or a bucket, or another FIFO queue.
 
     badRecordsPath/_place                              names the place, so that an executor finds the driver's
-    badRecordsPath/<query>/<batch>/<digest>.json       one refused row: a JSON line
+    badRecordsPath/<query>/<batch>/<name>.json         one refused row: a JSON line
     badRecordsPath/batch-writes/<time>-<run>/...       the same for a batch write outside of a stream
+    badRecordsPath/_found/<query>/<batch>/<name>-<run> which task found it there when the micro-batch ran again
 
-With badRecordsQueueUrl the name is the deduplication id of a message, and the record has a mark of it, for SQS forgets
-the id after 5 minutes.
+Equal rows of two tasks would have one name. So the line says which task has made it, in which run of the write; in
+another run the first task that finds it takes it for its own; all others go on to the name of the next copy.
+
+With badRecordsQueueUrl the deduplication id of a message follows from name, write and partition, and the record has a
+mark of the name, for SQS forgets the id after 5 minutes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
 import math
 import threading
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_CALL_BYTES
+from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError, RowError
 from sqs_fifo_spark.journal.identity import JournalIdentity
@@ -26,6 +34,7 @@ from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import Record
+from sqs_fifo_spark.sink.window import Window
 
 PLACE = "_place"
 """Spark leaves files out that begin so when it reads the folder."""
@@ -40,6 +49,19 @@ ANY_REFUSED = _recorded("refused rows")
 """Recorded beside the first mark: only where it is must a task compare its rows with marks."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Whose rows are refused, as their lines say it."""
+
+    queue: str
+    """The ARN of the queue that the rows were for."""
+    run: str
+    """One execution of the write."""
+    partition: int
+    query: str | None
+    batch: int | None
+
+
 class Keeper(Protocol):
     """Where refused rows are kept. All methods may be called by several threads."""
 
@@ -52,14 +74,18 @@ class Keeper(Protocol):
     def has(self, name: str) -> bool:
         """Return whether an earlier attempt has kept the row of this name."""
 
-    def keep(self, name: str, line: bytes, row: Outgoing) -> None:
-        """Make the line durable, once. Raises JournalUnavailableError or RowError, and what the queue's calls raise."""
+    def keep(self, names: Callable[[int], str], line: bytes, row: Outgoing, stopped: threading.Event) -> None:
+        """Make the line durable, once; `names` gives the name of each copy of the row.
+
+        Raises JournalUnavailableError or RowError; UnsentError if a queue has throttled each try, StoppedError instead
+        of another try once `stopped` is set, and what else the queue's calls raise.
+        """
 
 
 class PathKeeper:
     """Keeps rows below `badRecordsPath`, each in an object of its own."""
 
-    def __init__(self, store: Store, place: str | None, folder: str) -> None:
+    def __init__(self, store: Store, place: str | None, folder: str, origin: Origin) -> None:
         """Look at what earlier attempts have kept. `place` is what `find_place` has returned on the driver."""
         self.where = f"'{store.location}'"
         if place is None or find_place(store, may_create=False) != place:
@@ -69,6 +95,7 @@ class PathKeeper:
             )
         self._store = anchored(store, PLACE)
         self._folder = folder
+        self._origin = origin
         self._before = frozenset(self._store.list(folder))
 
     @property
@@ -78,8 +105,24 @@ class PathKeeper:
     def has(self, name: str) -> bool:
         return self._object(name) in self._before
 
-    def keep(self, name: str, line: bytes, row: Outgoing) -> None:
-        self._store.put_if_absent(self._object(name), line)
+    def keep(self, names: Callable[[int], str], line: bytes, row: Outgoing, stopped: threading.Event) -> None:
+        for copy in itertools.count(row.copy):
+            if self._is_kept(names(copy), line, row.copy):
+                return
+
+    def _is_kept(self, name: str, line: bytes, copy: int) -> bool:
+        """Return whether the object of this name is that of the row, rather than of an equal one."""
+        if self._store.put_if_absent(self._object(name), line):
+            return True
+        data = self._store.get(self._object(name))
+        if data is None:
+            raise JournalUnavailableError(f"'{self._object(name)}' was there, and is gone.")
+        there = json.loads(data)
+        run, own = self._origin.run, [self._origin.partition, copy]
+        if there.get("run") == run:
+            return [there["partition"], there["copy"]] == own
+        mark, mine = f"_found/{self._folder}/{name}-{run}", json.dumps(own).encode()
+        return self._store.put_if_absent(mark, mine) or self._store.get(mark) == mine
 
     def _object(self, name: str) -> str:
         return f"{self._folder}/{name}.json"
@@ -88,8 +131,10 @@ class PathKeeper:
 class QueueKeeper:
     """Sends rows to `badRecordsQueueUrl`, in their groups; the record, if there is one, knows which."""
 
-    def __init__(self, queue: SinkQueue, url: str, record: Record, clock: Clock) -> None:
+    def __init__(self, queue: SinkQueue, url: str, record: Record, clock: Clock, write: str) -> None:
+        """`write` names the partition's part of the micro-batch, or batch write."""
         self.where = f"'{url}'"
+        self._write = write
         self._queue = queue
         self._record = record
         self._clock = clock
@@ -102,7 +147,8 @@ class QueueKeeper:
     def has(self, name: str) -> bool:
         return self._record.is_sent(_mark(name))
 
-    def keep(self, name: str, line: bytes, row: Outgoing) -> None:
+    def keep(self, names: Callable[[int], str], line: bytes, row: Outgoing, stopped: threading.Event) -> None:
+        name = names(row.copy)
         self._record.refresh([ANY_REFUSED])
         if self.has(name):
             return
@@ -110,17 +156,18 @@ class QueueKeeper:
         if len(line) > MAX_CALL_BYTES:
             why = f"its line of {len(line):,} bytes is larger than the {MAX_CALL_BYTES:,} of a message"
         if not why:
-            ids = {"MessageGroupId": row.group, "MessageDeduplicationId": name}
+            own_id = hashlib.sha256(f"{self._write}\n{name}".encode()).hexdigest()
+            ids = {"MessageGroupId": row.group, "MessageDeduplicationId": own_id}
             message = Outgoing(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
-            deadline = self._clock.monotonic() + CALL_BUDGET_S
+            deadline = Window(self._clock.monotonic()).last_try
             try:
-                self._queue.send([message], lambda _, __: None, stopped=threading.Event(), deadline=deadline)
+                self._queue.send([message], lambda _, __: None, stopped=stopped, deadline=deadline)
             except RefusedRowError as refused:
                 why = refused.reason
         if why:
             raise RowError(
                 f"row {row.row:,} cannot be sent ({row.refusal}), nor to 'badRecordsQueueUrl': {why}. Correct such "
-                "rows, filter them out before the sink, or give badRecordsPath instead."
+                "rows, or filter them out before the sink."
             )
         self._record.add([_mark(name), ANY_REFUSED], by=math.inf)
 

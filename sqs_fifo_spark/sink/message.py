@@ -61,6 +61,8 @@ class Outgoing:
     """The values of COLUMNS, if refused rows are kept; a body is text where it can be."""
     refusal: str = ""
     """Why it cannot be sent, if it cannot; nothing else of it is set then but its group, if it has one, "" if not."""
+    copy: int = 1
+    """Which of the rows of its task it is that are the same message, if refused rows are kept."""
 
     @property
     def held(self) -> int:

@@ -167,7 +167,11 @@ class SinkQueue(QueueCalls):
         said = " ".join([said, *(row.refusal for row in rows)])
         is_off = not facts.has_content_based_deduplication or "ContentBasedDeduplication" in said
         if is_off and any("MessageDeduplicationId" not in row.entry for row in rows):
-            raise no_content_based_deduplication(self._url)
+            # No other remedy: rows that were sent without ids, and have some then, would be sent again.
+            raise OptionError(
+                f"option 'deduplication' is 'content', but ContentBasedDeduplication of the queue '{self._url}' was "
+                "switched off during the write, so SQS refuses each row. Turn it on again."
+            )
         most = facts.max_message_bytes
         return [replace(row, refusal=too_large(row.size, most)) if row.size > most else row for row in rows]
 

@@ -46,6 +46,9 @@ DISORDER = b"\xff" * SHARD_WIDTH + hashlib.sha256(b"disorder").digest()[: WIDTH 
 """Recorded like a row's digest, which it cannot be: rows of this micro-batch are out of order, or may be so."""
 _REMEDY = "No more rows of this partition are sent. To send the rest, repeat the write with onDisorder set to log."
 
+_RECORDS = "the record of what was sent is held up: the journal does not have it {:g} s after the look before."
+_KEEPS = "a refused row is held up: it is not kept {:g} s after that began."
+
 _log = logging.getLogger(__name__)
 
 
@@ -88,8 +91,8 @@ class _Sending:
     this process in time. But an earlier try may have sent the rows, and SQS will forget them."""
     unrecorded: dict[int, str]
     """Which of its rows the record lacks, by identity, and their groups."""
-    is_recording: bool = False
-    """Only its own thread writes this."""
+    puts: str = ""
+    """What to say if a put that it makes is held up. Only its own thread writes this."""
 
 
 class Sender:
@@ -137,7 +140,9 @@ class Sender:
         self._is_over = False  # once the caller stops: it may wait for its next rows long after a failure
         self._sending: set[_Sending] = set()
         self._ended = 0  # threads
-        self._told_throttled_at = -math.inf
+        self.calls = 0
+        """How many sends have begun, tries of one counted once."""
+        self._warned_at = -math.inf  # of throttling
         # These two are the caller's.
         self._threads: list[threading.Thread] = []
         self._is_abandoned = False
@@ -169,6 +174,8 @@ class Sender:
         Raises TransientQueueError or JournalUnavailableError when a call, or the record of what it has sent, is held
         up: a few moments of GRACE_S after the time at which it can only fail.
         """
+        if self._bad_records is not None:
+            rows = list(map(self._bad_records.numbered, rows))
         with self._changed:
             for row in rows:
                 group = self._groups.setdefault(row.group, _Group())
@@ -251,11 +258,8 @@ class Sender:
     def _held_up_locked(self) -> SqsFifoError:
         budget_s, now = SEND_BUDGET_S + CONFIRM_BUDGET_S, self._clock.monotonic()
         end = "So that Spark tries the task again while SQS knows what it has taken, this attempt ends without it."
-        if any(each.is_recording for each in self._sending if each.limit <= now):
-            return JournalUnavailableError(
-                f"the record of what was sent is held up: the journal does not have it {budget_s:g} s after the look "
-                f"before. {end}"
-            )
+        if puts := next((each.puts for each in self._sending if each.puts and each.limit <= now), ""):
+            return JournalUnavailableError(f"{puts.format(budget_s)} {end}")
         return TransientQueueError(
             f"a call to SQS is held up: {budget_s:g} s after the time to try its rows began it is not over, and can "
             f"send nothing any more. {end} Check the network, how names are looked up, and where "
@@ -377,14 +381,32 @@ class Sender:
 
     def _keep(self, refused: list[Outgoing]) -> None:
         """Keep them elsewhere; their groups go on after that."""
-        assert self._bad_records is not None
-        if self._stopped.is_set():
-            raise StoppedError
-        self._bad_records.keep(refused)
+        for row in refused:
+            self._keep_one(row)
         with self._changed:
             self.refused += len(refused)
+            for row in refused:
+                if row.group:
+                    self._on_group(row.group)
             self._let_follow_locked(refused)
             self._release_locked(refused)
+
+    def _keep_one(self, row: Outgoing) -> None:
+        """Keep it elsewhere, in time, or as long as the queue there throttles it."""
+        assert self._bad_records is not None
+        while not self._stopped.is_set():
+            keeping = _Sending(Window(self._clock.monotonic()).limit, {}, _KEEPS)
+            with self._changed:
+                self._sending.add(keeping)
+                self._changed.notify_all()
+            try:
+                return self._bad_records.keep(row, self._stopped)
+            except UnsentError:
+                self._warn_of_throttling()
+            finally:
+                with self._changed:
+                    self._sending.discard(keeping)
+        raise StoppedError
 
     def _look(self, rows: list[Outgoing]) -> Window:
         """Look at the record until these rows can be tried before those ahead are overdue; return when they may be.
@@ -427,6 +449,7 @@ class Sender:
         with self._changed:
             self._sending.add(sending)
             self._changed.notify_all()  # whoever waits, waits no longer than that
+            self.calls += 1
         confirm = functools.partial(self._confirm, sending)
         try:
             refused = self._queue.send(
@@ -448,10 +471,16 @@ class Sender:
             self._sending.discard(sending)
         if refused:
             self._keep(refused)
+        if unsent:
+            self._warn_of_throttling()
+        return unsent
+
+    def _warn_of_throttling(self) -> None:
         with self._changed:
-            is_news = bool(unsent) and self._clock.monotonic() >= self._told_throttled_at + SEND_BUDGET_S
+            now = self._clock.monotonic()
+            is_news = now >= self._warned_at + SEND_BUDGET_S
             if is_news:
-                self._told_throttled_at = self._clock.monotonic()
+                self._warned_at = now
         if is_news:
             _log.warning(
                 "SQS throttles this task: for %.0f s it has refused each call with some of its rows. They are not "
@@ -459,7 +488,6 @@ class Sender:
                 "to those that run; high throughput for the queue raises it.",
                 SEND_BUDGET_S,
             )
-        return unsent
 
     def _confirm(self, sending: _Sending, confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
         with self._changed:
@@ -494,9 +522,9 @@ class Sender:
                 self._fail(failure)
         if overtaking or exposed:
             digests.append(DISORDER)
-        sending.is_recording = True
+        sending.puts = _RECORDS
         self._add_to_record(digests, by=sending.limit)
-        sending.is_recording = False
+        sending.puts = ""
         with self._changed:
             for row in rows:
                 del sending.unrecorded[id(row)]

@@ -22,8 +22,8 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions
-from sqs_fifo_spark.sink.bad_records import BadRecords, Origin
-from sqs_fifo_spark.sink.keepers import Keeper, PathKeeper, QueueKeeper, find_place
+from sqs_fifo_spark.sink.bad_records import BadRecords
+from sqs_fifo_spark.sink.keepers import Keeper, Origin, PathKeeper, QueueKeeper, find_place
 from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
 from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue, no_content_based_deduplication
@@ -70,6 +70,8 @@ class SinkPlan:
     began_ms: int
     bad_records: str | None = None
     """The id of the place at `badRecordsPath`."""
+    queue: str = ""
+    """The queue's ARN."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +216,7 @@ def prepare(
         run=given.run,
         began_ms=given.began_ms,
         bad_records=place,
+        queue=facts.arn,
     )
 
 
@@ -273,6 +276,7 @@ def send_partition(
                 next_row += len(rows)
                 sender.add(rows)
             sender.finish()
+            queue.pace.rest(sender.calls)
         finally:
             sender.stop()
     except RefusedRowError as refused:
@@ -342,13 +346,14 @@ def _bad_records(
 ) -> BadRecords | None:
     if kept_in is None:
         return None
-    options = plan.options
+    options, folder = plan.options, folder_of(place.query, _batch_of(plan, place))
+    origin = Origin(plan.queue, plan.run, place.partition, place.query, place.batch)
     keeper: Keeper
     if isinstance(kept_in, SinkQueue):
-        keeper = QueueKeeper(kept_in, str(options.bad_records_queue_url), record, clock)
+        write = f"{folder}/{place.partition}"
+        keeper = QueueKeeper(kept_in, str(options.bad_records_queue_url), record, clock, write)
     else:
-        keeper = PathKeeper(kept_in, plan.bad_records, folder_of(place.query, _batch_of(plan, place)))
-    origin = Origin(place.partition, place.query, place.batch)
+        keeper = PathKeeper(kept_in, plan.bad_records, folder, origin)
     goes_on = options.bad_records_group == "continue"
     return BadRecords(keeper, clock, origin, group_goes_on=goes_on, most=options.bad_records_max)
 

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -100,6 +100,10 @@ class _Book:
         self.twins: set[Key] = set()
         """The rows that have, or that have had several bodies: they are several, which are equal."""
 
+    def add_kept(self, name: str, line: Mapping[str, Any]) -> None:
+        """An object for a refused row is there."""
+        self.kept_names[name] = _kept_key(line)
+
     def place(self, attempt: SinkAttempt) -> None:
         run, partition = attempt.draft.run, attempt.place.partition
         groups = {row.group for row in attempt.rows}
@@ -167,6 +171,7 @@ class SinkLaws:
         world.store.on_put = self._put
         world.store.on_list_asked = self._list_asked
         world.store.on_list = self._listed
+        world.kept.on_put_begins = self._keep_begins
         world.kept.on_put = self._kept
         world.kept.on_list = self._kept_listed
 
@@ -178,7 +183,11 @@ class SinkLaws:
         attempt.launched_at = self._hub.now()
         self._attempts[attempt.process] = attempt
         self._books[attempt.folder].versions.add(attempt.version)
-        self._books[attempt.folder].place(attempt)
+
+    def dealt(self, attempts: Sequence[SinkAttempt]) -> None:
+        """Spark has dealt rows to the tasks of a run, of which perhaps not all come to be launched."""
+        for attempt in attempts:
+            self._books[attempt.folder].place(attempt)
 
     def paused(self, process: Process | None, seconds: float) -> None:
         """The process, or everybody, stands still."""
@@ -374,25 +383,38 @@ class SinkLaws:
         is_always_same = len(book.versions) == 1 and key[0] not in book.scattered
         return is_always_same or before < looked_at
 
+    def _keep_begins(self, data: bytes) -> None:
+        attempt = self._current()
+        if attempt is not None:
+            attempt.keeps_began_at.append(self._hub.now())
+
     def _kept(self, name: str, data: bytes) -> None:
-        """A refused row is durable."""
+        """A refused row is durable, or a task has found it so: its own, if it made it, or was the first of its run."""
         self._now += 1
         attempt = self._current()
-        if attempt is None or not name.endswith(".json"):
+        if attempt is None:
             return
+        own = attempt.place.partition
+        if name.startswith("_found/"):
+            found = f"{name.removeprefix('_found/').rpartition('-')[0]}.json"
+            if json.loads(data)[0] == own:
+                self._has_kept(attempt, found, json.loads(self._world.kept.objects[found]))
+        elif name.endswith(".json"):
+            line = json.loads(data)
+            self._books[attempt.folder].add_kept(name, line)
+            if (line["run"], line["partition"]) == (attempt.draft.run, own):
+                self._has_kept(attempt, name, line)
+
+    def _has_kept(self, attempt: SinkAttempt, name: str, line: Mapping[str, Any]) -> None:
+        """The attempt has kept a row of its own in an object of this name."""
         folder, book = f"sent/{name.rpartition('/')[0]}", self._books[attempt.folder]
-        row = json.loads(data)["row"]
-        group, body = row["messageGroupId"], row["body"]
-        key = group, row["messageDeduplicationId"] if row["messageDeduplicationId"] is not None else body
+        key, body = _kept_key(line)
         attempt.tried_at.pop(key, None)
         matching = [each for each in attempt.rows if (each.key, each.body) == (key, body)]
         if folder != attempt.folder or not matching:
-            self.violate(f"content: {name} says {row}, which is no row of {attempt.process.name}")
+            self.violate(f"content: {name} says {line}, which is no row of {attempt.process.name}")
         attempt.kept[name] = key
-        if name in book.kept_names:
-            return
-        book.kept_names[name] = key, body
-        if len(book.versions) == 1 and list(book.kept_names.values()).count((key, body)) > len(matching):
+        if list(attempt.kept.values()).count(key) > sum(row.key == key for row in attempt.rows):
             self.violate(f"one place: {key} is kept twice")
         thread = self._hub.current_name
         looked_at = attempt.known_look(thread) if attempt.looks else -1
@@ -701,13 +723,17 @@ class SinkLaws:
     def _audit_refused(self, attempt: SinkAttempt, book: _Book) -> None:
         """Where the rows are always the same, those are kept, and counted, that are flawed or held, and no others."""
         assert attempt.sent is not None
-        if len(book.versions) > 1 or len({row.key for row in attempt.rows}) < len(attempt.rows):
+        if len(book.versions) > 1:
             return
-        # What stands before a row of a scattered group is not the same in each run.
-        refused = {row.key for row in attempt.refused_rows() if row.group not in book.scattered and attempt.keeps}
-        kept = {row.key for row in attempt.rows if row.key in book.kept and row.group not in book.scattered}
-        own = {key for key in attempt.kept.values() if key[0] not in book.scattered}
-        if not kept == refused == own:
+
+        def counted(keys: Iterable[Key]) -> Counter[Key]:
+            # What stands before a row of a scattered group is not the same in each run.
+            return Counter(key for key in keys if key[0] not in book.scattered and key not in book.twins)
+
+        refused = counted(row.key for row in attempt.refused_rows() if attempt.keeps)
+        own = {row.key for row in attempt.rows}
+        kept = counted(key for key, _ in book.kept_names.values() if key in own)
+        if not kept == refused == counted(attempt.kept.values()):
             self.violate(
                 f"one place: {attempt.process.name} tells of {attempt.sent}; {refused} are refused, {kept} are kept"
             )
@@ -773,14 +799,17 @@ class SinkLaws:
         for another try, for its rows, or for its machine.
         """
         now, process = self._hub.now(), attempt.process
+        limits = [(limit, others) for limit in self._limits(attempt)]
+        # Who keeps a refused row may have to look whose object it has found.
+        limits += [(began_at + RECORDED_S, (self._looks,)) for began_at in attempt.keeps_began_at]
         return any(
             limit <= now
             and (
-                self._covered(process, limit - MOMENTS_S, limit + MOMENTS_S, self._calls, self._pauses, *others) > 0
+                self._covered(process, limit - MOMENTS_S, limit + MOMENTS_S, self._calls, self._pauses, *spans) > 0
                 or self._records_again(attempt, limit)
             )
             and now - limit - self._covered(process, limit, now, *self._all_spans) <= MOMENTS_S
-            for limit in self._limits(attempt)
+            for limit, spans in limits
         )
 
     def _limits(self, attempt: SinkAttempt) -> Iterator[float]:
@@ -893,6 +922,9 @@ class SinkLaws:
 
     def committing(self, attempts: Sequence[SinkAttempt], batch: int) -> None:
         """Spark is told by all tasks that they have succeeded."""
+        objects = Counter(name for attempt in attempts for name in attempt.kept)
+        if twice := [name for name, count in objects.items() if count > 1]:
+            self.violate(f"one place: {twice} are each kept for the rows of two tasks")
         for attempt in attempts:
             book = self._books[attempt.folder]
             lost = [row.key for row in attempt.rows if row.key not in book.accepted and row.key not in book.kept]
@@ -915,8 +947,8 @@ class SinkLaws:
         """The driver has compared what the tasks that have succeeded tell, and the log has its line, or the error."""
         partitions: defaultdict[str, set[int]] = defaultdict(set)
         for attempt in attempts:
-            for group, _ in attempt.sent_keys():
-                partitions[group].add(attempt.place.partition)
+            for row in attempt.rows:
+                partitions[row.group].add(attempt.place.partition)
         shared = {group for group, places in partitions.items() if len(places) > 1}
         if overlap.groups > len(shared) or (overlap.are_compared and overlap.groups < len(shared)):
             self.violate(f"order: {shared} stand in several partitions, and the driver tells of {overlap.groups}")
@@ -957,6 +989,13 @@ def _place(attempt: SinkAttempt) -> str:
 
 def _key(entry: Entry) -> Key:
     return entry["MessageGroupId"], entry.get("MessageDeduplicationId", entry["MessageBody"])
+
+
+def _kept_key(line: Mapping[str, Any]) -> tuple[Key, str]:
+    """Return what row a line is of, and its body."""
+    row = line["row"]
+    group, body, told = row["messageGroupId"], row["body"], row["messageDeduplicationId"]
+    return (group, body if told is None else told), body
 
 
 def _digests(data: bytes) -> list[bytes]:

@@ -269,12 +269,13 @@ def _(keep, sender, refused):
     with sender._changed:
         sender._let_follow_locked(refused)
         sender._release_locked(refused)
-    sender._bad_records.keep(refused)
+    for row in refused:
+        sender._keep_one(row)
     sender.refused += len(refused)
 
 
 @planted("drop refused rows", "sink.keepers.PathKeeper.keep")
-def _(keep, keeper, name, line, row):
+def _(keep, keeper, names, line, row, stopped):
     pass
 
 
@@ -298,9 +299,20 @@ def _(as_before, records, row):
     return ""
 
 
-@planted("keep a refused row anew each time", "sink.bad_records._name")
-def _(name, content, number):
-    return uuid.uuid4().hex
+@planted("keep a refused row anew each time", "sink.bad_records.BadRecords._names")
+def _(names, records, row):
+    return lambda copy: uuid.uuid4().hex
+
+
+@planted("take equal rows of a task for one", "sink.bad_records.BadRecords.numbered")
+def _(numbered, records, row):
+    return row
+
+
+@planted("take the equal row of another task for one's own", "sink.keepers.PathKeeper._is_kept")
+def _(is_kept, keeper, name, line, copy):
+    is_kept(keeper, name, line, copy)
+    return True
 
 
 @planted("leave out a row for an equal one that is refused", "sink.sender.Sender._keep")

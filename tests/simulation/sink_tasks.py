@@ -83,6 +83,8 @@ class SinkAttempt:
         """When SQS last refused a row for good: then the queue is asked why."""
         self.kept: dict[str, Key] = {}
         """Which refused rows it has kept, by their objects' names."""
+        self.keeps_began_at: list[float] = []
+        """When it began to keep a refused row, or to find out whose object it has found."""
         self.calling: dict[str, list[Key]] = {}
         """The rows of the last call of each thread."""
         self.recorded: set[bytes] = set()
@@ -252,6 +254,7 @@ class SinkRun:
             SinkAttempt(given, plan, Place(index, query, None if query is None else batch), partition, version)
             for index, partition in enumerate(partitions)
         ]
+        schedule.laws.dealt(attempts)
         winners = self._run_tasks(attempts)
         world.step(f"-- the tasks of batch {batch} are done")
         schedule.laws.committing(winners, batch)

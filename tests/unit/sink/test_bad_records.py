@@ -12,15 +12,29 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, RowError
+from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, RowError, SqsFifoError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
 from sqs_fifo_spark.sink.keepers import PLACE
 from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.write import Place
+from sqs_fifo_spark.sink.summary import compare
+from sqs_fifo_spark.sink.write import Place, draft, prepare, send_partition
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, LOST, Answer, Sqs, Store, batch, group_of, patched, refusal, rows
+from tests.unit.sending import (
+    LONG_S,
+    LOST,
+    THROTTLED,
+    Answer,
+    Sqs,
+    Store,
+    batch,
+    group_of,
+    patched,
+    refusal,
+    rows,
+    wait_for_threads,
+)
 from tests.unit.sink.test_message import damaged
 from tests.unit.sink.test_write import TEN_MINUTES_S, error, planned, run
 
@@ -37,8 +51,15 @@ def kept() -> Store:
 
 def lines(kept: Store, below: str = "") -> list[dict[str, Any]]:
     """What is kept, by row number."""
-    names = [name for name in kept.objects if name != PLACE and name.startswith(below)]
-    return sorted((json.loads(kept.objects[name]) for name in names), key=lambda line: line["rowNumber"])
+    return sorted(
+        (json.loads(data) for name, data in rows_in(kept).items() if name.startswith(below)),
+        key=lambda line: line["rowNumber"],
+    )
+
+
+def rows_in(kept: Store) -> dict[str, bytes]:
+    """The objects that hold refused rows."""
+    return {name: data for name, data in kept.objects.items() if name.endswith(".json")}
 
 
 def numbers(kept: Store) -> list[int]:
@@ -169,12 +190,12 @@ def test_a_replay_keeps_each_refused_row_once(
         return sum(each.refused for each in all_sent)
 
     refused = once(given)
-    before = dict(kept.objects)
+    before = rows_in(kept)
     sqs.failing = lambda body: None
     sqs.clock.advance(TEN_MINUTES_S if has_journal else 60)
     assert once([each for each in given if each and each[0] in "ab"], [None, "x1"]) == refused
     assert once(given) == refused
-    assert kept.objects == before, "a replay writes the same objects, and says nothing else in them"
+    assert rows_in(kept) == before, "a replay writes the same objects, and says nothing else in them"
     assert refused == len(lines(kept)) == len(given) - len(sqs.bodies())
     assert set(sqs.bodies()).isdisjoint(line["row"]["body"] for line in lines(kept))
 
@@ -227,6 +248,90 @@ def test_equal_rows_are_kept_as_often_as_they_are_there(sqs: Sqs, kept: Store) -
     assert len(lines(kept)) == 3
 
 
+def test_a_row_that_was_sent_is_not_taken_for_an_equal_one_that_was_held(sqs: Sqs, kept: Store) -> None:
+    """Without a journal, too: the one behind the refused row is its second copy whenever the task runs."""
+    poison(sqs, "a3")
+    for _ in range(2):
+        assert write(sqs, kept, "a1", "a2", "a3", "a1", badRecordsGroup="hold").refused == 2
+        assert (sqs.bodies(), numbers(kept)) == (["a1", "a2"], [3, 4])
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_equal_rows_of_two_tasks_are_kept_as_often_as_they_are_there(sqs: Sqs, kept: Store, dies: bool) -> None:
+    """In one run, in one that goes on where another has died, and in one in which other tasks have them."""
+    options: dict[str, Any] = {"badRecordsPath": "/kept", **CONTINUE}
+
+    def once(*tasks: list[str | None]) -> int:
+        plan = planned(sqs, refused=kept, **options)
+        given = [(Place(at, "q", 1), batch(*bodies)) for at, bodies in enumerate(tasks) for _ in range(2)]
+        return sum(run(sqs, None, rows, plan=plan, refused=kept, place=place).refused for place, rows in given) // 2
+
+    if dies:
+        once([None, None])
+    assert once([None, None], [], [None]) == 3
+    assert len(lines(kept)) == 3
+    assert once([None], [None, None]) == 3
+    assert len(lines(kept)) == 3
+
+
+def test_what_one_queue_refuses_another_takes(sqs: Sqs, kept: Store) -> None:
+    """Both writes of a function for `foreachBatch` may have one place for refused rows."""
+    poison(sqs, "a1")
+    assert write(sqs, kept, "a1", "a2", badRecordsGroup="hold").refused == 2
+    other = sqs.model.call("CreateQueue", {"QueueName": "other.fifo", "Attributes": {"FifoQueue": "true"}})["QueueUrl"]
+    sqs.failing = lambda body: None
+    made = parse_sink_options({"queueUrl": other, "badRecordsPath": "/kept"})
+    given = draft(made, by_column=True, clock=sqs.clock)
+    plan = prepare(given, queue=SinkQueue(made, sqs.clock), store=None, may_create=True, bad_records=kept)
+    sent = send_partition(
+        plan,
+        [batch("a1", "a2")],
+        Place(0, "q", 1),
+        queue=SinkQueue(made, sqs.clock),
+        open_journal=lambda: None,
+        open_bad_records=lambda: kept,
+        clock=sqs.clock,
+    )
+    assert (sent.refused, [each.body for each in sqs.model.messages("other.fifo")]) == (0, ["a1", "a2"])
+    assert {line["queue"].rpartition(":")[2] for line in lines(kept)} == {"q.fifo"}
+
+
+def test_a_refused_row_counts_as_one_of_its_group(sqs: Sqs, kept: Store) -> None:
+    """So the driver sees that a group stands in two partitions, of which one has nothing of it to send."""
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept")
+    given = [batch(None, "x2"), batch("x3")]
+    sent = [run(sqs, None, rows, plan=plan, refused=kept, place=Place(at, "q", 1)) for at, rows in enumerate(given)]
+    assert compare([(each.place.partition, each.summary) for each in sent]).groups == 1
+
+
+def test_a_refused_row_whose_put_hangs_fails_the_task_in_time(sqs: Sqs, kept: Store) -> None:
+    """It is not waited for; its group does not go on."""
+    is_free, errors = threading.Event(), list[SqsFifoError]()
+    kept.on_step = lambda event: assert_waits(is_free) if event.startswith("before put q/") else None
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept", **CONTINUE)
+
+    def task() -> None:
+        try:
+            run(sqs, None, batch("a1", None, "x2"), plan=plan, refused=kept)
+        except SqsFifoError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=task, daemon=True)
+    thread.start()
+    try:
+        sqs.clock.turn_until(lambda: not thread.is_alive())
+    finally:
+        is_free.set()
+    wait_for_threads()
+    assert isinstance(errors[0], JournalUnavailableError)
+    assert "a refused row is held up: it is not kept 175 s after that began." in str(errors[0])
+    assert "x2" not in sqs.bodies()
+
+
+def assert_waits(event: threading.Event) -> None:
+    assert event.wait(LONG_S)
+
+
 def test_an_attempt_whose_answer_is_lost_keeps_nothing_that_was_sent(sqs: Sqs, kept: Store) -> None:
     """What SQS has said of a row counts, not that it said nothing of others."""
 
@@ -268,6 +373,9 @@ def test_a_line_says_all_of_the_row(sqs: Sqs, kept: Store) -> None:
         "awsTraceHeader": "Root=1",
     }
     assert {name: value for name, value in first.items() if name not in ("row", "time")} == {
+        "queue": "arn:aws:sqs:us-east-1:000000000000:q.fifo",
+        "run": plan.run,
+        "copy": 1,
         "reason": "its body is not UTF-8 (byte 0)",
         "query": "q",
         "batch": 9,
@@ -421,6 +529,29 @@ def test_without_a_journal_sqs_itself_knows_a_refused_row_again(sqs: Sqs) -> Non
     assert both.refused() == [("x", 1)]
 
 
+def test_equal_refused_rows_of_two_writes_or_two_tasks_are_messages_of_their_own(sqs: Sqs) -> None:
+    """Within the 5 minutes of SQS's memory, too."""
+    both = Both(sqs)
+    for place in Place(0, "q", 1), Place(0, "q", 2), Place(0, "other", 2), Place(1, "q", 1):
+        plan = planned(sqs, refused=both.queue, badRecordsQueueUrl=both.url)
+        for _ in range(2):
+            run(sqs, None, batch(None), plan=plan, refused=both.queue, place=place)
+    assert both.refused() == [("x", 1)] * 4
+
+
+def test_a_refused_row_that_its_queue_throttles_waits(sqs: Sqs) -> None:
+    """No task fails for throttling alone."""
+    both, until = Both(sqs), sqs.clock.monotonic() + 250
+
+    def throttle(bodies: list[str]) -> None:
+        if bodies[0].startswith("{") and sqs.clock.monotonic() < until:
+            raise THROTTLED
+
+    sqs.before = throttle
+    assert both.write("a1", None, "x2", badRecordsGroup="continue").refused == 1
+    assert (both.sent(), both.refused()) == (["a1", "x2"], [("x", 2)])
+
+
 def test_a_refused_row_that_does_not_go_to_the_queue_either_fails_its_task(sqs: Sqs) -> None:
     """Without a group, larger than a message, or refused there: one error for both reasons."""
     both = Both(sqs)
@@ -429,7 +560,7 @@ def test_a_refused_row_that_does_not_go_to_the_queue_either_fails_its_task(sqs: 
     said = error(RowError, sqs, None, ungrouped, plan=plan, refused=both.queue)
     assert said.startswith(
         "row 1 cannot be sent (its messageGroupId is null), nor to 'badRecordsQueueUrl': it has no message group to be "
-        "sent in. Correct such rows, filter them out before the sink, or give badRecordsPath instead."
+        "sent in. Correct such rows, or filter them out before the sink."
     )
     said = error(RowError, sqs, None, batch("a" + "1" * 1_048_576), plan=plan, refused=both.queue)
     assert "nor to 'badRecordsQueueUrl': its line of 1,04" in said
@@ -458,7 +589,8 @@ def test_content_based_deduplication_switched_off_meanwhile_blames_no_row(
     if not shows:
         monkeypatch.setattr(sqs, "get_queue_attributes", lambda **_: before)
     said = error(OptionError, sqs, None, batch("a1", "b1", "c1", "a2"), plan=plan, refused=place)
-    assert said.startswith("option 'deduplication' is 'content', but the queue")
+    assert "was switched off during the write, so SQS refuses each row. Turn it on again. 0 rows" in str(said)
+    assert "messageDeduplicationId" not in str(said), "with ids, what was sent without would be sent again"
     assert (sqs.bodies(), lines(kept)) == ([], [])
 
 

@@ -43,6 +43,7 @@ class Story:
         attempt = SinkAttempt(draft, draft, Place(partition, "q1", 7), rows, version=0)
         attempt.digests = {row.key: digest(row) for row in rows}
         attempt.process = Process("task")
+        self.laws.dealt([attempt])
         self.laws.launched(attempt)
         return attempt
 

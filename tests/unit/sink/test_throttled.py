@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.window import SEND_BUDGET_S
-from tests.unit.sending import LOST, THROTTLED, Answer, Noted, Sqs, finish, make, refusal, rows, threads
+from sqs_fifo_spark.sink.write import Place, send_partition
+from tests.unit.sending import LOST, THROTTLED, Answer, Noted, Sqs, batch, finish, make, refusal, rows, threads
+from tests.unit.sink.test_write import planned
 
 LONG_S = 10 * SEND_BUDGET_S
 
@@ -96,3 +99,36 @@ def test_what_may_be_sent_has_one_time_to_be_tried(sqs: Sqs, record: Looked, way
         finish(sender, "a1")
     assert sqs.clock.monotonic() - began <= SEND_BUDGET_S
     assert (record.looks, threads()) == (1, [])
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_tasks_that_follow_each_other_share_the_pace(sqs: Sqs, first: int) -> None:
+    """One that makes few calls ends when the time of these is over, so that the next one begins no call too early."""
+    options = sqs.options(maxCallsPerSecond="2")
+    plan = planned(sqs, maxCallsPerSecond="2")
+    began = sqs.clock.monotonic()
+    for at in range(3):
+        send_partition(
+            plan,
+            [batch(f"a{at}", f"b{at}")] if at < 2 else [batch("c1"), batch("c2"), batch("c3")],
+            Place(first + 8 * at, "q", 1),
+            queue=SinkQueue(options, sqs.clock, sharer=first + 8 * at, sharers=8),
+            open_journal=lambda: None,
+            clock=sqs.clock,
+        )
+    every_s = 8 / 2
+    assert sqs.clock.monotonic() - began >= len(sqs.calls) * every_s
+
+
+def test_a_task_without_a_call_does_not_rest(sqs: Sqs) -> None:
+    options = sqs.options(maxCallsPerSecond="1")
+    began = sqs.clock.monotonic()
+    send_partition(
+        planned(sqs, maxCallsPerSecond="1"),
+        [batch()],
+        Place(0, "q", 1),
+        queue=SinkQueue(options, sqs.clock, sharers=8),
+        open_journal=lambda: None,
+        clock=sqs.clock,
+    )
+    assert sqs.clock.monotonic() == began
