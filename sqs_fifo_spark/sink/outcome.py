@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqs_fifo_spark.aws.codes import error_from_aws
+from sqs_fifo_spark.aws.codes import SEND, error_from_aws
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
 from sqs_fifo_spark.sink.message import Outgoing
 
-OPERATION = "send_message_batch"
+OPERATION = SEND
 _IN_OUR_WORDS = {
     "BatchRequestTooLong": "it is larger than the queue takes",
     "InvalidMessageContents": "it has characters that SQS does not take",
