@@ -530,14 +530,19 @@ def _require_bad_records(options: SinkOptions, given: set[str]) -> None:
             "refused one before it. Set badRecordsGroup to continue, or order to strict."
         )
     if queue == options.queue_url:
-        raise OptionError(
-            "option 'badRecordsQueueUrl' is the queue that is written to, whose consumers would take refused rows for "
-            "messages. Give another FIFO queue, or badRecordsPath."
-        )
+        raise bad_records_in_queue()
     if path is not None and path == options.journal_location:
         raise OptionError(
             "options 'badRecordsPath' and 'journalLocation' are the same place. Give each a folder of its own."
         )
+
+
+def bad_records_in_queue() -> OptionError:
+    """Return the error for a `badRecordsQueueUrl` that is the queue itself, in whatever spelling."""
+    return OptionError(
+        "option 'badRecordsQueueUrl' is the queue that is written to, whose consumers would take refused rows for "
+        "messages. Give another FIFO queue, or badRecordsPath."
+    )
 
 
 def bad_records_queue(options: SinkOptions) -> SinkOptions | None:

@@ -21,7 +21,7 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
-from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.options import SinkOptions, bad_records_in_queue
 from sqs_fifo_spark.sink.bad_records import BadRecords, Origin
 from sqs_fifo_spark.sink.keepers import Keeper, PathKeeper, QueueKeeper, find_place
 from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
@@ -199,7 +199,9 @@ def prepare(
             journal = JournalIdentity.create(store, facts.arn)
     place = None
     if isinstance(bad_records, SinkQueue):
-        bad_records.describe()  # so that it is known to be there before a row needs it
+        # Asked now, so that it is known to be there before a row needs it.
+        if bad_records.describe().arn == facts.arn:
+            raise bad_records_in_queue()
     elif bad_records is not None:
         place = find_place(bad_records, may_create=may_create)
     return SinkPlan(

@@ -439,6 +439,16 @@ def test_a_refused_row_that_does_not_go_to_the_queue_either_fails_its_task(sqs: 
     assert both.refused() == []
 
 
+@pytest.mark.parametrize(("part", "spelling"), [("q.fifo", "q.fifo/"), ("127.0.0.1", "LOCALHOST"), (":9324", "")])
+def test_no_spelling_of_the_queues_own_url_takes_refused_rows(sqs: Sqs, part: str, spelling: str) -> None:
+    """Its consumers would take them for messages: the two are compared by their ARNs, before the first row."""
+    url = sqs.url.replace(part, spelling)
+    options = bad_records_queue(sqs.options(badRecordsQueueUrl=url))
+    assert options is not None
+    with pytest.raises(OptionError, match="option 'badRecordsQueueUrl' is the queue that is written to"):
+        planned(sqs, refused=SinkQueue(options, sqs.clock), badRecordsQueueUrl=url)
+
+
 # What is the queue's fault, not a row's
 
 
