@@ -18,9 +18,9 @@ from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
 from sqs_fifo_spark.sink.keepers import PLACE
 from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.write import Place
+from sqs_fifo_spark.sink.write import Draft, Place, draft, plan_for_tasks
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, LOST, Answer, Sqs, Store, batch, group_of, patched, refusal, rows
+from tests.unit.sending import LONG_S, LOST, THROTTLED, Answer, Sqs, Store, batch, group_of, patched, refusal, rows
 from tests.unit.sink.test_message import damaged
 from tests.unit.sink.test_write import TEN_MINUTES_S, error, planned, run
 
@@ -300,6 +300,58 @@ def test_an_executor_without_the_drivers_place_sends_nothing(sqs: Sqs, kept: Sto
         said = error(JournalUnavailableError, sqs, None, batch("a1"), plan=plan, refused=other)
         assert said.startswith("this executor does not find the driver's badRecordsPath at 'memory'")
     assert sqs.calls == []
+
+
+def draft_of(sqs: Sqs, monkeypatch: pytest.MonkeyPatch, kept: Store) -> Draft:
+    """Return what the driver pickles to the tasks while SQS throttles it."""
+
+    def fail(**request: Any) -> Any:
+        raise THROTTLED
+
+    options = sqs.options(badRecordsPath="/kept")
+    with monkeypatch.context() as patch:
+        patch.setattr(sqs, "get_queue_attributes", fail)
+        plan = plan_for_tasks(
+            draft(options, by_column=True, clock=sqs.clock),
+            queue=SinkQueue(options, sqs.clock),
+            open_journal=lambda: None,
+            open_bad_records=lambda: kept,
+        )
+    assert isinstance(plan, Draft)
+    return plan
+
+
+def test_a_driver_that_the_queue_does_not_answer_makes_the_place_all_the_same(
+    sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a short fault before the first write stops no task, with a refused row or without."""
+    plan = draft_of(sqs, monkeypatch, kept)
+    assert run(sqs, None, batch("a1", None), plan=plan, refused=kept).refused == 1
+    assert (sqs.bodies(), numbers(kept)) == (["a1"], [2])
+
+
+def test_a_task_that_looks_for_itself_takes_only_the_drivers_place(
+    sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a path of its own it would keep rows where nobody finds them, in what an earlier query left there too."""
+    plan = draft_of(sqs, monkeypatch, kept)
+    elsewhere = Store()
+    planned(sqs, refused=elsewhere, badRecordsPath="/kept")
+    said = error(JournalUnavailableError, sqs, None, batch("a1", None), plan=plan, refused=elsewhere)
+    assert said.startswith("this executor does not find the driver's badRecordsPath at 'memory'")
+    assert (sqs.calls, numbers(elsewhere)) == ([], [])
+
+
+def test_a_task_that_looks_for_itself_makes_no_place(sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says why the driver, which makes it, could not."""
+    kept.fails = lambda call: True
+    plan = draft_of(sqs, monkeypatch, kept)
+    kept.fails = lambda call: False
+    assert error(JournalUnavailableError, sqs, None, batch("a1"), plan=plan, refused=kept) == (
+        f"cannot get '{PLACE}' So the driver, which makes the badRecordsPath at 'memory', could not, and this task "
+        "does not."
+    )
+    assert (kept.objects, sqs.calls) == ({}, [])
 
 
 def test_the_first_refused_row_is_logged(sqs: Sqs, kept: Store, caplog: pytest.LogCaptureFixture) -> None:
