@@ -531,9 +531,12 @@ def _require_bad_records(options: SinkOptions, given: set[str]) -> None:
         )
     if queue == options.queue_url:
         raise bad_records_in_queue()
-    if path is not None and path == options.journal_location:
+    journal = options.journal_location
+    if path is not None and journal is not None and rules.overlap(path, journal):
         raise OptionError(
-            "options 'badRecordsPath' and 'journalLocation' are the same place. Give each a folder of its own."
+            f"options 'badRecordsPath' ({path!r}) and 'journalLocation' ({journal!r}) are the same place, or one is "
+            "inside the other, so that what stands in one would be taken for the other's. Give each a folder of its "
+            "own."
         )
 
 

@@ -404,6 +404,47 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, str],
 
 
 @pytest.mark.parametrize(
+    ("path", "journal"),
+    [
+        ("/j/", "/j"),
+        ("//j", "/j"),
+        ("/a//j", "/a/j"),
+        ("file:///j", "/j"),
+        ("file:///my%20j", "/my j"),
+        ("/j/sent", "/j"),
+        ("/j", "/"),
+        ("/data", "file:///data/j"),
+        ("s3a://b/j/", "s3://b/j"),
+        ("s3://b", "s3://b/j"),
+        ("S3://b/j/bad", "s3://b/j"),
+        ("abfss://c@a.dfs.core.windows.net/j/bad", "abfs://c@a.dfs.core.windows.net/j"),
+    ],
+)
+def test_refused_rows_and_journal_are_apart_however_their_places_are_spelt(path: str, journal: str) -> None:
+    """Neither inside the other: the sink would take a refused row for a damaged object of the journal."""
+    for one, other in ((path, journal), (journal, path)):
+        with pytest.raises(OptionError, match="are the same place, or one is inside the other") as told:
+            parse_sink_options({"queueUrl": URL, "badRecordsPath": one, "journalLocation": other})
+        assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "journal"),
+    [
+        ("/j2", "/j"),
+        ("/a/j", "/j"),
+        ("/J", "/j"),
+        ("s3://b/j2", "s3://b/j"),
+        ("s3://b2/j", "s3://b/j"),
+        ("s3://b", "/b"),
+    ],
+)
+def test_places_beside_each_other_are_apart(path: str, journal: str) -> None:
+    """Names are compared whole."""
+    assert parse_sink_options({"queueUrl": URL, "badRecordsPath": path, "journalLocation": journal})
+
+
+@pytest.mark.parametrize(
     ("given", "url", "region", "endpoint"),
     [
         ({}, "https://sqs.us-east-2.amazonaws.com/1/bad.fifo", "us-east-2", None),
