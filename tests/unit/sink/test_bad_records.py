@@ -25,6 +25,8 @@ from tests.unit.sink.test_message import damaged
 from tests.unit.sink.test_write import TEN_MINUTES_S, error, planned, run
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+US_QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/bad.fifo"
+VPC_ENDPOINT = "https://vpce-1-2.sqs.eu-west-1.vpce.amazonaws.com"
 CONTINUE: dict[str, Any] = {"badRecordsGroup": "continue"}
 IN_ORDER = ["a1", "a2", None, "b1", "x1", "x2", "a3", "b2"]
 """A row without body is one of group x."""
@@ -392,6 +394,7 @@ def test_more_refused_rows_than_allowed_end_the_write(sqs: Sqs, kept: Store, mos
         ({"badRecordsPath": "/b", "badRecordsGroup": "hold", "order": "batch"}, "may send a row in one call with"),
         ({"badRecordsQueueUrl": URL}, "is the queue that is written to"),
         ({"badRecordsPath": "/j", "journalLocation": "/j"}, "are the same place"),
+        ({"badRecordsQueueUrl": US_QUEUE, "endpointUrl": VPC_ENDPOINT}, "'endpointUrl' and 'badRecordsQueueUrl' name"),
         ({"badRecordsPath": "b"}, "a path must be absolute"),
         ({"badRecordsPath": "/b", "badRecordsGroup": "skip"}, "it must be continue or hold"),
     ],
@@ -442,6 +445,29 @@ def test_refused_rows_and_journal_are_apart_however_their_places_are_spelt(path:
 def test_places_beside_each_other_are_apart(path: str, journal: str) -> None:
     """Names are compared whole."""
     assert parse_sink_options({"queueUrl": URL, "badRecordsPath": path, "journalLocation": journal})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("journalCredentials", "chain"), ("journalEndpointUrl", "http://127.0.0.1:1")]
+)
+def test_what_is_said_of_s3_holds_for_refused_rows_too(option: str, value: str) -> None:
+    """They are reached as the journal is, with one or without; where neither is on S3, it would have no effect."""
+    for others in ({}, {"journalLocation": "/j"}):
+        assert parse_sink_options({"queueUrl": URL, "badRecordsPath": "s3://b/k", option: value, **others})
+    for others, told in (
+        ({}, "neither 'journalLocation' nor 'badRecordsPath' is given"),
+        ({"journalLocation": "/j"}, "'journalLocation' is '/j', which is not on S3"),
+        ({"badRecordsPath": "gs://b/k"}, "'badRecordsPath' is 'gs://b/k', which is not on S3"),
+        (
+            {"badRecordsPath": "/k", "journalLocation": "/j"},
+            "'journalLocation' is '/j', which is not on S3, and 'badRecordsPath' is '/k', which is not on S3",
+        ),
+    ):
+        with pytest.raises(OptionError) as refused:
+            parse_sink_options({"queueUrl": URL, option: value, **others})
+        assert str(refused.value) == (
+            f"option '{option}' is given, and {told}, so it would have no effect. Leave {option} out."
+        )
 
 
 @pytest.mark.parametrize(
