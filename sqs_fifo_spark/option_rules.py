@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 
@@ -21,6 +21,8 @@ FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, 
 """What SQS takes as the id of a group or of a deduplication."""
 S3_PREFIXES = ("s3:", "s3a:")
 JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
+_KINDS = {"s3a": "s3", "az": "abfs", "abfss": "abfs"}
+"""Schemes that are another name for one."""
 
 AWS_SUFFIXES = (
     "amazonaws.com",
@@ -264,6 +266,21 @@ def journal_location(option: Option, value: str) -> str:
     if scheme not in ("", "file") and not urlsplit(value).netloc:
         raise refuse(option, value, "it must name a bucket or container, as in s3://bucket/journals/bids.")
     return value
+
+
+def overlap(location: str, other: str) -> bool:
+    """Return whether two journal locations are one place, or one is inside the other, however they are spelt."""
+    # Of two that differ in length, the shorter one is the outer one.
+    return all(one == another for one, another in zip(_segments(location), _segments(other), strict=False))
+
+
+def _segments(location: str) -> list[str]:
+    """Return the kind of store, the bucket, and the names of the folders."""
+    if "://" not in location:
+        location = f"file://{quote(location)}"
+    parts = urlsplit(location)
+    kind = _KINDS.get(parts.scheme, parts.scheme)
+    return [kind, parts.netloc.lower(), *filter(None, unquote(parts.path).split("/"))]
 
 
 def role_arn(option: Option, value: str) -> str:

@@ -170,23 +170,21 @@ def base_of(identity: Identity) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions(Identity, QueueOptions):
-    """Which queue and whose credentials, also for the journal: the same on both sides."""
+    """Which queue and whose credentials, those for S3 included: the same on both sides."""
 
     journal_credentials: str = option(
         "journalCredentials",
         rules.one_of("queue", "chain"),
-        "Whose credentials reach a journal on S3: `queue`, those of the calls to SQS, or `chain`, those that the AWS "
-        "chain of each process gives.",
+        "Whose credentials reach a journal on S3, or a sink's `badRecordsPath` there: `queue`, those of the calls to "
+        "SQS, or `chain`, those that the AWS chain of each process gives.",
         default="queue",
-        needs="journalLocation",
     )
     journal_endpoint_url: str | None = option(
         "journalEndpointUrl",
         rules.endpoint,
-        "Endpoint of S3 for the journal.",
+        "Endpoint of S3 for the journal, and for a sink's `badRecordsPath`.",
         default=None,
         default_text="`AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` of each process, else AWS's for the region",
-        needs="journalLocation",
     )
 
     @property
@@ -444,7 +442,7 @@ def parse_source_options(given: Mapping[str, str], *, beside_missing: str = "") 
     options: SourceOptions = SOURCE.parse(given, SINK, beside_missing=beside_missing)
     _require_one_region(options)
     _require_one_base(options)
-    _require_journal_on_s3(options, options.journal_location)
+    _require_s3(options, journalLocation=options.journal_location)
     _require_share(
         SOURCE["heartbeatSeconds"],
         options.heartbeat_s,
@@ -474,9 +472,11 @@ def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") ->
     """Return the options of a sink; keys are compared without regard to case. Raises as `parse_source_options`."""
     options: SinkOptions = SINK.parse(given, SOURCE, beside_missing=beside_missing)
     _require_one_region(options)
+    refused = bad_records_queue(options)
+    if refused is not None:
+        _require_one_region(refused, "badRecordsQueueUrl")
     _require_one_base(options)
-    if options.journal_location is not None:
-        _require_journal_on_s3(options, options.journal_location)
+    _require_s3(options, journalLocation=options.journal_location, badRecordsPath=options.bad_records_path)
     if (options.txn_app_id is None) != (options.txn_version is None):
         one, other = ("txnAppId", "txnVersion") if options.txn_version is None else ("txnVersion", "txnAppId")
         raise OptionError(
@@ -497,13 +497,13 @@ def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") ->
     return options
 
 
-def _require_one_region(options: QueueOptions) -> None:
+def _require_one_region(options: QueueOptions, queue_url: str = "queueUrl") -> None:
     """Of hosts that are called as SQS's own: any other may sign for another region than its name says."""
     in_url = rules.region_of(options.queue_url)
-    for name, url in (("queueUrl", options.queue_url), ("endpointUrl", options.endpoint_url or "")):
+    for name, url in ((queue_url, options.queue_url), ("endpointUrl", options.endpoint_url or "")):
         region = rules.region_of(url) if rules.is_sqs(url) else None
         if region not in (None, options.region):
-            other = "queueUrl" if in_url == options.region else "region"
+            other = queue_url if in_url == options.region else "region"
             raise OptionError(
                 f"options '{name}' and '{other}' name two regions, {region!r} and {options.region!r}; a queue is "
                 "called in its own only, and calls are signed for it. Correct one of them; 'region' may be left out "
@@ -530,14 +530,22 @@ def _require_bad_records(options: SinkOptions, given: set[str]) -> None:
             "refused one before it. Set badRecordsGroup to continue, or order to strict."
         )
     if queue == options.queue_url:
+        raise bad_records_in_queue()
+    journal = options.journal_location
+    if path is not None and journal is not None and rules.overlap(path, journal):
         raise OptionError(
-            "option 'badRecordsQueueUrl' is the queue that is written to, whose consumers would take refused rows for "
-            "messages. Give another FIFO queue, or badRecordsPath."
+            f"options 'badRecordsPath' ({path!r}) and 'journalLocation' ({journal!r}) are the same place, or one is "
+            "inside the other, so that what stands in one would be taken for the other's. Give each a folder of its "
+            "own."
         )
-    if path is not None and path == options.journal_location:
-        raise OptionError(
-            "options 'badRecordsPath' and 'journalLocation' are the same place. Give each a folder of its own."
-        )
+
+
+def bad_records_in_queue() -> OptionError:
+    """Return the error for a `badRecordsQueueUrl` that is the queue itself, in whatever spelling."""
+    return OptionError(
+        "option 'badRecordsQueueUrl' is the queue that is written to, whose consumers would take refused rows for "
+        "messages. Give another FIFO queue, or badRecordsPath."
+    )
 
 
 def bad_records_queue(options: SinkOptions) -> SinkOptions | None:
@@ -560,18 +568,19 @@ def _require_one_base(identity: Identity) -> None:
         )
 
 
-def _require_journal_on_s3(options: ConnectionOptions, location: str) -> None:
-    if location.startswith(rules.S3_PREFIXES):
+def _require_s3(options: ConnectionOptions, **locations: str | None) -> None:
+    """Where none of these is on S3, nothing may be said of how S3 is reached."""
+    given = {name: location for name, location in locations.items() if location is not None}
+    if any(location.startswith(rules.S3_PREFIXES) for location in given.values()):
         return
+    why = ", and ".join(f"'{name}' is {location!r}, which is not on S3" for name, location in given.items())
+    why = why or "neither 'journalLocation' nor 'badRecordsPath' is given"
     for name, is_given in (
         ("journalEndpointUrl", options.journal_endpoint_url is not None),
         ("journalCredentials", options.journal_credentials == "chain"),
     ):
         if is_given:
-            raise OptionError(
-                f"option '{name}' is given, and 'journalLocation' is {location!r}, which is not on S3, so it would "
-                f"have no effect. Leave {name} out."
-            )
+            raise OptionError(f"option '{name}' is given, and {why}, so it would have no effect. Leave {name} out.")
 
 
 def _require_share(option: Option, value: float, visibility: int, parts: int, share: str, reason: str) -> None:

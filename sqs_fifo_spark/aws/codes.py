@@ -68,6 +68,8 @@ _TRANSIENT = frozenset(
 _TOO_MANY = frozenset({"OverLimit", "RequestLimitExceeded", "TooManyRequestsException"})
 
 
+SEND = "send_message_batch"
+"""The one operation whose messages can be refused."""
 _ABOUT_MESSAGES = frozenset(
     {
         "BatchRequestTooLong",
@@ -153,7 +155,7 @@ def error_from_aws(
             "'endpointUrl' so that they fit 'queueUrl', or leave them out."
         )
     refused = f"SQS refused {said}. The request cannot succeed as it is; it had no effect."
-    if code.rpartition(".")[2] in _ABOUT_MESSAGES:
+    if operation == SEND and code.rpartition(".")[2] in _ABOUT_MESSAGES:
         return MessageRefusedError(refused, code, _reason_in(message))
     return QueueRequestError(refused)
 

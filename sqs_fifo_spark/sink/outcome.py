@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqs_fifo_spark.aws.codes import error_from_aws
+from sqs_fifo_spark.aws.codes import SEND, error_from_aws
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
 from sqs_fifo_spark.sink.message import Outgoing
 
-OPERATION = "send_message_batch"
+OPERATION = SEND
 _IN_OUR_WORDS = {
     "BatchRequestTooLong": "it is larger than the queue takes",
     "InvalidMessageContents": "it has characters that SQS does not take",
 }
 _SHORT, _QUOTED = 3, 16
-"""A text that is longer stands in SQS's words if so much of its beginning does; a shorter one may by chance."""
+"""So few characters stand in SQS's words by chance; so many in a row do not, nor does all of a text in between."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,32 @@ def classify(
 
 def refusal(row: Outgoing, code: str, said: str) -> Outgoing:
     """Return the row as one that SQS refuses with this code, for what it has `said`, unless that shows the message."""
+    why = f"{code}: {said}" if said and not _is_shown(row, said) else code
+    return replace(row, refusal=f"{_IN_OUR_WORDS.get(code, 'SQS refuses it')} ({why})")
+
+
+def _is_shown(row: Outgoing, said: str) -> bool:
+    """Return whether body or attributes stand in SQS's words, as they are or as JSON has them, in part or whole."""
     attributes = row.entry.get("MessageAttributes", {}).values()
     texts = [row.entry["MessageBody"], *(value.get("StringValue", "") for value in attributes)]
-    is_shown = any(len(text) > _SHORT and text[:_QUOTED] in said for text in texts)
-    why = f"{code}: {said}" if said and not is_shown else code
-    return replace(row, refusal=f"{_IN_OUR_WORDS.get(code, 'SQS refuses it')} ({why})")
+    texts += [base64.b64encode(value.get("BinaryValue", b"")).decode() for value in attributes]
+    # The words are short and a body may have 1 MiB, so it is the words that are cut into pieces.
+    pieces = {_bare(said[start : start + _QUOTED]) for start in range(len(said) - _QUOTED + 1)}
+    pieces = {each for each in pieces if len(each) > _SHORT}
+    whole = _bare(said)
+    for text in texts:
+        for bare in {_bare(text), _bare(json.dumps(text)), _bare(json.dumps(text, ensure_ascii=False))}:
+            if (len(bare) > _SHORT and bare in whole) or any(each in bare for each in pieces):
+                return True
+    return False
+
+
+def _bare(text: str) -> str:
+    """Return the text without what a quote of it may have more, fewer, or others of."""
+    text = "".join(text.split()).lower()
+    for each in "\\\"'":
+        text = text.replace(each, "")
+    return text
 
 
 def _sequence_number(entry: Mapping[str, Any]) -> int | None:

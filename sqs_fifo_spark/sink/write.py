@@ -21,7 +21,7 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.store import Store
-from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.options import SinkOptions, bad_records_in_queue
 from sqs_fifo_spark.sink.bad_records import BadRecords
 from sqs_fifo_spark.sink.keepers import Keeper, Origin, PathKeeper, QueueKeeper, find_place
 from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
@@ -53,6 +53,8 @@ class Draft:
     """Why the driver could not make a plan of it, if it tried and failed."""
     journal: str | None = None
     """The id of the journal that the driver has found, if it has got so far."""
+    bad_records: str | None = None
+    """The id of the place at `badRecordsPath` that the driver has found or made, if it could."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,11 @@ def plan_for_tasks(
     store: Store | None = None
     try:
         store = open_journal()
-        return prepare(given, queue=queue, store=store, may_create=True, bad_records=open_bad_records())
+        kept_in = open_bad_records()
+        if kept_in is not None and not isinstance(kept_in, SinkQueue):
+            # Before the queue is asked: if that does not answer, tasks cannot make the place, and need it all the same.
+            given = dataclasses.replace(given, bad_records=find_place(kept_in, may_create=True))
+        return prepare(given, queue=queue, store=store, may_create=True, bad_records=kept_in)
     except SqsFifoError as error:
         if not _may_pass(error):
             return error
@@ -199,11 +205,18 @@ def prepare(
                 )
             JournalIdentity.check_store(store)
             journal = JournalIdentity.create(store, facts.arn)
-    place = None
+    place = given.bad_records  # the driver's; a task that keeps rows elsewhere finds that out
     if isinstance(bad_records, SinkQueue):
-        bad_records.describe()  # so that it is known to be there before a row needs it
-    elif bad_records is not None:
+        # Asked now, so that it is known to be there before a row needs it.
+        if bad_records.describe().arn == facts.arn:
+            raise bad_records_in_queue()
+    elif bad_records is not None and place is None:
         place = find_place(bad_records, may_create=may_create)
+        if place is None and not may_create:
+            raise JournalUnavailableError(
+                f"{given.failure} So the driver, which makes the badRecordsPath at '{bad_records.location}', could "
+                "not, and this task does not."
+            )
     return SinkPlan(
         options,
         RowForm(

@@ -59,6 +59,7 @@ _NO_CALL_FAILED = (
     "what was sent took longer than",
     "which makes the journal at",
     "does not find the driver's journal",
+    "which makes the badRecordsPath at",
     "does not find the driver's badRecordsPath",
     "the store says that it exists",
 )

@@ -9,7 +9,7 @@ import pytest
 
 from sqs_fifo_spark.aws import calls
 from sqs_fifo_spark.aws import client as aws
-from sqs_fifo_spark.aws.codes import error_from_aws
+from sqs_fifo_spark.aws.codes import MessageRefusedError, error_from_aws
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError
 from sqs_fifo_spark.options import parse_source_options
@@ -62,6 +62,14 @@ def test_an_address_that_does_not_fit_is_told_with_the_options_to_correct() -> N
     error = error_from_aws("send_message_batch", URL, "InvalidAddress", "The address is not valid for this endpoint.")
     assert type(error) is QueueRequestError
     assert "Correct 'region' or 'endpointUrl' so that they fit 'queueUrl'" in str(error)
+
+
+@pytest.mark.parametrize("operation", ["get_queue_attributes", "receive_message", "AssumeRole"])
+def test_only_a_call_that_sends_has_a_message_refused(operation: str) -> None:
+    """Any other is refused as a request is: whoever raises that anew with more words gives it one text."""
+    for code in ("InvalidParameterValue", "MissingParameter"):
+        assert type(error_from_aws(operation, URL, code, "no")) is QueueRequestError
+        assert type(error_from_aws("send_message_batch", URL, code, "no")) is MessageRefusedError
 
 
 def test_a_role_that_may_not_be_assumed_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

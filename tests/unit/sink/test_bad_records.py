@@ -19,7 +19,7 @@ from sqs_fifo_spark.sink.keepers import PLACE
 from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.summary import compare
-from sqs_fifo_spark.sink.write import Place, draft, prepare, send_partition
+from sqs_fifo_spark.sink.write import Draft, Place, draft, plan_for_tasks, prepare, send_partition
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
@@ -39,6 +39,8 @@ from tests.unit.sink.test_message import damaged
 from tests.unit.sink.test_write import TEN_MINUTES_S, error, planned, run
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
+US_QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/bad.fifo"
+VPC_ENDPOINT = "https://vpce-1-2.sqs.eu-west-1.vpce.amazonaws.com"
 CONTINUE: dict[str, Any] = {"badRecordsGroup": "continue"}
 IN_ORDER = ["a1", "a2", None, "b1", "x1", "x2", "a3", "b2"]
 """A row without body is one of group x."""
@@ -410,6 +412,58 @@ def test_an_executor_without_the_drivers_place_sends_nothing(sqs: Sqs, kept: Sto
     assert sqs.calls == []
 
 
+def draft_of(sqs: Sqs, monkeypatch: pytest.MonkeyPatch, kept: Store) -> Draft:
+    """Return what the driver pickles to the tasks while SQS throttles it."""
+
+    def fail(**request: Any) -> Any:
+        raise THROTTLED
+
+    options = sqs.options(badRecordsPath="/kept")
+    with monkeypatch.context() as patch:
+        patch.setattr(sqs, "get_queue_attributes", fail)
+        plan = plan_for_tasks(
+            draft(options, by_column=True, clock=sqs.clock),
+            queue=SinkQueue(options, sqs.clock),
+            open_journal=lambda: None,
+            open_bad_records=lambda: kept,
+        )
+    assert isinstance(plan, Draft)
+    return plan
+
+
+def test_a_driver_that_the_queue_does_not_answer_makes_the_place_all_the_same(
+    sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a short fault before the first write stops no task, with a refused row or without."""
+    plan = draft_of(sqs, monkeypatch, kept)
+    assert run(sqs, None, batch("a1", None), plan=plan, refused=kept).refused == 1
+    assert (sqs.bodies(), numbers(kept)) == (["a1"], [2])
+
+
+def test_a_task_that_looks_for_itself_takes_only_the_drivers_place(
+    sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a path of its own it would keep rows where nobody finds them, in what an earlier query left there too."""
+    plan = draft_of(sqs, monkeypatch, kept)
+    elsewhere = Store()
+    planned(sqs, refused=elsewhere, badRecordsPath="/kept")
+    said = error(JournalUnavailableError, sqs, None, batch("a1", None), plan=plan, refused=elsewhere)
+    assert said.startswith("this executor does not find the driver's badRecordsPath at 'memory'")
+    assert (sqs.calls, numbers(elsewhere)) == ([], [])
+
+
+def test_a_task_that_looks_for_itself_makes_no_place(sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says why the driver, which makes it, could not."""
+    kept.fails = lambda call: True
+    plan = draft_of(sqs, monkeypatch, kept)
+    kept.fails = lambda call: False
+    assert error(JournalUnavailableError, sqs, None, batch("a1"), plan=plan, refused=kept) == (
+        f"cannot get '{PLACE}' So the driver, which makes the badRecordsPath at 'memory', could not, and this task "
+        "does not."
+    )
+    assert (kept.objects, sqs.calls) == ({}, [])
+
+
 def test_the_first_refused_row_is_logged(sqs: Sqs, kept: Store, caplog: pytest.LogCaptureFixture) -> None:
     """By its task, once, with its reason; the driver logs how many there were."""
     with caplog.at_level(logging.WARNING):
@@ -448,6 +502,7 @@ def test_more_refused_rows_than_allowed_end_the_write(sqs: Sqs, kept: Store, mos
         ({"badRecordsPath": "/b", "badRecordsGroup": "hold", "order": "batch"}, "may send a row in one call with"),
         ({"badRecordsQueueUrl": URL}, "is the queue that is written to"),
         ({"badRecordsPath": "/j", "journalLocation": "/j"}, "are the same place"),
+        ({"badRecordsQueueUrl": US_QUEUE, "endpointUrl": VPC_ENDPOINT}, "'endpointUrl' and 'badRecordsQueueUrl' name"),
         ({"badRecordsPath": "b"}, "a path must be absolute"),
         ({"badRecordsPath": "/b", "badRecordsGroup": "skip"}, "it must be continue or hold"),
     ],
@@ -457,6 +512,70 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, str],
     with pytest.raises(OptionError, match=said) as told:
         parse_sink_options({"queueUrl": URL, **options})
     assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "journal"),
+    [
+        ("/j/", "/j"),
+        ("//j", "/j"),
+        ("/a//j", "/a/j"),
+        ("file:///j", "/j"),
+        ("file:///my%20j", "/my j"),
+        ("/j/sent", "/j"),
+        ("/j", "/"),
+        ("/data", "file:///data/j"),
+        ("s3a://b/j/", "s3://b/j"),
+        ("s3://b", "s3://b/j"),
+        ("S3://b/j/bad", "s3://b/j"),
+        ("abfss://c@a.dfs.core.windows.net/j/bad", "abfs://c@a.dfs.core.windows.net/j"),
+    ],
+)
+def test_refused_rows_and_journal_are_apart_however_their_places_are_spelt(path: str, journal: str) -> None:
+    """Neither inside the other: the sink would take a refused row for a damaged object of the journal."""
+    for one, other in ((path, journal), (journal, path)):
+        with pytest.raises(OptionError, match="are the same place, or one is inside the other") as told:
+            parse_sink_options({"queueUrl": URL, "badRecordsPath": one, "journalLocation": other})
+        assert len(str(told.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "journal"),
+    [
+        ("/j2", "/j"),
+        ("/a/j", "/j"),
+        ("/J", "/j"),
+        ("s3://b/j2", "s3://b/j"),
+        ("s3://b2/j", "s3://b/j"),
+        ("s3://b", "/b"),
+    ],
+)
+def test_places_beside_each_other_are_apart(path: str, journal: str) -> None:
+    """Names are compared whole."""
+    assert parse_sink_options({"queueUrl": URL, "badRecordsPath": path, "journalLocation": journal})
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("journalCredentials", "chain"), ("journalEndpointUrl", "http://127.0.0.1:1")]
+)
+def test_what_is_said_of_s3_holds_for_refused_rows_too(option: str, value: str) -> None:
+    """They are reached as the journal is, with one or without; where neither is on S3, it would have no effect."""
+    for others in ({}, {"journalLocation": "/j"}):
+        assert parse_sink_options({"queueUrl": URL, "badRecordsPath": "s3://b/k", option: value, **others})
+    for others, told in (
+        ({}, "neither 'journalLocation' nor 'badRecordsPath' is given"),
+        ({"journalLocation": "/j"}, "'journalLocation' is '/j', which is not on S3"),
+        ({"badRecordsPath": "gs://b/k"}, "'badRecordsPath' is 'gs://b/k', which is not on S3"),
+        (
+            {"badRecordsPath": "/k", "journalLocation": "/j"},
+            "'journalLocation' is '/j', which is not on S3, and 'badRecordsPath' is '/k', which is not on S3",
+        ),
+    ):
+        with pytest.raises(OptionError) as refused:
+            parse_sink_options({"queueUrl": URL, option: value, **others})
+        assert str(refused.value) == (
+            f"option '{option}' is given, and {told}, so it would have no effect. Leave {option} out."
+        )
 
 
 @pytest.mark.parametrize(
@@ -549,7 +668,7 @@ def test_a_refused_row_that_its_queue_throttles_waits(sqs: Sqs) -> None:
 
     sqs.before = throttle
     assert both.write("a1", None, "x2", badRecordsGroup="continue").refused == 1
-    assert (both.sent(), both.refused()) == (["a1", "x2"], [("x", 2)])
+    assert (sorted(both.sent()), both.refused()) == (["a1", "x2"], [("x", 2)])
 
 
 def test_a_refused_row_that_does_not_go_to_the_queue_either_fails_its_task(sqs: Sqs) -> None:
@@ -568,6 +687,16 @@ def test_a_refused_row_that_does_not_go_to_the_queue_either_fails_its_task(sqs: 
     said = error(RowError, sqs, None, batch(None), plan=plan, refused=both.queue)
     assert "(its body is null), nor to 'badRecordsQueueUrl': it has characters" in said
     assert both.refused() == []
+
+
+@pytest.mark.parametrize(("part", "spelling"), [("q.fifo", "q.fifo/"), ("127.0.0.1", "LOCALHOST"), (":9324", "")])
+def test_no_spelling_of_the_queues_own_url_takes_refused_rows(sqs: Sqs, part: str, spelling: str) -> None:
+    """Its consumers would take them for messages: the two are compared by their ARNs, before the first row."""
+    url = sqs.url.replace(part, spelling)
+    options = bad_records_queue(sqs.options(badRecordsQueueUrl=url))
+    assert options is not None
+    with pytest.raises(OptionError, match="option 'badRecordsQueueUrl' is the queue that is written to"):
+        planned(sqs, refused=SinkQueue(options, sqs.clock), badRecordsQueueUrl=url)
 
 
 # What is the queue's fault, not a row's

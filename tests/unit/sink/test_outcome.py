@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,3 +121,56 @@ def test_sqs_own_reason_is_kept_unless_it_shows_the_message(said: str, shown: st
     expected = f"SQS refuses it (InvalidParameterValue: {shown}" if shown else "SQS refuses it (InvalidParameterValue)"
     assert refused.refusal.startswith(expected)
     assert len(refused.refusal.splitlines()) == 1
+
+
+def told_of(part: dict[str, Any], said: str) -> str:
+    """Return what is told of a row with this part of an entry, of which SQS has `said` something."""
+    (row,) = rows("b1")
+    entry = {"Id": "x", "Code": "InvalidMessageContents", "Message": said, "SenderFault": True}
+    tried = {"x": replace(row, entry={**row.entry, **part})}
+    (refused,) = classify({"Failed": [entry]}, tried, "", may_be_older=False).refused
+    return refused.refusal.removeprefix("it has characters that SQS does not take (").removesuffix(")")
+
+
+CARD = "card  4111 1111 1111\n1111 of Zoë"
+SHORT_ROW = "1234-é"
+
+
+@pytest.mark.parametrize(
+    ("text", "quote"),
+    [
+        (CARD, CARD),
+        (CARD, "card 4111 1111 1111   1111 of Zoë"),
+        (CARD, json.dumps(CARD)),
+        (CARD, json.dumps(CARD, ensure_ascii=False)),
+        (CARD, json.dumps(json.dumps({"body": CARD}))),
+        (CARD, json.dumps(CARD).upper()),
+        (CARD, "11 1111 1111\\n11"),
+        ("x" * 1_000_000 + CARD + "x" * 40_000, "1 1111 1111\n1111"),
+        ('{"card":"4111111111111111"}', '{\\"card\\":\\"411111'),
+        ("'" * 20 + "4111'1111", "4111'1111"),
+        (SHORT_ROW, SHORT_ROW),
+        (SHORT_ROW, json.dumps(SHORT_ROW)),
+        ("1234", "1234"),
+        ("a b c d", "a  b\tc\nd"),
+    ],
+)
+@pytest.mark.parametrize("is_body", [True, False])
+def test_no_quote_of_a_row_passes_in_any_spelling(text: str, quote: str, is_body: bool) -> None:
+    """From its middle too, with other blanks, or as JSON escapes it: sixteen characters, or all of a shorter text."""
+    attribute = {"DataType": "String", "StringValue": text}
+    part = {"MessageBody": text} if is_body else {"MessageAttributes": {"n": attribute}}
+    assert told_of(part, f"The text {quote} is bad.") == "InvalidMessageContents"
+
+
+def test_a_quote_of_bytes_does_not_pass() -> None:
+    """SQS is given them in base64, and has no other words for them."""
+    value = b"card 4111111111111111"
+    part = {"MessageAttributes": {"n": {"DataType": "Binary", "BinaryValue": value}}}
+    assert told_of(part, f"The value {base64.b64encode(value).decode()} is bad.") == "InvalidMessageContents"
+
+
+@pytest.mark.parametrize("text", ["a", "bad", "The text", "Messages with this text are bad, says somebody.", '"""" '])
+def test_sqs_own_words_pass_where_they_quote_nothing(text: str) -> None:
+    """Three characters, or fewer than sixteen of a longer text, stand there by chance."""
+    assert told_of({"MessageBody": text}, "This text is bad.") == "InvalidMessageContents: This text is bad"

@@ -22,6 +22,7 @@ from sqs_fifo_spark.errors import (
     NotFifoQueueError,
     OptionError,
     QueueNotFoundError,
+    QueueRequestError,
     RowError,
     SqsFifoError,
     TransientQueueError,
@@ -390,6 +391,22 @@ def test_what_the_queue_meets_keeps_its_class_and_says_how_many_were_sent(
     sqs.before = fail
     assert error(kind, sqs, None, batch("a1", "a2", "a3", "a4")).endswith(" 2 rows of partition 0 were sent.")
     assert sqs.bodies() == ["a1", "a2"]
+
+
+def test_a_queue_that_refuses_to_say_its_settings_ends_the_task_in_one_line(
+    sqs: Sqs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all rows of a call are refused it is asked for them; its refusal is no message's."""
+    plan = planned(sqs)
+
+    def fail(**request: Any) -> Any:
+        raise refusal("InvalidParameterValue", message="no")
+
+    monkeypatch.setattr(sqs, "get_queue_attributes", fail)
+    sqs.failing = lambda body: ("InvalidMessageContents", True)
+    said = error(QueueRequestError, sqs, None, batch("a1"), plan=plan)
+    assert said.startswith("SQS refused get_queue_attributes on ")
+    assert said.endswith(" 0 rows of partition 0 were sent.")
 
 
 def test_a_store_that_fails_ends_the_task_with_what_was_sent(sqs: Sqs, store: Store) -> None:
