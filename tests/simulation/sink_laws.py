@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -337,7 +338,7 @@ class SinkLaws:
         if len(missing) > len(overtaken):
             self.violate(f"order: {key} is sent, and {missing} before it are not")
         # What SQS refuses is no message, and is not overtaken.
-        overtaken &= {row.key for row in attempt.rows if not row.flaw} - {flawed}
+        overtaken &= {row.key for row in itertools.takewhile(lambda row: row.key != key, attempt.rows) if not row.flaw}
         if overtaken and is_new:
             self._world.note(f"{key} overtakes {overtaken}")
             attempt.overtook[key] = overtaken
