@@ -1,9 +1,9 @@
 """Keeps rows that are refused: by the package, by SQS, or with their group. Each is durable before its group goes on.
 
 Contract. A row is in the queue or here. What is kept here is refused by every later attempt, whatever it thinks of the
-row itself; what the record knows as sent is not refused. The name of a kept row follows from the queue, from its
-columns, and from which of several equal rows of its task it is, sent ones included: not from the reason, the time, or
-where it stands. So whoever refuses a row again, in whatever partition, finds it there.
+row itself; what the record knows as sent is not refused. A kept row is known by the queue, by its columns, and by which
+of several equal rows of its task it is, sent ones included: not by the reason, the time, or where it stands. So whoever
+refuses a row again, in whatever partition, finds it there.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import hashlib
 import json
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -37,12 +36,11 @@ class BadRecords:
         self._origin = origin
         self._group_goes_on = group_goes_on
         self._most = most
-        # These two are used by whoever adds rows, and by nobody else.
-        self._messages = Digests()
-        self._copies: Counter[bytes] = Counter()  # of those that came more than once
+        self._copies = Digests()  # of whoever adds rows, and of nobody else
         # `_lock` guards all that follows; nothing is made durable while it is held.
         self._lock = threading.Lock()
         self._refused: set[int] = set()  # by their numbers
+        self._has_told = False
         self._holds: dict[str, int] = {}  # groups that do not go on, and the row that was refused
 
     @property
@@ -50,12 +48,16 @@ class BadRecords:
         return len(self._refused)
 
     def numbered(self, row: Outgoing) -> Outgoing:
-        """Return the row, which comes next in its task, with its `copy`."""
-        message = row.digest or _content(row)[:WIDTH]
-        if self._messages.add(message):
-            return row
-        self._copies[message] += 1
-        return replace(row, copy=1 + self._copies[message])
+        """Return the row, which comes next in its task, with its `copy`. Equal rows cost no more memory than others."""
+        message = row.digest or _content(row)
+        there, free = 0, 1
+        while _copy(message, free) in self._copies:
+            there, free = free, 2 * free
+        while free - there > 1:
+            middle = (there + free) // 2
+            there, free = (middle, free) if _copy(message, middle) in self._copies else (there, middle)
+        self._copies.add(_copy(message, free))
+        return row if free == row.copy else replace(row, copy=free)
 
     def refused(self, rows: Sequence[Outgoing]) -> list[Outgoing]:
         """Return those of the rows that are refused: by themselves, with their group, or by an earlier attempt."""
@@ -68,15 +70,14 @@ class BadRecords:
         return "" if behind is None else f"it stands behind row {behind:,} of its message group, which is refused"
 
     def _as_before(self, row: Outgoing) -> str:
-        if self._keeper.is_empty or not self._keeper.has(self._names(row)(row.copy)):
-            return ""
-        return "an earlier attempt has refused it"
+        is_known = not self._keeper.is_empty and self._keeper.has(self._content(row), row.copy)
+        return "an earlier attempt has refused it" if is_known else ""
 
-    def keep(self, row: Outgoing, stopped: threading.Event) -> None:
-        """Make a refused row durable; with badRecordsGroup=hold, refuse what follows in its group.
+    def keep(self, row: Outgoing, stopped: threading.Event) -> bool:
+        """Take one step to make a refused row durable, and return whether it is: then its group may go on.
 
-        It may be called again for a row that it could not keep. Raises RowError for one more than `most` rows, and what
-        the keeper raises.
+        With badRecordsGroup=hold what follows in the group is refused. Raises RowError for one more than `most` rows,
+        and what the keeper raises.
         """
         partition = self._origin.partition
         with self._lock:
@@ -89,13 +90,17 @@ class BadRecords:
                 )
             self._refused.add(row.row)
         try:
-            self._keeper.keep(self._names(row), self._line(row), row, stopped)
+            is_kept = self._keeper.keep(row, self._content(row), self._line(row), stopped)
         except JournalUnavailableError as error:
             raise JournalUnavailableError(
                 f"row {row.row:,} of partition {partition} is refused, and cannot be kept in "
                 f"{self._keeper.where}: {error}"
             ) from None
-        if self.count == 1:
+        if not is_kept:
+            return False
+        with self._lock:
+            is_first, self._has_told = not self._has_told, True
+        if is_first:
             _log.warning(
                 "row %d of partition %d is refused, and kept in %s: %s. How many there are is logged when the "
                 "write ends.",
@@ -107,11 +112,10 @@ class BadRecords:
         if row.group and not self._group_goes_on:
             with self._lock:
                 self._holds.setdefault(row.group, row.row)
+        return True
 
-    def _names(self, row: Outgoing) -> Callable[[int], str]:
-        """Return what each copy of the row is called."""
-        content = self._origin.queue.encode() + _content(row)
-        return lambda copy: hashlib.sha256(content + str(copy).encode()).hexdigest()
+    def _content(self, row: Outgoing) -> str:
+        return hashlib.sha256(self._origin.queue.encode() + _content(row)).hexdigest()
 
     def _line(self, row: Outgoing) -> bytes:
         told = {
@@ -131,6 +135,13 @@ class BadRecords:
 
 def _content(row: Outgoing) -> bytes:
     return hashlib.sha256(json.dumps(_as_json(row.columns), sort_keys=True).encode()).digest()
+
+
+def _copy(message: bytes, number: int) -> bytes:
+    """Return the digest of so many an equal row."""
+    return (
+        message if number == 1 and len(message) == WIDTH else hashlib.sha256(message + b"%d" % number).digest()[:WIDTH]
+    )
 
 
 def _as_json(columns: Sequence[Any]) -> dict[str, Any]:

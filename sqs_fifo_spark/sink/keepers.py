@@ -1,32 +1,32 @@
 """Where refused rows are kept: a folder or a bucket, or another FIFO queue.
 
-    badRecordsPath/_place                              names the place, so that an executor finds the driver's
-    badRecordsPath/<query>/<batch>/<name>.json         one refused row: a JSON line
-    badRecordsPath/batch-writes/<time>-<run>/...       the same for a batch write outside of a stream
-    badRecordsPath/_found/<query>/<batch>/<name>-<run> which task found it there when the micro-batch ran again
+    badRecordsPath/_place                                    names the place, so that an executor finds the driver's
+    badRecordsPath/<query>/<batch>/<content>-<place>.json    one refused row: a JSON line
+    badRecordsPath/batch-writes/<time>-<run>/...             the same for a batch write outside of a stream
+    badRecordsPath/_found/<query>/<batch>/<content>-<place>-<run>   which row of a later run has found it there
 
-Equal rows of two tasks would have one name. So the line says which task has made it, in which run of the write; in
-another run the first task that finds it takes it for its own; all others go on to the name of the next copy.
+Equal rows, also those of several tasks, have places 1, 2, ... of their own. A row takes the first one that is free, or
+that an earlier run of the micro-batch has filled and no other row of this run has found. A line says which row of which
+run has made it. So there are as many objects as refused rows, in whatever partitions the micro-batch runs again.
 
-With badRecordsQueueUrl the deduplication id of a message follows from name, write and partition, and the record has a
-mark of the name, for SQS forgets the id after 5 minutes.
+With badRecordsQueueUrl the record has two marks of each row instead, and SQS knows the deduplication id for 5 minutes.
+One mark says that such a row is refused. The other one, and the id, say which task has sent it. So where the
+micro-batch runs again in other partitions, the row may be sent there twice, but no other one is taken for it.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import threading
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import JournalUnavailableError, RowError
+from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError, RowError
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.location import anchored
 from sqs_fifo_spark.journal.store import Store
@@ -71,14 +71,15 @@ class Keeper(Protocol):
     def is_empty(self) -> bool:
         """True if earlier attempts have kept no row of this write."""
 
-    def has(self, name: str) -> bool:
-        """Return whether an earlier attempt has kept the row of this name."""
+    def has(self, content: str, copy: int) -> bool:
+        """Return whether an earlier attempt has kept this copy of a row."""
 
-    def keep(self, names: Callable[[int], str], line: bytes, row: Outgoing, stopped: threading.Event) -> None:
-        """Make the line durable, once; `names` gives the name of each copy of the row.
+    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
+        """Take one step to make the line of a row with this content durable, once; return whether it is.
 
-        Raises JournalUnavailableError or RowError; UnsentError if a queue has throttled each try, StoppedError instead
-        of another try once `stopped` is set, and what else the queue's calls raise.
+        Equal rows are kept one after the other. Raises JournalUnavailableError, JournalCorruptError or RowError;
+        UnsentError if a queue has throttled each try, StoppedError instead of another try once `stopped` is set, and
+        what else the queue's calls raise.
         """
 
 
@@ -97,35 +98,56 @@ class PathKeeper:
         self._folder = folder
         self._origin = origin
         self._before = frozenset(self._store.list(folder))
+        self._owners: dict[str, _Owner] = {}
+        self._next: dict[str, int] = {}
+        """By content, the place that comes after the last one that was tried."""
 
     @property
     def is_empty(self) -> bool:
         return not self._before
 
-    def has(self, name: str) -> bool:
-        return self._object(name) in self._before
+    def has(self, content: str, copy: int) -> bool:
+        name = f"{content}-{copy}"
+        if self._object(name) not in self._before:
+            return False
+        owner = self._owner(name)
+        return owner.run != self._origin.run or owner.partition == self._origin.partition
 
-    def keep(self, names: Callable[[int], str], line: bytes, row: Outgoing, stopped: threading.Event) -> None:
-        for copy in itertools.count(row.copy):
-            if self._is_kept(names(copy), line, row.copy):
-                return
-
-    def _is_kept(self, name: str, line: bytes, copy: int) -> bool:
-        """Return whether the object of this name is that of the row, rather than of an equal one."""
+    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
+        place = max(row.copy, self._next.get(content, 1))
+        self._next[content] = place + 1
+        name, own = f"{content}-{place}", _Owner(self._origin.run, self._origin.partition, row.copy)
         if self._store.put_if_absent(self._object(name), line):
             return True
-        data = self._store.get(self._object(name))
-        if data is None:
-            raise JournalUnavailableError(f"'{self._object(name)}' was there, and is gone.")
-        there = json.loads(data)
-        run, own = self._origin.run, [self._origin.partition, copy]
-        if there.get("run") == run:
-            return [there["partition"], there["copy"]] == own
-        mark, mine = f"_found/{self._folder}/{name}-{run}", json.dumps(own).encode()
+        owner = self._owner(name)
+        if owner.run == own.run:
+            return owner == own
+        mark, mine = f"_found/{self._folder}/{name}-{own.run}", f"{own.partition}-{own.copy}".encode()
         return self._store.put_if_absent(mark, mine) or self._store.get(mark) == mine
 
     def _object(self, name: str) -> str:
         return f"{self._folder}/{name}.json"
+
+    def _owner(self, name: str) -> _Owner:
+        """Return which row has made the object. Raises JournalCorruptError if it does not say so."""
+        if name not in self._owners:
+            try:
+                line = json.loads(self._store.get(self._object(name)) or b"")
+                self._owners[name] = _Owner(line["run"], line["partition"], line["copy"])
+            except (ValueError, TypeError, KeyError):
+                raise JournalCorruptError(
+                    f"'{self._object(name)}' below badRecordsPath, {self.where}, is not what the sink has put there. "
+                    "Move it elsewhere."
+                ) from None
+        return self._owners[name]
+
+
+class _Owner(NamedTuple):
+    """The row that has made an object."""
+
+    run: str
+    partition: int
+    copy: int
 
 
 class QueueKeeper:
@@ -144,19 +166,18 @@ class QueueKeeper:
     def is_empty(self) -> bool:
         return not self._record.is_sent(ANY_REFUSED)
 
-    def has(self, name: str) -> bool:
-        return self._record.is_sent(_mark(name))
+    def has(self, content: str, copy: int) -> bool:
+        return self._record.is_sent(_recorded(f"refused\n{content}-{copy}"))
 
-    def keep(self, names: Callable[[int], str], line: bytes, row: Outgoing, stopped: threading.Event) -> None:
-        name = names(row.copy)
+    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
         self._record.refresh([ANY_REFUSED])
-        if self.has(name):
-            return
+        own_id = hashlib.sha256(f"{self._write}\n{content}-{row.copy}".encode()).hexdigest()
+        if self._record.is_sent(_recorded(own_id)):
+            return True
         why = "" if row.group else "it has no message group to be sent in"
         if len(line) > MAX_CALL_BYTES:
             why = f"its line of {len(line):,} bytes is larger than the {MAX_CALL_BYTES:,} of a message"
         if not why:
-            own_id = hashlib.sha256(f"{self._write}\n{name}".encode()).hexdigest()
             ids = {"MessageGroupId": row.group, "MessageDeduplicationId": own_id}
             message = Outgoing(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
             deadline = Window(self._clock.monotonic()).last_try
@@ -169,7 +190,8 @@ class QueueKeeper:
                 f"row {row.row:,} cannot be sent ({row.refusal}), nor to 'badRecordsQueueUrl': {why}. Correct such "
                 "rows, or filter them out before the sink."
             )
-        self._record.add([_mark(name), ANY_REFUSED], by=math.inf)
+        self._record.add([_recorded(f"refused\n{content}-{row.copy}"), _recorded(own_id), ANY_REFUSED], by=math.inf)
+        return True
 
 
 def find_place(store: Store, *, may_create: bool) -> str | None:
@@ -180,7 +202,3 @@ def find_place(store: Store, *, may_create: bool) -> str | None:
         store.put_if_absent(PLACE, uuid.uuid4().hex.encode())
         data = store.get(PLACE)
     return None if data is None else data.hex()
-
-
-def _mark(name: str) -> bytes:
-    return _recorded(f"refused\n{name}")

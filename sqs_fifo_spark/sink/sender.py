@@ -141,7 +141,7 @@ class Sender:
         self._sending: set[_Sending] = set()
         self._ended = 0  # threads
         self.calls = 0
-        """How many sends have begun, tries of one counted once."""
+        """How many turns of the queue's pace it has used; what is tried again needs none."""
         self._warned_at = -math.inf  # of throttling
         # These two are the caller's.
         self._threads: list[threading.Thread] = []
@@ -271,9 +271,9 @@ class Sender:
     def _run(self) -> None:
         try:
             while not self._stopped.is_set():
-                rows = self._without_refused(self._take())
+                rows, is_turn = self._without_refused(self._take()), True
                 while rows and not self._stopped.is_set():
-                    rows = self._look_and_send(rows)
+                    rows, is_turn = self._look_and_send(rows, is_turn=is_turn), False
         except StoppedError:
             return  # whoever set it knows why
         except BaseException as error:  # whatever ends a thread, a panic of native code too: the caller waits for it
@@ -283,7 +283,7 @@ class Sender:
                 self._ended += 1
                 self._changed.notify_all()
 
-    def _look_and_send(self, rows: list[Outgoing]) -> list[Outgoing]:
+    def _look_and_send(self, rows: list[Outgoing], *, is_turn: bool) -> list[Outgoing]:
         """Send what the record lacks of these rows; return those of them that SQS has throttled all the time."""
         window = self._look(rows)
         self._look_for_disorder()
@@ -293,6 +293,7 @@ class Sender:
         missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
         with self._changed:
             self.known += len(known)
+            self.calls += is_turn and bool(missing)
             self._note_gaps_locked(rows, is_known)
             self._note_locked(known)
             self._let_follow_locked(known)
@@ -392,7 +393,7 @@ class Sender:
             self._release_locked(refused)
 
     def _keep_one(self, row: Outgoing) -> None:
-        """Keep it elsewhere, in time, or as long as the queue there throttles it."""
+        """Keep it elsewhere, each step in time, or as long as the queue there throttles it."""
         assert self._bad_records is not None
         while not self._stopped.is_set():
             keeping = _Sending(Window(self._clock.monotonic()).limit, {}, _KEEPS)
@@ -400,7 +401,8 @@ class Sender:
                 self._sending.add(keeping)
                 self._changed.notify_all()
             try:
-                return self._bad_records.keep(row, self._stopped)
+                if self._bad_records.keep(row, self._stopped):
+                    return
             except UnsentError:
                 self._warn_of_throttling()
             finally:
@@ -449,7 +451,6 @@ class Sender:
         with self._changed:
             self._sending.add(sending)
             self._changed.notify_all()  # whoever waits, waits no longer than that
-            self.calls += 1
         confirm = functools.partial(self._confirm, sending)
         try:
             refused = self._queue.send(
@@ -508,7 +509,8 @@ class Sender:
             self._note_locked(rows)
             self._let_follow_locked(rows)
             # With what others are about to record of these groups, so that the record never lacks an earlier row.
-            digests = [row.digest for name in {row.group for row in rows} for row in self._groups[name].unrecorded]
+            groups = dict.fromkeys(row.group for row in rows)  # a set has another order in each process
+            digests = [row.digest for name in groups for row in self._groups[name].unrecorded]
         failure = None
         if overtaking:
             first, others = f"row {min(overtaking):,}", len(overtaking) - 1
@@ -592,7 +594,7 @@ class Sender:
         for row in rows:
             self._rows -= 1
             self._bytes -= row.held
-        for name in {row.group for row in rows}:
+        for name in dict.fromkeys(row.group for row in rows):
             group = self._groups[name]
             group.unrecorded = [row for row in group.unrecorded if id(row) not in done]
             group.has_gap = group.has_gap and bool(group.unrecorded or group.under_way)

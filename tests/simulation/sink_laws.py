@@ -399,7 +399,7 @@ class SinkLaws:
         own = attempt.place.partition
         if name.startswith("_found/"):
             found = f"{name.removeprefix('_found/').rpartition('-')[0]}.json"
-            if json.loads(data)[0] == own:
+            if int(data.split(b"-")[0]) == own:
                 self._has_kept(attempt, found, json.loads(self._world.kept.objects[found]))
         elif name.endswith(".json"):
             line = json.loads(data)

@@ -275,8 +275,8 @@ def _(keep, sender, refused):
 
 
 @planted("drop refused rows", "sink.keepers.PathKeeper.keep")
-def _(keep, keeper, names, line, row, stopped):
-    pass
+def _(keep, keeper, row, content, line, stopped):
+    return True
 
 
 @planted("forget the rest of a refused row's group", "sink.bad_records.BadRecords._because_of_group")
@@ -299,9 +299,9 @@ def _(as_before, records, row):
     return ""
 
 
-@planted("keep a refused row anew each time", "sink.bad_records.BadRecords._names")
-def _(names, records, row):
-    return lambda copy: uuid.uuid4().hex
+@planted("keep a refused row anew each time", "sink.bad_records.BadRecords._content")
+def _(content, records, row):
+    return uuid.uuid4().hex
 
 
 @planted("take equal rows of a task for one", "sink.bad_records.BadRecords.numbered")
@@ -309,9 +309,9 @@ def _(numbered, records, row):
     return row
 
 
-@planted("take the equal row of another task for one's own", "sink.keepers.PathKeeper._is_kept")
-def _(is_kept, keeper, name, line, copy):
-    is_kept(keeper, name, line, copy)
+@planted("take the equal row of another task for one's own", "sink.keepers.PathKeeper.keep")
+def _(keep, keeper, *given):
+    keep(keeper, *given)
     return True
 
 

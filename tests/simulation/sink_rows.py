@@ -54,7 +54,7 @@ class Traffic:
         self._heat = rng.choice((0.0, 0.3, 0.8))
         self._most = most
         self._scatter = scatter
-        self._equal = rng.choice((0.0, 0.0, 0.08))
+        self._equal = rng.choice((0.0, 0.0, 0.3 if keeps else 0.08))
         self._flaws = 0.0 if is_calm or rng.random() < (0.2 if keeps else 0.7) else 0.3
         self._keeps = keeps
         self._made: list[SinkRow] = []

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.errors import JournalUnavailableError, OptionError, RowError, SqsFifoError
+from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError, OptionError, RowError, SqsFifoError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
 from sqs_fifo_spark.sink.keepers import PLACE
@@ -274,6 +274,37 @@ def test_equal_rows_of_two_tasks_are_kept_as_often_as_they_are_there(sqs: Sqs, k
     assert len(lines(kept)) == 3
     assert once([None], [None, None]) == 3
     assert len(lines(kept)) == 3
+
+
+def test_equal_rows_of_many_tasks_cost_few_calls(sqs: Sqs, kept: Store) -> None:
+    """Each looks once at the places that others have filled, also in a later run."""
+    options: dict[str, Any] = {"badRecordsPath": "/kept", **CONTINUE}
+    tasks, count = 4, 30
+    for _ in range(2):
+        plan = planned(sqs, refused=kept, **options)
+        for partition in range(tasks):
+            kept.steps.clear()
+            run(sqs, None, batch(*[None] * count), plan=plan, refused=kept, place=Place(partition, "q", 1))
+            calls = [step for step in kept.steps if step.startswith("before ")]
+            assert len(calls) <= 4 * tasks * count + 10
+    assert len(lines(kept)) == tasks * count
+
+
+def test_a_foreign_object_among_the_refused_rows_is_one_clear_line(sqs: Sqs, kept: Store) -> None:
+    write(sqs, kept, None, **CONTINUE)
+    (name,) = rows_in(kept)
+    kept.objects[name] = b"\xff"
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept", **CONTINUE)
+    said = error(JournalCorruptError, sqs, None, batch(None), plan=plan, refused=kept)
+    assert f"'{name}' below badRecordsPath, 'memory', is not what the sink has put there" in said
+
+
+def test_a_good_row_is_not_refused_for_an_equal_one_of_another_task(sqs: Sqs, kept: Store) -> None:
+    """Which that one holds behind a refused row, in the same run."""
+    plan = planned(sqs, refused=kept, badRecordsPath="/kept")
+    for partition, given in enumerate([batch(None, "x1"), batch("x1")]):
+        run(sqs, None, given, plan=plan, refused=kept, place=Place(partition, "q", 1))
+    assert (sqs.bodies(), len(lines(kept))) == (["x1"], 2)
 
 
 def test_what_one_queue_refuses_another_takes(sqs: Sqs, kept: Store) -> None:
@@ -656,6 +687,33 @@ def test_equal_refused_rows_of_two_writes_or_two_tasks_are_messages_of_their_own
         for _ in range(2):
             run(sqs, None, batch(None), plan=plan, refused=both.queue, place=place)
     assert both.refused() == [("x", 1)] * 4
+
+
+def test_an_equal_row_of_a_task_that_did_not_end_is_not_lost(sqs: Sqs, store: Store) -> None:
+    """The record's mark of a refused row says whose it is. In other partitions it may come twice, to one place."""
+    both = Both(sqs)
+
+    def once(*partitions: int) -> None:
+        plan = planned(sqs, store, refused=both.queue, badRecordsQueueUrl=both.url)
+        for partition in partitions:
+            run(sqs, store, batch(None), plan=plan, refused=both.queue, place=Place(partition, "q", 1))
+
+    once(0)
+    once(0, 1)
+    assert both.refused() == [("x", 1)] * 2
+    once(1, 2)
+    assert (both.refused(), both.sent()) == ([("x", 1)] * 3, [])
+
+
+def test_what_was_refused_stays_so_in_another_partition(sqs: Sqs, store: Store) -> None:
+    """Even if the queue would take it by now."""
+    both = Both(sqs)
+    poison(sqs, "a1")
+    for partition in 0, 1:
+        plan = planned(sqs, store, refused=both.queue, badRecordsQueueUrl=both.url)
+        run(sqs, store, batch("a1", "b1"), plan=plan, refused=both.queue, place=Place(partition, "q", 1))
+        sqs.failing = lambda body: None
+    assert both.sent() == ["b1"]
 
 
 def test_a_refused_row_that_its_queue_throttles_waits(sqs: Sqs) -> None:

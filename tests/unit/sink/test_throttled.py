@@ -120,6 +120,22 @@ def test_tasks_that_follow_each_other_share_the_pace(sqs: Sqs, first: int) -> No
     assert sqs.clock.monotonic() - began >= len(sqs.calls) * every_s
 
 
+def test_what_is_tried_again_needs_no_rest(sqs: Sqs) -> None:
+    """Rows that were throttled for long are as many calls of the pace as before."""
+    options = sqs.options(maxCallsPerSecond="1")
+    throttle(sqs, "calls")
+    began = sqs.clock.monotonic()
+    send_partition(
+        planned(sqs, maxCallsPerSecond="1"),
+        [batch("a1", "b1")],
+        Place(0, "q", 1),
+        queue=SinkQueue(options, sqs.clock, sharers=40),
+        open_journal=lambda: None,
+        clock=sqs.clock,
+    )
+    assert sqs.clock.monotonic() - began < LONG_S + SEND_BUDGET_S
+
+
 def test_a_task_without_a_call_does_not_rest(sqs: Sqs) -> None:
     options = sqs.options(maxCallsPerSecond="1")
     began = sqs.clock.monotonic()
