@@ -374,7 +374,8 @@ class Sender:
         """Keep those elsewhere that are refused and not known; return the others."""
         refused = [] if self._bad_records is None else self._bad_records.refused(rows)
         if refused:
-            self._record.refresh(row.digest for row in refused if row.digest)
+            self._record.refresh([DISORDER, *(row.digest for row in refused if row.digest)])
+            self._look_for_disorder()
             refused = [row for row in refused if not (row.digest and self._record.is_sent(row.digest))]
             self._keep(refused)
         numbers = {row.row for row in refused}

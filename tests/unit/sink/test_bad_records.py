@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.errors import JournalCorruptError, JournalUnavailableError, OptionError, RowError, SqsFifoError
+from sqs_fifo_spark.errors import (
+    DisorderError,
+    JournalCorruptError,
+    JournalUnavailableError,
+    OptionError,
+    RowError,
+    SqsFifoError,
+)
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
 from sqs_fifo_spark.sink.keepers import PLACE
 from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue
+from sqs_fifo_spark.sink.record import SentRecord
+from sqs_fifo_spark.sink.sender import DISORDER
 from sqs_fifo_spark.sink.summary import compare
 from sqs_fifo_spark.sink.write import Draft, Place, draft, plan_for_tasks, prepare, send_partition
 from tests.helpers import wait_until
@@ -288,6 +298,18 @@ def test_equal_rows_of_many_tasks_cost_few_calls(sqs: Sqs, kept: Store) -> None:
             calls = [step for step in kept.steps if step.startswith("before ")]
             assert len(calls) <= 4 * tasks * count + 10
     assert len(lines(kept)) == tasks * count
+
+
+def test_a_task_that_only_refuses_rows_looks_for_disorder_too(sqs: Sqs, store: Store, kept: Store) -> None:
+    """With `onDisorder=fail` it ends no better than one that sends."""
+    plan = planned(
+        sqs, store, refused=kept, badRecordsPath="/kept", onDisorder="fail", journalLocation="/j", **CONTINUE
+    )
+    before = SentRecord(store, sqs.clock, query="q", batch="1", run="018bcfe568007f11", partition=3)
+    before.add([DISORDER], by=math.inf)
+    said = error(DisorderError, sqs, store, batch(None), plan=plan, refused=kept)
+    assert "an earlier attempt found rows of this micro-batch" in said
+    assert lines(kept) == []
 
 
 def test_a_foreign_object_among_the_refused_rows_is_one_clear_line(sqs: Sqs, kept: Store) -> None:
