@@ -84,7 +84,7 @@ def classify(
         in_doubt=[
             row for key, row in tried.items() if key not in taken and key not in refused and key not in throttled
         ],
-        code=next(reversed(codes.values()), "no answer for some entries"),
+        code=next((codes[key] for key in reversed(codes) if key not in refused), "no answer for some entries"),
     )
 
 

@@ -365,6 +365,15 @@ class Laws:
         """Return the ids of what left the queue, and was not deleted by us."""
         return set(self._gone)
 
+    def are_lost(self, received: set[str]) -> bool:
+        """Return whether each has left the queue, or stands behind one of its group, among them, that has."""
+        heads: dict[str, int] = {}
+        for each in received & self._gone.keys():
+            heads[self._group(each)] = min(self._sequence[each], heads.get(self._group(each), self._sequence[each]))
+        return bool(received) and all(
+            self._sequence[each] >= heads.get(self._group(each), math.inf) for each in received
+        )
+
     def waiting(self) -> set[str]:
         """Return the ids of what is in the queue, and in no committed batch, nor moved aside."""
         return self._name.keys() - self._gone.keys() - self._delivered - self._marked.keys()

@@ -877,9 +877,10 @@ class Schedule:
         """Trigger.Once, again and again, when all holds of the run before are long over: each serves something new.
 
         Or it settles what was moved aside, and has received nothing else. A run that meets messages which somebody has
-        received before may leave them to the next one. And the first run has nothing new where it has to repeat a batch
-        that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages were moved aside
-        since.
+        received before may leave them to the next one. One whose messages have expired since it received them, or stand
+        behind such in their groups, counts for nothing. And the first run has nothing new where it has to repeat a
+        batch that Spark's log has lost, under the same batch id, if the sink has it, or if all its messages were moved
+        aside since.
         """
         self.laws.is_calm = False
         for process in self.hub.alive():
@@ -904,7 +905,8 @@ class Schedule:
                 self.hub.kill(self._query.process)
             has_settled = bool(marked - self.world.present() - self.laws.taken_away())
             has_settled_alone = has_settled and self.laws.known(waiting) == times
-            misses = 0 if self._served() - served or has_settled_alone else misses + 1
+            received = {each for each, count in self.laws.known(waiting).items() if count > times.get(each, 0)}
+            misses = 0 if self._served() - served or has_settled_alone else misses + (not self.laws.are_lost(received))
             has_met_known = self.laws.known(known) != known
             if misses > int(has_met_known) and waiting & self.world.present():
                 self.laws.violate(f"progress: a run far from the last one serves nothing new, and {len(waiting)} wait")

@@ -533,8 +533,8 @@ class SinkLaws:
         throttled = {each["Id"] for each in answer["Failed"] if "Throttl" in each["Code"]}
         self._without_effect({_key(entry) for entry in entries if entry["Id"] in throttled} - sent_keys)
         attempt.last_events[self._hub.current_name] = self._now
-        if any(each["SenderFault"] for each in answer["Failed"]):
-            self._refused_rows([_key(entry) for entry in entries if entry["Id"] not in sent])
+        if refused := {each["Id"] for each in answer["Failed"] if each["SenderFault"]}:
+            self._refused_rows([_key(entry) for entry in entries if entry["Id"] in refused])
 
     def _refused_rows(self, keys: Sequence[Key]) -> None:
         """SQS refuses rows for good, which ends the task, or has them kept."""

@@ -52,6 +52,7 @@ def test_rows_are_confirmed_in_their_order_with_what_sqs_has_given_them() -> Non
         (told("xz", y=FAILED), "y", False, False, "InternalError"),
         (told("x", y=FAILED, z=THROTTLED), "yz", False, True, "ThrottlingException"),
         (told("x", y=FAILED), "yz", True, False, "InternalError"),
+        (told("x", y=FAILED, z=REFUSED), "y", False, False, "InternalError"),
         (told("y"), "xz", True, False, "no answer for some entries"),
         (told("x", another=REFUSED), "yz", True, False, "no answer for some entries"),
         (told(), "xyz", True, False, "no answer for some entries"),
