@@ -85,10 +85,11 @@ class Record(Protocol):
     def is_sent(self, digest: bytes) -> bool:
         """Return whether the row of this digest, which the last look was for, was sent at that time."""
 
-    def add(self, digests: Iterable[bytes], *, by: float) -> None:
+    def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
         """Record that these rows were sent; return once that is durable. Raises JournalUnavailableError.
 
         Also if it is later than `by`, a monotonic time: an attempt that looked before may have sent the rows again.
+        `at_once`: a put that is under way, and may hang, is not waited for.
         """
 
     def tidy(self) -> None:
@@ -116,7 +117,7 @@ class NoRecord:
     def is_sent(self, digest: bytes) -> bool:
         return False
 
-    def add(self, digests: Iterable[bytes], *, by: float) -> None:
+    def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
         return
 
     def tidy(self) -> None:
@@ -251,12 +252,12 @@ class SentRecord:
     def is_sent(self, digest: bytes) -> bool:
         return digest in self._sent or (self._has_old and _OLD_SHARD + digest[SHARD_WIDTH:] in self._sent)
 
-    def add(self, digests: Iterable[bytes], *, by: float) -> None:
+    def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
         """Put them, together with what others add while a put is under way."""
         with self._changed:
             put = self._next
             put.digests.extend(digests)
-            while self._is_putting and not put.is_done:
+            while self._is_putting and not put.is_done and not at_once:
                 self._changed.wait()
             is_ours = not put.is_done
             if is_ours:

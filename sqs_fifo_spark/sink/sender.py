@@ -523,10 +523,9 @@ class Sender:
                     f"{what}, or may do so: SQS failed that one, or gave no answer, and accepted these. {_REMEDY}"
                 )
                 self._fail(failure)
-        if overtaking or exposed:
-            digests.append(DISORDER)
+        is_disorder = bool(overtaking or exposed)
         sending.puts = _RECORDS
-        self._add_to_record(digests, by=sending.limit)
+        self._add_to_record([*digests, DISORDER] if is_disorder else digests, by=sending.limit, at_once=is_disorder)
         sending.puts = ""
         with self._changed:
             for row in rows:
@@ -535,20 +534,20 @@ class Sender:
         if failure is not None:
             raise failure
 
-    def _add_to_record(self, digests: list[bytes], *, by: float) -> None:
+    def _add_to_record(self, digests: list[bytes], *, by: float, at_once: bool) -> None:
         """Record what is sent. If that fails, so does the task; but until it can end, others may send the rows again.
 
         So it is tried again and again, and once more when the caller stops.
         """
         try:
-            self._record.add(digests, by=by)
+            self._record.add(digests, by=by, at_once=at_once)
         except BaseException as error:  # a panic of the store too
             self._fail(error)
             is_over = False
             while not is_over:
                 is_over = self._pause_until_over()
                 try:
-                    return self._record.add(digests, by=math.inf)
+                    return self._record.add(digests, by=math.inf, at_once=at_once)
                 except BaseException:  # most likely the same: the task fails with the first one
                     continue
             raise

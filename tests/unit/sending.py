@@ -302,7 +302,7 @@ class Noted:
     def is_sent(self, digest: bytes) -> bool:
         return digest in self.digests
 
-    def add(self, digests: Iterable[bytes], *, by: float) -> None:
+    def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
         new = list(digests)
         self.on_add(new)
         self.digests.update(new)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord
-from sqs_fifo_spark.sink.sender import GRACE_S, Sender
+from sqs_fifo_spark.sink.sender import DISORDER, GRACE_S, Pace, Sender
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, rows, send, wait_for_threads
@@ -141,6 +141,22 @@ def test_the_next_attempt_doubles_nothing(sqs: Sqs, store: Store, hang: Hang, wh
     assert send(sqs, rows(*given), record(store, sqs)).known == len(given)
     assert len(sqs.calls) == calls
     assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
+
+
+def test_disorder_is_recorded_though_another_put_hangs(sqs: Sqs, store: Store, hang: Hang) -> None:
+    """A put that hangs keeps the next attempt from learning what was sent, but not of what was sent out of order."""
+    hang_in("put", sqs, store, hang)
+    sqs.may_batch = True
+    sender = make(sqs, record(store, sqs), Pace(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True))
+    sender.add(rows("a1"))
+    hang.wait()
+    sqs.failing = lambda body: ("InternalError", False) if body == "b1" else None
+    task = Task(sender, "b1", "b2")
+    sqs.clock.turn_until(task.is_over)
+    assert isinstance(task.error, DisorderError)
+    later = record(store, sqs)
+    later.refresh([DISORDER])
+    assert later.is_sent(DISORDER)
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
