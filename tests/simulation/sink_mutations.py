@@ -153,8 +153,8 @@ def _(confirm, sender, sending, confirmed, pending):
 
 
 @planted("leave what could not be recorded", "sink.sender.Sender._add_to_record")
-def _(add_to_record, sender, digests, *, by):
-    sender._record.add(digests, by=by)
+def _(add_to_record, sender, digests, *, by, at_once):
+    sender._record.add(digests, by=by, at_once=at_once)
 
 
 @planted("try only once more to record what could not be recorded", "sink.sender.Sender._pause_until_over")
