@@ -92,8 +92,8 @@ def _(classify, *given, may_be_older):
 
 
 @planted("forget that rows are out of order", "sink.record.SentRecord.add")
-def _(add, record, digests, *, by):
-    add(record, [each for each in digests if each != DISORDER], by=by)
+def _(add, record, digests, **given):
+    add(record, [each for each in digests if each != DISORDER], **given)
 
 
 @planted("give up what may have been overtaken without a word", "sink.judge.Numbers.rows_after")
