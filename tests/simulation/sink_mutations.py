@@ -213,8 +213,8 @@ def _(refresh, record, digests):
 
 
 @planted("let the record take any time", "sink.record.SentRecord.add")
-def _(add, record, digests, *, by):
-    add(record, digests, by=math.inf)
+def _(add, record, digests, **given):
+    add(record, digests, **{**given, "by": math.inf})
 
 
 SINK_MUTATIONS.changed("send however long it took to connect", "sink.queue.CONNECT_TIMEOUT_S", 1_000.0)
@@ -399,11 +399,11 @@ def _():
 
 
 @planted("do not wait for a put that others make", "sink.record.SentRecord.add")
-def _(add, record, digests, *, by):
+def _(add, record, digests, **given):
     if record._is_putting:
         record._next.digests.extend(digests)
     else:
-        add(record, digests, by=by)
+        add(record, digests, **given)
 
 
 # Tidying up
