@@ -54,9 +54,8 @@ setup(
     ],
     extras_require={
         "spark": ["pyspark>=4.0"],
-        # The local queue; rich is for the demo that is played on it.
-        "local": ["aiohttp>=3.9", "rich>=14.2"],
-        "demo": ["pyspark>=4.0", "aiohttp>=3.9", "rich>=14.2"],
+        "local": ["aiohttp>=3.9", "click>=8.2", "rich>=14.2"],
+        "demo": ["pyspark>=4.0", "aiohttp>=3.9", "click>=8.2", "rich>=14.2"],
         "cli": ["click>=8.2", "rich>=14.2"],
         "prometheus": ["prometheus-client>=0.20"],
         "opentelemetry": ["opentelemetry-api>=1.24"],

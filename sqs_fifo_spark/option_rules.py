@@ -1,6 +1,6 @@
 """What a declared option is, the rules for its value, and one way to read all options of a side.
 
-Nothing here touches the network or the disk.
+Nothing here touches the network. Of the disk, botocore's own table of AWS's partitions is read once.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
+
+from botocore.loaders import Loader
 
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 
@@ -24,27 +26,10 @@ JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
 _KINDS = {"s3a": "s3", "az": "abfs", "abfss": "abfs"}
 """Schemes that are another name for one."""
 
-AWS_SUFFIXES = (
-    "amazonaws.com",
-    "amazonaws.com.cn",
-    "amazonaws.eu",
-    "c2s.ic.gov",
-    "sc2s.sgov.gov",
-    "cloud.adc-e.uk",
-    "csp.hci.ic.gov",
-)
-"""How the names of AWS's hosts end, in each of its partitions, as botocore's data has them."""
-AWS_DUAL_STACK_SUFFIXES = (
-    "api.aws",
-    "api.amazonwebservices.com.cn",
-    "api.amazonwebservices.eu",
-    "api.aws.ic.gov",
-    "api.aws.scloud",
-    "api.cloud-aws.adc-e.uk",
-    "api.aws.hci.ic.gov",
-)
-_PLAIN = "|".join(map(re.escape, AWS_SUFFIXES))
-_ANY = "|".join(map(re.escape, AWS_SUFFIXES + AWS_DUAL_STACK_SUFFIXES))
+_NAMES = [each["outputs"] for each in Loader().load_data("partitions")["partitions"]]
+"""How the names of AWS's hosts end, in each of its partitions."""
+_PLAIN = "|".join(re.escape(each["dnsSuffix"]) for each in _NAMES)
+_ANY = "|".join([_PLAIN, *(re.escape(each["dualStackDnsSuffix"]) for each in _NAMES)])
 _AWS_REGION = re.compile(rf"(?:^|\.)([a-z]{{2,4}}(?:-[a-z]+)+-\d+)\.(?:.+\.)?(?:{_ANY})$")
 _REGION_OF_HOST = {"queue.amazonaws.com": "us-east-1"}
 """SQS's first host, which names no region; botocore's data has it as the `sslCommonName` of that region."""
@@ -81,8 +66,6 @@ class Option:
     needs: str | None
     low: float
     high: float
-    alias: str | None = None
-    """Another name for it, which is not shown in tables."""
 
     @property
     def is_required(self) -> bool:
@@ -116,16 +99,15 @@ def option(
     needs: str | None = None,
     low: float = 0,
     high: float = 0,
-    alias: str | None = None,
     repr: bool = True,
 ) -> T:
     """Declare the option `name` as a field of a dataclass; `meaning` is its line in the documentation.
 
     Without a default it is required. `default_from` works the default out from the fields declared before;
     `default_text` is what the documentation says then, or in place of "none". Without the option called `needs` this
-    one would have no effect. `low` and `high` bound a number. `alias` is another name that users may write.
+    one would have no effect. `low` and `high` bound a number.
     """
-    declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high, alias)
+    declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high)
     made: T = field(repr=repr, metadata={"option": declared})
     return made
 
@@ -340,12 +322,6 @@ def one_of(*values: str) -> Callable[[Option, str], str]:
     return rule
 
 
-def delete_after(option: Option, value: str) -> str:
-    if value not in ("commit", "journal"):
-        raise refuse(option, value, "it must be 'commit' or 'journal'.")
-    return value
-
-
 def txn_app_id(option: Option, value: str) -> str:
     if not _TXN_APP_ID.fullmatch(value) or value == "batch-writes":
         raise refuse(
@@ -387,16 +363,13 @@ class OptionTable:
         self._declared = declared
         self._added_by_spark = {key.lower() for key in added_by_spark}
         self._fields = {option.name.lower(): name for name, option in self.by_field.items()}
-        self._fields |= {option.alias.lower(): name for name, option in self.by_field.items() if option.alias}
 
     def __contains__(self, key: str) -> bool:
         return key.lower() in self._fields
 
     def __getitem__(self, key: str) -> Option:
-        """Return the option that users call so, without regard to case; its name is the one that they use."""
-        option = self.by_field[self._fields[key.lower()]]
-        alias = option.alias
-        return replace(option, name=alias) if alias is not None and alias.lower() == key.lower() else option
+        """Return the option that users call so, without regard to case."""
+        return self.by_field[self._fields[key.lower()]]
 
     def parse(self, given: Mapping[str, str], other: OptionTable, *, beside_missing: str = "") -> Any:
         """Return the dataclass, complete with defaults; keys are compared without regard to case.
@@ -406,20 +379,13 @@ class OptionTable:
         else to say where a required option is missing.
         """
         values: dict[str, Any] = {}
-        chosen: dict[str, Option] = {}
         for key, written in given.items():
             if key.lower() in self._added_by_spark:
                 continue
             if key not in self:
                 raise OptionError(self._unknown(key, other))
-            name, option = self._fields[key.lower()], self[key]
-            if name in chosen:
-                raise OptionError(
-                    f"options '{self.by_field[name].name}' and '{self.by_field[name].alias}' are both given, and are "
-                    f"two names of one. Leave {self.by_field[name].alias} out."
-                )
-            chosen[name], values[name] = option, value_of(option, written)
-        for name, option in (self.by_field | chosen).items():
+            values[self._fields[key.lower()]] = value_of(self[key], written)
+        for name, option in self.by_field.items():
             if option.is_required and name not in values:
                 raise OptionError(f"option '{option.name}' is missing. {option.meaning}{beside_missing}")
             if option.needs and name in values and self._fields[option.needs.lower()] not in values:

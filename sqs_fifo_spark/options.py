@@ -1,8 +1,8 @@
 """The options of source and sink: each is declared once, as a field of a frozen dataclass.
 
-The parser, its errors and the tables of `docs/options.md` follow from these fields. Nothing here touches the network or
-the disk, so all of it is checked where the user names the format: a source's at `.load()`, a sink's before its first
-task. Durations end in `_s` and are seconds.
+The parser, its errors and the tables of `docs/options.md` follow from these fields. No call is made here, so all of it
+is checked where the user names the format: a source's at `.load()`, a sink's before its first task. Durations end in
+`_s` and are seconds.
 """
 
 from __future__ import annotations
@@ -136,10 +136,9 @@ class Identity:
     role_external_id: str | None = option(
         "roleExternalId",
         rules.external_id,
-        "External id that the role's trust policy asks for. `externalId` means the same.",
+        "External id that the role's trust policy asks for.",
         default=None,
         needs="roleArn",
-        alias="externalId",
         repr=False,
     )
     sts_endpoint: str | None = option(
@@ -291,7 +290,7 @@ class SourceOptions(ConnectionOptions):
     )
     delete_after: str = option(
         "deleteAfter",
-        rules.delete_after,
+        rules.one_of("commit", "journal"),
         "When a message is deleted: once Spark has committed it (`commit`), or as soon as the journal has it "
         "(`journal`), which frees its group at once, and leaves the journal as the only copy.",
         default="commit",

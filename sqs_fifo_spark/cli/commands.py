@@ -36,7 +36,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 class Commands(click.Group):
-    """A group whose commands are attributes of modules of this room: `module:attribute`."""
+    """A group whose commands are attributes of this package's modules: `module:attribute`."""
 
     def __init__(self, *given: Any, places: Mapping[str, str], **named: Any) -> None:
         super().__init__(*given, callback=_show_help, **named)
@@ -51,7 +51,7 @@ class Commands(click.Group):
         if place is None:
             return None
         module, _, attribute = place.partition(":")
-        command: click.Command = getattr(importlib.import_module(f"{__package__}.{module}"), attribute)
+        command: click.Command = getattr(importlib.import_module(f"sqs_fifo_spark.{module}"), attribute)
         return command
 
     def main(  # type: ignore[override]  # click tells apart who wants the status, and who exits: this one exits
@@ -95,40 +95,19 @@ def _show_help(ctx: click.Context) -> Status:
     return Status.USAGE  # counts only where no command was named
 
 
-def _argparse_command(name: str, help: str) -> click.Command:
-    """Return a command that leaves its arguments, `--help` too, to argparse."""
-
-    def call(arguments: tuple[str, ...]) -> int:
-        from sqs_fifo_spark.cli import plain
-
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the local queue has its own way, and the demo nothing to lose
-        return plain.run([name, *arguments])
-
-    return click.Command(
-        name,
-        callback=call,
-        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
-        help=help,
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    )
-
-
 journal = Commands(
     "journal",
     help="Inspect a journal, also while a query uses it; or repair it while none does.",
     short_help="Inspect a journal, or repair it.",
     places={
-        "show": "journal:show",
-        "cat": "journal:cat",
-        "export": "journal:export",
-        "skip": "repair:skip",
-        "release": "repair:release",
-        "forget": "repair:forget",
+        "show": "cli.journal:show",
+        "cat": "cli.journal:cat",
+        "export": "cli.journal:export",
+        "skip": "cli.repair:skip",
+        "release": "cli.repair:release",
+        "forget": "cli.repair:forget",
     },
 )
-local_queue = _argparse_command("local-queue", "Run a strict local SQS FIFO queue for tests.")
-demo = _argparse_command("demo", "Play an auction through a local queue and Spark.")
 commands = click.version_option(
     sqs_fifo_spark.__version__, prog_name="sqs-fifo-spark", help="Print the version and exit."
 )(
@@ -137,12 +116,12 @@ commands = click.version_option(
         help="Commands for the people who run queries on Amazon SQS FIFO queues.",
         epilog=_STATUSES,
         places={
-            "doctor": "doctor:doctor",
-            "journal": "commands:journal",
-            "send": "send:send",
-            "peek": "peek:peek",
-            "local-queue": "commands:local_queue",
-            "demo": "commands:demo",
+            "doctor": "cli.doctor:doctor",
+            "journal": "cli.commands:journal",
+            "send": "cli.send:send",
+            "peek": "cli.peek:peek",
+            "local-queue": "local.cli:local_queue",
+            "demo": "demo.cli:demo",
         },
     )
 )

@@ -157,12 +157,11 @@ def _print_source(view: JournalView) -> None:
 def _owner_json(owner: Owner | None) -> dict[str, Any] | None:
     if owner is None:
         return None
-    since = None if owner.claimed_at is None else time_text(owner.claimed_at)
     return {
         "claim": owner.claim,
         "host": owner.host,
         "pid": owner.pid,
-        "claimedTimestamp": since,
+        "claimedTimestamp": time_text(owner.claimed_at),
         "isCommand": owner.is_command,
         "isRunning": owner.is_running_here(),
     }
@@ -174,8 +173,7 @@ def _owner_text(owner: Owner | None) -> str:
     if owner.is_command:
         return f"claim {owner.claim}, of a command on {owner.host}; no query has started since"
     states = {True: "running", False: "not running", None: "cannot be seen from here"}
-    since = "" if owner.claimed_at is None else f", claimed at {time_text(owner.claimed_at)}"
-    return f"{owner}{since}; {states[owner.is_running_here()]}"
+    return f"{owner}, claimed at {time_text(owner.claimed_at)}; {states[owner.is_running_here()]}"
 
 
 def _plan_row(each: PlanView) -> tuple[Any, ...]:
@@ -195,9 +193,8 @@ def _plan_row(each: PlanView) -> tuple[Any, ...]:
 
 
 def _writer_json(each: Writer) -> dict[str, Any]:
-    last_used = None if each.last_used_at is None else time_text(each.last_used_at)
     counts = {"rows": each.rows, "bytes": each.size, "objects": each.objects}
-    return {"writer": each.name, **counts, "lastUsedTimestamp": last_used}
+    return {"writer": each.name, **counts, "lastUsedTimestamp": time_text(each.last_used_at)}
 
 
 def _age_s(each: PlanView) -> float | None:

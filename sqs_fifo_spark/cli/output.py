@@ -114,7 +114,7 @@ class Track(Protocol):
 
 
 @contextmanager
-def progress(*, is_shown: bool = True) -> Iterator[Track]:
+def progress(*, is_shown: bool) -> Iterator[Track]:
     """While the block runs, show on the standard error how much of what is tracked is done, if that is a terminal.
 
     It has one line to move its cursor in, so only one sequence is to be tracked.

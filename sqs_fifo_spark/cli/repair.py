@@ -146,7 +146,7 @@ def release(journal_location: str, force: bool, as_json: bool, **connection: str
 @click.command(short_help="Forget what was sent for a query that is given up.")
 @journal_flags(required=True, has_queue=False)
 @click.option("--writer", required=True, help="Id of the query, or the txnAppId, as 'journal show' names it.")
-@click.option("--force", is_flag=True, help="Forget it, too, if it was used in the last 24 hours, or nobody knows.")
+@click.option("--force", is_flag=True, help="Forget it, too, if it was used in the last 24 hours.")
 @json_flag
 def forget(journal_location: str, writer: str, force: bool, as_json: bool, **connection: str | None) -> Status:
     """Drop what a sink's journal knows of a query, or txnAppId, that nobody uses any more.
@@ -160,8 +160,12 @@ def forget(journal_location: str, writer: str, force: bool, as_json: bool, **con
     known = next((each for each in marks.writers(store)[0] if each.name == writer), marks.Writer(writer))
     if known.objects:
         _require_own_user(store)
-        if not force:
-            _require_given_up(known)
+        if not force and SYSTEM_CLOCK.now() - known.last_used_at < LATELY_S:
+            raise click.ClickException(
+                f"the writer '{writer}' may be in use: its last write began at {time_text(known.last_used_at)}, less "
+                f"than {LATELY_S // 3_600} hours ago. If it is forgotten, a micro-batch of it that runs again is "
+                "refused. Give --force if nobody uses it any more."
+            )
     if not marks.forget_writer(store, known):
         print_error(
             f"nothing was recorded for the writer '{writer}' in the journal at '{store.location}'. 'journal show' "
@@ -175,20 +179,6 @@ def forget(journal_location: str, writer: str, force: bool, as_json: bool, **con
     else:
         print_line(f"the writer '{writer}' was forgotten before; nothing was changed.")
     return Status.OK
-
-
-def _require_given_up(writer: marks.Writer) -> None:
-    """Raise ClickException if the writer may be in use: then its last write might run again, and be refused."""
-    if writer.last_used_at is None:
-        seen = "its record is of an older version, which does not tell when it was used last"
-    elif SYSTEM_CLOCK.now() - writer.last_used_at < LATELY_S:
-        seen = f"its last write began at {time_text(writer.last_used_at)}, less than {LATELY_S // 3_600} hours ago"
-    else:
-        return
-    raise click.ClickException(
-        f"the writer '{writer.name}' may be in use: {seen}. If it is forgotten, a micro-batch of it that runs again is "
-        "refused. Give --force if nobody uses it any more."
-    )
 
 
 def _owner_to_follow(journal: Journal, *, force: bool) -> int | None:

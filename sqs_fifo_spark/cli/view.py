@@ -7,7 +7,7 @@ is shown of different epochs may be of different moments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
@@ -25,7 +25,7 @@ from sqs_fifo_spark.source.segment import Chain
 def open_to_look(location: str, access: S3Access, queue_arn: str | None = None) -> Journal:
     """Return the journal at `location`. Raises JournalUnavailableError if there is none.
 
-    Raises JournalMismatchError if it is of a later format, or of another queue than that of `queue_arn`.
+    Raises JournalMismatchError if it is of another format, or of another queue than that of `queue_arn`.
     """
     store = open_store(location, access)
     journal = Journal.look(store) if queue_arn is None else Journal.find(store, queue_arn)
@@ -43,16 +43,16 @@ class PlanView:
 
     epoch: int
     plan: int
-    partitions: int = 0
+    partitions: int
     """How many it was planned with; 0 if nothing but what the driver itself received is there."""
-    chains: Mapping[int, Chain] = field(default_factory=dict)
+    chains: Mapping[int, Chain]
     """What each partition comes to, by its newest link."""
-    segments: int = 0
-    deferred: int = 0
+    segments: int
+    deferred: int
     """Messages in these segments that a later epoch serves."""
-    caught: int = 0
+    caught: int
     """Messages that the driver itself received before this epoch, for its tasks to serve."""
-    oldest_caught_ms: int | None = None
+    oldest_caught_ms: int | None
 
     @property
     def messages(self) -> int:

@@ -7,7 +7,6 @@ with what was sent.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import sys
@@ -60,18 +59,15 @@ class DemoError(Exception):
         self.status = status
 
 
-def run(args: argparse.Namespace) -> int:
+def run(messages: int, auctions: int, keep: Path | None) -> int:
     """Play the auction and print the audit; return 0 if nothing was lost, doubled or out of order, else 1."""
     try:
-        with _work_directory(args.keep) as work:
-            found = _play(bids(args.messages, args.auctions), work)
+        with _work_directory(keep) as work:
+            found = _play(bids(messages, auctions), work)
     except DemoError as error:
-        hint = "" if args.keep else " (Spark's log: run again with --keep DIR)"
+        hint = "" if keep else " (Spark's log: run again with --keep DIR)"
         print(f"demo: {error.text}{hint}", file=sys.stderr)
         return error.status
-    except KeyboardInterrupt:
-        print("demo: interrupted", file=sys.stderr)
-        return 130
     return 0 if found.is_clean else 1
 
 

@@ -11,7 +11,7 @@ from sqs_fifo_spark.journal.documents import damaged, parse_json, to_json
 from sqs_fifo_spark.journal.location import anchored
 from sqs_fifo_spark.journal.store import Store
 
-FORMAT = 3
+FORMAT = 1
 _IDENTITY = "journal.json"
 _LATEST = 10**18
 _IDENTIFIER = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -35,7 +35,7 @@ class JournalIdentity:
     def find(cls: type[_Self], store: Store, queue_arn: str) -> _Self | None:
         """Return the journal in `store`, or None if there is none.
 
-        Runs on the driver. Raises JournalMismatchError if it belongs to another queue or is of a later format.
+        Runs on the driver. Raises JournalMismatchError if it belongs to another queue or is of another format.
         """
         data = store.get(_IDENTITY)
         if data is None:
@@ -51,7 +51,7 @@ class JournalIdentity:
                 f"the journal at '{store.location}' belongs to the queue {identity.get('queueArn')!r}, not to "
                 f"'{queue_arn}'. Give each its own journalLocation."
             )
-        match identity.get("journal"), identity.get("firstClaim", 1):
+        match identity.get("journal"), identity.get("firstClaim"):
             case str(journal_id), int(first_claim) if _IDENTIFIER.fullmatch(journal_id) and 1 <= first_claim <= _LATEST:
                 return cls(store, journal_id, first_claim, queue_arn)
         raise damaged(_IDENTITY)
@@ -67,7 +67,7 @@ class JournalIdentity:
     def look(cls: type[_Self], store: Store) -> _Self | None:
         """Return the journal in `store`, whichever queue it belongs to, or None if there is none; for who only reads.
 
-        Raises JournalMismatchError if it is of a later format.
+        Raises JournalMismatchError if it is of another format.
         """
         data = store.get(_IDENTITY)
         return None if data is None else cls.find(store, str(parse_json(data, _IDENTITY).get("queueArn")))
@@ -89,10 +89,8 @@ class JournalIdentity:
     @classmethod
     def create(cls: type[_Self], store: Store, queue_arn: str, first_claim: int = 1) -> _Self:
         """Return the journal in `store`, made now if there is none. Runs on the driver."""
-        identity = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn}
-        if first_claim > 1:
-            identity["firstClaim"] = first_claim
-        store.put_if_absent(_IDENTITY, to_json(identity))
+        told = {"format": FORMAT, "journal": uuid.uuid4().hex, "queueArn": queue_arn, "firstClaim": first_claim}
+        store.put_if_absent(_IDENTITY, to_json(told))
         journal = cls.find(store, queue_arn)
         if journal is None:
             raise JournalUnavailableError(f"the journal at '{store.location}' vanished while it was made.")

@@ -2,163 +2,104 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
-import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
+
+import click
 
 from sqs_fifo_spark.local.faults import PROBABILITIES, Faults
 from sqs_fifo_spark.local.model import IN_FLIGHT_CAP
 from sqs_fifo_spark.local.planned import PlannedFault
 from sqs_fifo_spark.local.policy import read_policies
 
-DEFAULT_PORT = 9324
-_USAGE, _REFUSED = 2, 3
-"""Exit statuses, as of all commands: a wrong value; an address, a file or a package that cannot be had."""
 _FAULTS = {
-    "throttle": "answer ThrottlingException, without effect",
-    "server_error": "answer HTTP 500 or 503, without effect",
-    "reset": "reset the connection, before any effect",
-    "drop_answer": "do what the request asks, and close the connection without an answer",
-    "fail_entry": "fail an entry of a batch with InternalError; the dice are thrown for each entry",
-    "short_answer": "let a receive return fewer messages than there are, perhaps none",
+    "throttle": "Answer ThrottlingException, without effect.",
+    "server_error": "Answer HTTP 500 or 503, without effect.",
+    "reset": "Reset the connection, before any effect.",
+    "drop_answer": "Do what the request asks, and close the connection without an answer.",
+    "fail_entry": "Fail an entry of a batch with InternalError; the dice are thrown for each entry.",
+    "short_answer": "Let a receive return fewer messages than there are, perhaps none.",
 }
 
 
-def add_arguments(subparsers: Any) -> None:
-    """Add the command `local-queue` to what `ArgumentParser.add_subparsers` returned."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "local-queue", help="run a strict local SQS FIFO queue to test consumers against"
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="port; 0 lets the system choose (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--queue", action="append", default=[], metavar="NAME.fifo", help="create this queue; repeatable"
-    )
-    parser.add_argument(
-        "--policy",
-        action="append",
-        default=[],
-        metavar="KEY=FILE",
-        help="let this access key do only what the IAM policy in this file allows; repeatable",
-    )
-    parser.add_argument("--region", default="us-east-1", help="region in queue ARNs (default: %(default)s)")
-    parser.add_argument(
-        "--in-flight-cap",
-        type=int,
-        default=IN_FLIGHT_CAP,
-        help="messages in flight per queue above which receives come back empty (default: %(default)s)",
-    )
-    faults = parser.add_argument_group("failing on purpose; probabilities from 0 to 1")
-    faults.add_argument("--seed", type=int, default=0, help="seed of the dice (default: %(default)s)")
-    for name in PROBABILITIES:
-        faults.add_argument(f"--{name.replace('_', '-')}", type=float, default=0.0, metavar="P", help=_FAULTS[name])
-    faults.add_argument("--delay-s", type=float, default=0.0, help="seconds that every request waits first")
-    faults.add_argument(
-        "--calls-per-second",
-        type=int,
-        metavar="N",
-        help="throttle what exceeds so many calls of an action in a second, for each queue without high throughput; "
-        "SQS's quota is 300",
-    )
-    faults.add_argument("--fault-action", action="append", metavar="ACTION", help="fail only this action; repeatable")
-    faults.add_argument("--fault-queue", action="append", metavar="QUEUE", help="fail only for this queue; repeatable")
-    faults.add_argument(
-        "--deny",
-        action="append",
-        default=[],
-        metavar="ACTION",
-        help="answer AccessDenied, also to the action's batch: DeleteMessage denies DeleteMessageBatch; repeatable",
-    )
-    faults.add_argument(
-        "--plan",
-        action="append",
-        default=[],
-        metavar="PLAN",
-        help="fail one request for sure: FAULT:ACTION:NUMBER, or FAULT:ACTION:NUMBER:QUEUE, such as "
-        "drop_answer:DeleteMessageBatch:3:bids.fifo; repeatable",
-    )
-    parser.set_defaults(run=run)
+def _probabilities(command: Callable[..., int]) -> Callable[..., int]:
+    for name in reversed(PROBABILITIES):
+        flag = f"--{name.replace('_', '-')}"
+        command = click.option(flag, type=float, default=0.0, metavar="P", help=_FAULTS[name])(command)
+    return command
 
 
-def run(args: argparse.Namespace) -> int:
-    """Serve as the command line says; return the exit status."""
-    probabilities = {name: getattr(args, name) for name in PROBABILITIES}
-    try:
-        faults = faults_of(
-            probabilities,
-            seed=args.seed,
-            delay_s=args.delay_s,
-            calls_per_second=args.calls_per_second,
-            actions=args.fault_action,
-            queues=args.fault_queue,
-            deny=args.deny,
-            plans=args.plan,
-        )
-    except ValueError as error:
-        return _cannot_start(error, _USAGE)
-    return serve(
-        host=args.host,
-        port=args.port,
-        queues=args.queue,
-        region=args.region,
-        in_flight_cap=args.in_flight_cap,
-        faults=faults,
-        policies=args.policy,
-    )
+def _each(flag: str, name: str, metavar: str, help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    return click.option(flag, name, multiple=True, metavar=metavar, help=f"{help} Repeatable.")
 
 
-def faults_of(
-    probabilities: Mapping[str, Any],
-    *,
-    seed: int,
-    delay_s: float,
-    calls_per_second: int | None = None,
-    actions: Iterable[str] | None,
-    queues: Iterable[str] | None,
-    deny: Iterable[str],
-    plans: Iterable[str],
-) -> Faults:
-    """The faults that a command line asks for. Raises ValueError for a value that faults do not take."""
-    return Faults(
-        seed=seed,
-        delay_s=delay_s,
-        calls_per_second=calls_per_second,
-        actions=None if actions is None else frozenset(actions),
-        queues=None if queues is None else frozenset(queues),
-        deny=frozenset(deny),
-        planned=tuple(PlannedFault.from_text(plan) for plan in plans),
-        **probabilities,
-    )
-
-
-def serve(
-    *,
+@click.command(short_help="Run a strict local SQS FIFO queue for tests.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=int, default=9324, show_default=True, help="Port; 0 lets the system choose.")
+@_each("--queue", "queues", "NAME.fifo", "Create this queue.")
+@_each("--policy", "policies", "KEY=FILE", "Let this access key do only what the IAM policy in this file allows.")
+@click.option("--region", default="us-east-1", show_default=True, help="Region in queue ARNs.")
+@click.option(
+    "--in-flight-cap",
+    type=int,
+    default=IN_FLIGHT_CAP,
+    show_default=True,
+    help="Messages in flight per queue above which receives come back empty.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the dice.")
+@_probabilities
+@click.option("--delay-s", type=float, default=0.0, help="Seconds that every request waits first.")
+@click.option(
+    "--calls-per-second",
+    type=int,
+    metavar="N",
+    help="Throttle what exceeds so many calls of an action in a second, for each queue without high throughput; SQS's "
+    "quota is 300.",
+)
+@_each("--fault-action", "actions", "ACTION", "Fail only this action.")
+@_each("--fault-queue", "fault_queues", "QUEUE", "Fail only for this queue.")
+@_each(
+    "--deny",
+    "deny",
+    "ACTION",
+    "Answer AccessDenied, also to the action's batch: DeleteMessage denies DeleteMessageBatch.",
+)
+@_each(
+    "--plan",
+    "plans",
+    "PLAN",
+    "Fail one request for sure: FAULT:ACTION:NUMBER, or FAULT:ACTION:NUMBER:QUEUE, such as "
+    "drop_answer:DeleteMessageBatch:3:bids.fifo.",
+)
+def local_queue(
     host: str,
     port: int,
-    queues: Iterable[str],
+    queues: Sequence[str],
+    policies: Sequence[str],
     region: str,
     in_flight_cap: int,
-    faults: Faults,
-    policies: Iterable[str] = (),
+    actions: Sequence[str],
+    fault_queues: Sequence[str],
+    deny: Sequence[str],
+    plans: Sequence[str],
+    **faults: Any,
 ) -> int:
-    """Serve until SIGINT or SIGTERM; return the exit status. `policies` are texts `KEY=FILE`.
+    """Run a strict local SQS FIFO queue to test consumers against, until SIGINT or SIGTERM.
 
-    Prints the endpoint as one line on stdout as soon as requests are served, then one line for each queue's URL, then
-    what to paste to use them.
+    It prints its endpoint as soon as it serves, then the URL of each queue, then what to paste to use them. Many flags
+    let it fail on purpose: P is a probability, from 0 to 1.
     """
     try:
         from sqs_fifo_spark.local.server import LocalQueueServer
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "aiohttp":
             raise
-        print("the local queue needs aiohttp: pip install '.[local]' in this package's sources", file=sys.stderr)
-        return _REFUSED
+        raise click.ClickException(
+            "the local queue needs aiohttp: pip install '.[local]' in this package's sources"
+        ) from None
     stopped = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -171,7 +112,13 @@ def serve(
         server = LocalQueueServer(
             host=host,
             port=port,
-            faults=faults,
+            faults=Faults(
+                actions=frozenset(actions) or None,
+                queues=frozenset(fault_queues) or None,
+                deny=frozenset(deny),
+                planned=tuple(map(PlannedFault.from_text, plans)),
+                **faults,
+            ),
             queues=names,
             policies=read_policies(policies),
             region=region,
@@ -185,9 +132,9 @@ def serve(
             print(usage(server.endpoint_url, urls, region), flush=True)
             stopped.wait()
     except (ValueError, OverflowError) as error:
-        return _cannot_start(error, _USAGE)
+        raise click.UsageError(f"the local queue cannot start: {str(error).rstrip('.')}.") from None
     except OSError as error:
-        return _cannot_start(error, _REFUSED)
+        raise click.ClickException(f"the local queue cannot start: {error}") from None
     return 0
 
 
@@ -197,11 +144,6 @@ def usage(endpoint_url: str, queue_urls: Sequence[str], region: str) -> str:
     if queue_urls:
         text += _SNIPPET.format(endpoint_url=endpoint_url, queue_url=queue_urls[0], region=region)
     return text
-
-
-def _cannot_start(error: Exception, status: int) -> int:
-    print(f"the local queue cannot start: {error}", file=sys.stderr)
-    return status
 
 
 # AWS SDKs and the connector refuse to call without credentials; this queue does not look at them.

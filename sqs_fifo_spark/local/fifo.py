@@ -59,8 +59,8 @@ class FifoQueue:
         in_flight_cap: int,
         scan_limit: int,
         find_dead_letter_queue: Callable[[str], FifoQueue | None],
-        any_order: bool = False,
-        notify: Callable[[Event], None] | None = None,
+        any_order: bool,
+        notify: Callable[[Event], None] | None,
     ) -> None:
         self.name = name
         self.arn = arn

@@ -72,7 +72,6 @@ class FifoModel:
         rng: random.Random | None = None,
         *,
         region: str = "us-east-1",
-        base_url: str = "http://127.0.0.1:9324",
         in_flight_cap: int = IN_FLIGHT_CAP,
         scan_limit: int = SCAN_LIMIT,
         any_order: bool = False,
@@ -80,7 +79,7 @@ class FifoModel:
         if in_flight_cap < 1 or scan_limit < 1:
             raise ValueError(f"in_flight_cap ({in_flight_cap}) and scan_limit ({scan_limit}) are at least 1")
         self.region = region
-        self.base_url = base_url
+        self.base_url = "http://127.0.0.1:9324"
         self._clock = clock
         self._rng = random.Random() if rng is None else rng
         self._in_flight_cap = in_flight_cap

@@ -48,8 +48,8 @@ def pieces(digests: Iterable[bytes], size: int) -> Iterator[bytes]:
     yield bytes(piece)
 
 
-def split(data: bytes, width: int = WIDTH) -> Iterator[bytes]:
-    return (data[at : at + width] for at in range(0, len(data), width))
+def split(data: bytes) -> Iterator[bytes]:
+    return (data[at : at + WIDTH] for at in range(0, len(data), WIDTH))
 
 
 class Digests:

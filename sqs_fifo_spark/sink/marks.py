@@ -24,38 +24,31 @@ FORGET_EVERY_MS = 3_600_000
 """How much longer it is remembered at most while others commit, so that not each of them lists them all."""
 BATCH_WRITES = "batch-writes"
 """Stands for the query of batch writes outside of a stream."""
-OLD_WIDTH = 32
-"""Bytes of a digest in objects of versions that did not name shards."""
 
 _FOLDER_NAME = re.compile(r"sent/[^/]+(?:/[^/]+)?/?|over/[^/]+/?")
 _OVER_NAME = re.compile(r"over/[^/]+/(\d+)")
 _SENT_NAME = re.compile(
-    r"sent/[^/]+/(?P<number>\d+)[^/]*/(?P<run>[^/-]+)-(?P<partition>\d+)"
-    r"(?:-(?P<first>[0-9a-f]{4})-(?P<last>[0-9a-f]{4})-(?P<rows>\d+))?-(?P<sha>[0-9a-f]{64})"
+    r"sent/[^/]+/(?P<number>\d+)[^/]*/(?P<place>(?P<run>(?P<began>0[0-9a-f]{11})[^/-]*)-\d+)"
+    r"-(?P<first>[0-9a-f]{4})-(?P<last>[0-9a-f]{4})-(?P<rows>\d+)-(?P<sha>[0-9a-f]{64})"
 )
-_DATED_RUN = re.compile(r"([0-9a-f]{12})7[0-9a-f]{19}")
 
 
 @dataclass(frozen=True)
 class SentName:
-    """What an object's name tells of it. Of an old one that is not the shards, nor the rows."""
+    """What an object's name tells of it."""
 
     number: int
     """Of the micro-batch; of a batch write the time of its beginning, in milliseconds."""
     place: str
     """Run and partition of the task that has put it."""
     run: str
-    sha: str
-    rows: int | None
-    first: str = "0000"
+    began_at: float
+    """When the run began, in seconds since 1970."""
+    first: str
     """The first shard of which it has rows."""
-    last: str = "ffff"
-
-    @property
-    def began_at(self) -> float | None:
-        """When the run began, in seconds since 1970, if its id tells that."""
-        found = _DATED_RUN.fullmatch(self.run)
-        return None if found is None else int(found[1], 16) / 1_000
+    last: str
+    rows: int
+    sha: str
 
 
 @dataclass
@@ -70,8 +63,8 @@ class Writer:
     """Bytes."""
     newest: int = -1
     """Its last micro-batch, or the time of its last batch write, of which there is something."""
-    last_used_at: float | None = None
-    """When the last write began of which there is something, if its objects tell that."""
+    last_used_at: float = 0
+    """When the last write began of which there is something, in seconds since 1970."""
 
 
 def new_run(began_ms: int) -> str:
@@ -84,10 +77,8 @@ def parsed(name: str) -> SentName:
     found = _SENT_NAME.fullmatch(name)
     if found is None:
         raise damaged(name)
-    number, place, run = int(found["number"]), f"{found['run']}-{found['partition']}", found["run"]
-    if found["rows"] is None:
-        return SentName(number, place, run, found["sha"], None)
-    return SentName(number, place, run, found["sha"], int(found["rows"]), found["first"], found["last"])
+    number, place, run, began, first, last, rows, sha = found.groups()
+    return SentName(int(number), place, run, int(began, 16) / 1_000, first, last, int(rows), sha)
 
 
 def objects(store: Store, folder: str) -> list[str]:
@@ -170,10 +161,7 @@ def _forget(store: Store, query: str, over: int, *, every: int) -> None:
 
 
 def writers(store: Store) -> tuple[list[Writer], list[str]]:
-    """Return of whom rows are recorded, and what is wrong with names of objects, a line for each.
-
-    Reads only objects of old versions, whose names tell no rows.
-    """
+    """Return of whom rows are recorded, and what is wrong with names of objects, a line for each. Reads no object."""
     found: dict[str, Writer] = {}
     wrong = []
     for name in objects(store, "sent"):
@@ -183,14 +171,11 @@ def writers(store: Store) -> tuple[list[Writer], list[str]]:
             wrong.append(str(error))
             continue
         writer = found.setdefault(_writer(name), Writer(_writer(name)))
-        size = len(store.get(name) or b"") if told.rows is None else told.rows * WIDTH
         writer.objects += 1
         writer.newest = max(writer.newest, told.number)
-        writer.size += size
-        writer.rows += size // OLD_WIDTH if told.rows is None else told.rows
-        began_at = told.number / 1_000 if writer.name == BATCH_WRITES else told.began_at
-        if began_at is not None:
-            writer.last_used_at = max(began_at, writer.last_used_at or began_at)
+        writer.size += told.rows * WIDTH
+        writer.rows += told.rows
+        writer.last_used_at = max(writer.last_used_at, told.began_at)
     return list(found.values()), wrong
 
 

@@ -28,7 +28,7 @@ class Confirmed:
     row: Outgoing
     sequence_number: int | None
     message_id: str | None
-    may_be_older: bool = False
+    may_be_older: bool
     """Whether an earlier try, which had no answer for all rows, may have added it."""
 
 

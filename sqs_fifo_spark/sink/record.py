@@ -18,8 +18,6 @@ it cuts what is long into objects that share no shard. A look lists all, and rea
 Put-if-absent guards a name only while its object is there, so nothing depends on having put a name. An object is
 dropped only after others that say all that it says, or after the mark, below `over/`, that forgets it; a mark is
 dropped only after two higher ones are there, so whoever lists meanwhile sees one of them.
-
-Versions that knew no shards have put `<run>-<partition>-<sha>`, whose digests are whole SHA-256: these are read, too.
 """
 
 from __future__ import annotations
@@ -36,16 +34,8 @@ from typing import Protocol
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.store import Store
-from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH, Digests, pieces, shard, split
-from sqs_fifo_spark.sink.marks import (
-    BATCH_WRITES,
-    OLD_WIDTH,
-    SentName,
-    damaged,
-    objects,
-    parsed,
-    require_remembered,
-)
+from sqs_fifo_spark.sink.digests import WIDTH, Digests, pieces, shard, split
+from sqs_fifo_spark.sink.marks import BATCH_WRITES, SentName, damaged, objects, parsed, require_remembered
 from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 
 MERGE_AT = 64
@@ -59,8 +49,6 @@ _log = logging.getLogger(__name__)
 _PAUSE_S = 0.1
 _MOST_LISTS = 10
 """How often it is listed until nothing of what is listed is gone when it is read."""
-_OLD_SHARD = bytes(SHARD_WIDTH)
-"""What old digests have in place of their shard."""
 
 
 class Record(Protocol):
@@ -169,7 +157,6 @@ class SentRecord:
         self._unread: dict[str, SentName] = {}  # what the last look has listed besides
         self._ready: set[str] = set()  # shards of which nothing is unread
         self._sent = Digests()  # added to by whoever holds `_refreshing`
-        self._has_old = False
         self._own = Digests()  # rows that this attempt has come to
         # `_changed` guards all that follows; nothing is written while it is held.
         self._changed = threading.Condition()
@@ -250,7 +237,7 @@ class SentRecord:
         return self._clock.monotonic() - looked_at
 
     def is_sent(self, digest: bytes) -> bool:
-        return digest in self._sent or (self._has_old and _OLD_SHARD + digest[SHARD_WIDTH:] in self._sent)
+        return digest in self._sent
 
     def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
         """Put them, together with what others add while a put is under way."""
@@ -331,15 +318,9 @@ class SentRecord:
         told, data = self._unread[name], self._store.get(name)
         if data is None:
             return False
-        is_old = told.rows is None
-        is_whole = len(data) % (OLD_WIDTH if is_old else WIDTH) == 0 and hashlib.sha256(data).hexdigest() == told.sha
-        content = len(data) // WIDTH, shard(data), shard(data[-WIDTH:])
-        if not is_whole or not (is_old or content == (told.rows, told.first, told.last)):
+        content = shard(data), shard(data[-WIDTH:]), len(data) / WIDTH, hashlib.sha256(data).hexdigest()
+        if content != (told.first, told.last, told.rows, told.sha):
             raise damaged(name)
-        if is_old:
-            kept = WIDTH - SHARD_WIDTH
-            data = b"".join(_OLD_SHARD + digest[:kept] for digest in split(data, OLD_WIDTH))
-            self._has_old = True
         self._sent.extend(data)
         self._seen.add(name)
         del self._unread[name]

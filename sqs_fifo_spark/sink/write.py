@@ -24,11 +24,13 @@ from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SinkOptions, bad_records_in_queue
 from sqs_fifo_spark.sink.bad_records import BadRecords
 from sqs_fifo_spark.sink.keepers import Keeper, Origin, PathKeeper, QueueKeeper, find_place
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.marks import forget, forget_batch_writes, new_run
 from sqs_fifo_spark.sink.message import RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.progress import RowCounts
 from sqs_fifo_spark.sink.queue import SinkQueue, no_content_based_deduplication
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord, folder_of
-from sqs_fifo_spark.sink.sender import Sender, pace_of
+from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.summary import Summary, Tally
 
 MAX_PART_ROWS = 1_000
@@ -275,7 +277,7 @@ def send_partition(
         queue,
         record,
         clock,
-        pace_of(plan.options),
+        Stride.of(plan.options),
         may_be_older=place.attempt > 0,
         bad_records=_bad_records(plan, place, place_of_refused, record, clock),
         on_group=tally.add_group,
@@ -289,27 +291,28 @@ def send_partition(
                 next_row += len(rows)
                 sender.add(rows)
             sender.finish()
-            queue.pace.rest(sender.calls)
+            queue.pace.rest(sender.counts.calls)
         finally:
             sender.stop()
     except RefusedRowError as refused:
         raise RowError(
-            f"row {refused.row:,} of partition {place.partition} cannot be sent: {refused.reason}. {sender.sent:,} "
-            f"rows of the partition were sent{_before(sender)}, none of its group after it{_but_those_of(plan)}. "
-            "Correct such rows, filter them out before the sink, which never skips any, or give badRecordsPath, where "
-            "they are kept."
+            f"row {refused.row:,} of partition {place.partition} cannot be sent: {refused.reason}. "
+            f"{sender.counts.sent:,} rows of the partition were sent{_before(sender.counts)}, none of its group after "
+            f"it{_but_those_of(plan)}. Correct such rows, filter them out before the sink, which never skips any, or "
+            "give badRecordsPath, where they are kept."
         ) from None
     except SqsFifoError as error:
-        sent = f"{sender.sent:,} rows of partition {place.partition} were sent{_before(sender)}."
+        sent = f"{sender.counts.sent:,} rows of partition {place.partition} were sent{_before(sender.counts)}."
         raise type(error)(f"{error} {sent}") from None
+    counts = sender.counts
     return Sent(
         place,
         next_row - 1,
-        sender.known,
-        sender.equal,
-        sender.overtaking,
-        sender.follows_disorder,
-        sender.refused,
+        counts.known,
+        counts.equal,
+        counts.overtaking,
+        counts.follows_disorder,
+        counts.refused,
         tally.summary(),
     )
 
@@ -386,5 +389,5 @@ def _but_those_of(plan: SinkPlan) -> str:
     return " but in the same call, if SQS took those" if plan.options.order == "batch" else ""
 
 
-def _before(sender: Sender) -> str:
-    return f", besides {sender.known:,} that had been sent before" if sender.known else ""
+def _before(counts: RowCounts) -> str:
+    return f", besides {counts.known:,} that had been sent before" if counts.known else ""

@@ -96,9 +96,6 @@ class Attempt:
             with _released_on_error(receiver):
                 received = self._without_known(self._receive(receiver, may_end=not decided), decided)
                 received = self._without_overtaking(received, receiver)
-                if received and self._plan.looks:
-                    # Another driver's tasks may have unlocked it, by deleting what only that one knows of.
-                    self._journal.require_current(self._plan.epoch, self._plan.claim)
                 self._heartbeat.check()
             decided = [each._replace(receipt=self._newest(each.receipt)) for each in decided]
             is_last = not self._plan.deletes or (receiver.is_over and not decided and not received)

@@ -51,10 +51,8 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.journal.documents import parse_json, to_json
 from sqs_fifo_spark.journal.identity import JournalIdentity
-from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.ledger import Ledger, decode_ledger, encode_ledger
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import Owner
 from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
@@ -75,19 +73,17 @@ _NO_LEDGER = (0, 0)
 class Journal(JournalIdentity):
     """One query's journal, in one process. Built without any I/O but its identity's."""
 
-    def __init__(self, store: Store, journal_id: str, first_claim: int = 1, queue_arn: str = "") -> None:
-        super().__init__(store, journal_id, first_claim, queue_arn)
-        self._token = ""
-        """A random token that only this driver's claim holds."""
-        self.own_claim = 0
-        """The number of this driver's claim."""
+    _token = ""
+    """A random token that only this driver's claim holds."""
+    own_claim = 0
+    """The number of this driver's claim."""
 
     def __repr__(self) -> str:
         return f"<Journal {self.id} at '{self.location}' is_claimed={bool(self._token)}>"
 
     # Owner
 
-    def claim(self, about: Mapping[str, Any] | None = None, *, after: int | None = None) -> int:
+    def claim(self, about: Mapping[str, Any], *, after: int | None = None) -> int:
         """Make this driver the journal's owner and return the number of its claim, higher than any before.
 
         `about` is what the claim tells of the driver, for an operator: see `Owner`. With `after`, FencedError is raised
@@ -107,7 +103,7 @@ class Journal(JournalIdentity):
                 )
             number = highest + 1
             self._token = uuid.uuid4().hex
-            content = to_json({**(about or {}), "driver": self._token})
+            content = to_json({**about, "driver": self._token})
             is_own = self._put_own(_claim_name(number), content, self._token)
             claims = self.store.list("drivers")
             if is_own and max(map(_number, claims), default=0) == number:
@@ -148,7 +144,7 @@ class Journal(JournalIdentity):
             name = _claim_name(number)
             data = self.store.get(name)
             if data is not None:  # else another driver has claimed the journal since, and has dropped this one
-                return Owner.of_claim(number, parse_json(data, name))
+                return Owner.of_claim(number, data, name)
         return None
 
     def _highest_claim(self) -> int:
@@ -183,7 +179,7 @@ class Journal(JournalIdentity):
     # Epochs
 
     @staticmethod
-    def segment_name(epoch: int, partition: int, plan: int = 0, link: int = 0) -> str:
+    def segment_name(epoch: int, partition: int, plan: int, link: int = 0) -> str:
         """Return the name of a link of the chain of one partition of an epoch, in the plan that is called `plan`."""
         return f"epochs/{epoch:020d}/{partition:04d}-{link:06d}-{plan:020d}"
 
@@ -227,18 +223,7 @@ class Journal(JournalIdentity):
         found = self.head(name)
         return () if found is None else found.receipts
 
-    def offset_of(self, names: Iterable[str], is_it: Callable[[Origin], bool]) -> Offset | None:
-        """Return the offset of the newest plan that any object in `names` belongs to, of those for which `is_it` holds.
-
-        Runs on the driver, for an epoch whose offset Spark does not give.
-        """
-        # All links of a plan tell the same of it.
-        by_plan = {self.plan_of(name): name for name in names if _SEGMENT_NAME.fullmatch(name)}
-        origins = [head.origin for head in map(self.head, by_plan.values()) if head is not None and is_it(head.origin)]
-        origin = max(origins, key=lambda origin: origin.plan, default=None)
-        return None if origin is None else Offset(self.id, origin.epoch, origin.partitions, origin.plan)
-
-    def seal(self, segment: Segment, claim: int = 0, *, unserved: Callable[[], None] = lambda: None) -> Segment:
+    def seal(self, segment: Segment, claim: int, *, unserved: Callable[[], None] = lambda: None) -> Segment:
         """Make `segment` its link of its chain for good, and return what is sealed there.
 
         Runs on an executor; on the driver, to close a chain. One put-if-absent: of several attempts exactly one wins,

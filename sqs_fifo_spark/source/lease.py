@@ -45,7 +45,7 @@ class _Hold:
     """Monotonic time of the next renewal."""
     expires_at: float
     """Monotonic time at which SQS ends the hold, as far as we know."""
-    may_be_deleted: bool = False
+    may_be_deleted: bool
     failures: int = 0
     """The number of renewals that have failed since the last one that did not."""
 

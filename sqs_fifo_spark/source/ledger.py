@@ -18,7 +18,6 @@ from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 
 _SOURCE_NAME = re.compile(r"epochs/[0-9]{20}/(?:[0-9]{4,}-[0-9]{6,}|caught)-[0-9]{20}")
-_OFFSET_NAME = re.compile(r"[0-9]{1,20}/[0-9]{1,20}")
 _KINDS: Mapping[str, Any] = {**get_type_hints(Receipt), "received_at": (int, float)}
 
 
@@ -49,41 +48,23 @@ class Ledger:
     unconfirmed: Mapping[str, Unconfirmed] = field(default_factory=dict)
     carried: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     plan: int = 0
-    """The name of the plan of `epoch`, for two queries may use the same number."""
+    """The name of the plan of `epoch`; 0 if a generation began with it, and settled all that was there before."""
     claim: int = 0
     """The claim of the driver that settled it."""
+    generation: int = 0
+    """The one that rules: checkpoints of earlier ones are refused."""
+    begun_after: EpochPlan | None = None
+    """What Spark's log had before the first epoch of this generation, if it began because that log was given up."""
     followed_by: Offset | None = None
     """The offset of the epoch that Spark has logged after this one, if that is known.
 
     With several sources, a batch may be another one's alone.
-    """
-    released: frozenset[str] = frozenset()
-    """The names of the offsets of later epochs that were released: what is left of them is carried."""
-    returned: frozenset[str] = frozenset()
-    """The names of the offsets of later epochs whose own query took them back after another one had gone on.
-
-    What they have not served came from SQS again since, perhaps to that other query, so it is not carried.
-    """
-    deletes: bool = False
-    """Whether tasks may delete before a commit, from now on.
-
-    So all tasks know that they have to look for other drivers before they put anything. It is said where no older
-    driver's task can do without: by the journal's first driver, and with an epoch that is settled above all others.
     """
 
     @property
     def settled(self) -> EpochPlan:
         """The last epoch that is settled."""
         return EpochPlan(self.epoch, self.plan)
-
-    def has_seen(self, plan: EpochPlan) -> bool:
-        """Return whether the driver that settled `epoch` knew what an older driver's tasks had put of this later one.
-
-        It listed all of them after its claim, and has released each but the one that follows. What it did not see was
-        put after its claim, so tasks have not deleted that.
-        """
-        is_follower = self.followed_by is not None and self.followed_by.of == plan
-        return plan.plan >= self.claim or plan.name in self.released or is_follower
 
 
 def encode_ledger(ledger: Ledger, token: str) -> bytes:
@@ -103,10 +84,9 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
             "carried": ledger.carried,
             "plan": ledger.plan,
             "claim": ledger.claim,
-            "followed": _told(ledger.followed_by),
-            "released": sorted(ledger.released),
-            "returned": sorted(ledger.returned),
-            "deletes": ledger.deletes,
+            "generation": ledger.generation,
+            "begunAfter": ledger.begun_after,
+            "followed": ledger.followed_by and ledger.followed_by.to_json(),
         }
     )
 
@@ -122,13 +102,12 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
             for message_id, entry in content["unconfirmed"].items()
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
-        plan, claim = _whole(content["plan"]), _whole(content["claim"])
-        followed_by = _followed(content["followed"])
-        released, returned = frozenset(_ids(content["released"])), frozenset(_ids(content.get("returned", [])))
-        deletes = _flag(content.get("deletes", False))
+        plan, claim, generation = (_whole(content[key]) for key in ("plan", "claim", "generation"))
+        begun_after = None if content["begunAfter"] is None else EpochPlan(*map(_whole, content["begunAfter"]))
+        followed_by = None if content["followed"] is None else Offset.from_json(content["followed"])
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, DataLossError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried, plan, claim, followed_by, released, returned, deletes)
+    return Ledger(epoch, unconfirmed, carried, plan, claim, generation, begun_after, followed_by)
 
 
 def _time(value: Any) -> float:
@@ -143,33 +122,8 @@ def _text(value: Any) -> str:
     return value
 
 
-def _told(followed_by: Offset | None) -> Any:
-    """Return what `_followed` reads."""
-    if followed_by is None:
-        return ""
-    return followed_by.to_json() if followed_by.journal else followed_by.name
-
-
-def _followed(value: Any) -> Offset | None:
-    """Return the offset that `value` is, or names: older versions wrote only its name. An empty text is none."""
-    if not isinstance(value, str):
-        return Offset.from_json(value)
-    if not value:
-        return None
-    if not _OFFSET_NAME.fullmatch(value):
-        raise ValueError(value)
-    epoch, plan = map(int, value.split("/"))
-    return Offset("", epoch, 0, plan)
-
-
 def _whole(value: Any) -> int:
     if not isinstance(value, int):
-        raise ValueError(value)
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
         raise ValueError(value)
     return value
 

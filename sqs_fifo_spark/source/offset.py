@@ -34,8 +34,8 @@ class Offset:
     An epoch is what one micro-batch takes. `partitions` is the number of partitions of `epoch` itself; it stands
     here so that a replay plans the same partitions. `plan` is the plan's name, which is the claim of the driver that
     announced the epoch: no two plans of an epoch have the same, and only what tasks of this one put is its content. The
-    rest of the plan is not here: a driver makes it again after a restart. Epoch 0 has no partitions and is where a new
-    journal begins.
+    rest of the plan is not here: a driver makes it again after a restart. Where a new query starts has no plan and no
+    partitions.
     """
 
     journal: str
@@ -47,7 +47,9 @@ class Offset:
     after: int = 0
     """The name of the plan of the epoch that Spark was given before; 0 if this one follows none."""
     after_epoch: int = 0
-    """The number of that epoch. 0 in a checkpoint of a version that did not tell it."""
+    """The number of that epoch."""
+    generation: int = 0
+    """The claim of the driver that began the query on this journal. A later generation takes the journal for good."""
 
     @property
     def of(self) -> EpochPlan:
@@ -59,41 +61,44 @@ class Offset:
         """The same as text."""
         return self.of.name
 
+    @property
+    def follows(self) -> EpochPlan:
+        """The epoch that Spark was given before this one, with its plan."""
+        return EpochPlan(self.after_epoch, self.after)
+
     def to_json(self) -> dict[str, Any]:
         """Return the dict for Spark. Its key order is fixed, because Spark compares the JSON texts."""
-        fields: dict[str, Any] = {
+        return {
             "journal": self.journal,
             "epoch": self.epoch,
             "partitions": self.partitions,
             "plan": self.plan,
+            "generation": self.generation,
+            "after": self.after,
+            "afterEpoch": self.after_epoch,
+            "blind": self.is_blind,
         }
-        if self.after:
-            fields["after"] = self.after
-        if self.after_epoch:
-            fields["afterEpoch"] = self.after_epoch
-        return {**fields, "blind": True} if self.is_blind else fields
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Offset:
         """Return the offset that Spark handed back. Raises DataLossError for a checkpoint not written by us."""
-        given = value if isinstance(value, Mapping) else {}
-        defaults = {"plan": 0, "blind": False, "after": 0, "afterEpoch": 0}
-        names = ("journal", "epoch", "partitions", "plan", "blind", "after", "afterEpoch")
-        match [given.get(name, defaults.get(name)) for name in names]:
+        names = ("journal", "epoch", "partitions", "plan", "generation", "after", "afterEpoch", "blind")
+        match [value.get(name) for name in names] if isinstance(value, Mapping) else []:
             case [
                 str(journal),
                 int(epoch),
                 int(partitions),
                 int(plan),
-                bool(is_blind),
+                int(generation),
                 int(after),
                 int(after_epoch),
+                bool(is_blind),
             ] if (
                 _JOURNAL_ID.fullmatch(journal)
                 and 0 <= partitions <= MOST_PARTITIONS
-                and all(0 <= number <= _MOST_EPOCHS for number in (epoch, plan, after, after_epoch))
+                and all(0 <= number <= _MOST_EPOCHS for number in (epoch, plan, generation, after, after_epoch))
             ):
-                return cls(journal, epoch, partitions, plan, is_blind, after, after_epoch)
+                return cls(journal, epoch, partitions, plan, is_blind, after, after_epoch, generation)
         raise DataLossError(
             "the checkpoint holds an offset that this source did not write. Use the checkpoint of this query, or "
             "a new checkpoint location."

@@ -12,18 +12,18 @@ puts a claim of its own, and a driver that runs after all stops with FencedError
 from __future__ import annotations
 
 import logging
-import math
 import os
 import re
 import socket
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.journal.documents import damaged, parse_json
 from sqs_fifo_spark.journal.store import Store
 
 _log = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ ANSWER_MARGIN_S = 60.0
 """A driver may look so much later than it should: a pass of renewals, or a store that stalls, may take that long."""
 END_S = 5.0
 """How long the process of a query that was stopped may still be there."""
+_LATEST = 1e11
 _PAUSE_S, _ASKING_PAUSE_S = 0.5, 2.0
 _QUESTION = re.compile(r"drivers/ask-(\d{20}-[0-9a-f]{32})")
 
@@ -43,17 +44,18 @@ def this_process(*, looks_every_s: float, now: float) -> dict[str, Any]:
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
-        "machine": _machine(),
         "pid": pid,
-        "began": _began(pid),
+        "machine": _machine(),
+        "began": _began(pid) or 0,
         "looksEverySeconds": looks_every_s,
         "claimedAt": now,
+        "isCommand": False,
     }
 
 
 def this_command(*, now: float) -> dict[str, Any]:
     """Return what the claim of an operator's command tells: it owns the journal only to fence the driver before it."""
-    return {"host": socket.gethostname(), "isCommand": True, "claimedAt": now}
+    return {**this_process(looks_every_s=0, now=now), "pid": 0, "machine": "", "isCommand": True}
 
 
 @dataclass(frozen=True)
@@ -61,49 +63,41 @@ class Owner:
     """Who made a journal's highest claim."""
 
     claim: int
-    host: str = ""
-    pid: int = 0
-    machine: str = ""
+    host: str
+    pid: int
+    machine: str
     """Tells this boot of this machine, and in it the container, from others. Empty where the system does not tell."""
-    began: int = 0
+    began: int
     """When the process began, in the machine's own ticks; 0 where the system does not tell."""
-    looks_every_s: float | None = None
-    """How often the driver looks for questions; None for one of an older version, which does not."""
-    claimed_at: float | None = None
+    looks_every_s: float
+    """How often the driver looks for questions."""
+    claimed_at: float
     """In seconds since the Unix epoch."""
-    is_command: bool = False
+    is_command: bool
     """Whether it was an operator's command, which is over, or about to end."""
 
     @classmethod
-    def of_claim(cls, claim: int, content: Mapping[str, Any]) -> Owner:
-        """Return what the `content` of the claim tells. Older versions' claims tell nothing."""
-
-        def number(name: str) -> float | None:
-            found = content.get(name)
-            is_number = isinstance(found, (int, float)) and not isinstance(found, bool) and math.isfinite(found)
-            return found if is_number else None
-
-        def text(name: str) -> str:
-            found = content.get(name)
-            return found if isinstance(found, str) else ""
-
-        return cls(
-            claim=claim,
-            host=text("host"),
-            pid=int(number("pid") or 0),
-            machine=text("machine"),
-            began=int(number("began") or 0),
-            looks_every_s=number("looksEverySeconds"),
-            claimed_at=number("claimedAt"),
-            is_command=content.get("isCommand") is True,
-        )
+    def of_claim(cls, claim: int, data: bytes, name: str) -> Owner:
+        """Return what the claim tells whose bytes are `data`. Raises JournalCorruptError, naming the object `name`."""
+        match parse_json(data, name):
+            case {
+                "host": str(host),
+                "pid": int(pid),
+                "machine": str(machine),
+                "began": int(began),
+                "looksEverySeconds": float() | int() as looks_every_s,
+                "claimedAt": float() | int() as claimed_at,
+                "isCommand": bool(is_command),
+            } if 0 <= pid < 1 << 31 and 0 <= looks_every_s <= LONGEST_LOOK_S and 0 <= claimed_at < _LATEST:
+                return cls(claim, host, pid, machine, began, looks_every_s, claimed_at, is_command)
+        raise damaged(name)
 
     def __str__(self) -> str:
         return f"claim {self.claim}" + (f", process {self.pid} on {self.host}" if self.pid else "")
 
     def is_running_here(self) -> bool | None:
         """Return whether its process runs on this machine; None if that cannot be told from here."""
-        if not (self.pid > 0 and self.machine and self.began) or self.machine != _machine():
+        if not (self.machine and self.began) or self.machine != _machine():
             return None
         began = _began(self.pid)
         if began is None and _exists(self.pid):
@@ -113,11 +107,11 @@ class Owner:
 
 def longest_wait_s(owner: Owner) -> float:
     """Return how long `is_alive` takes at most, in seconds."""
-    return END_S if owner.is_running_here() is not None else (owner.looks_every_s or 0.0) + ANSWER_MARGIN_S
+    return END_S if owner.is_running_here() is not None else owner.looks_every_s + ANSWER_MARGIN_S
 
 
 def is_alive(owner: Owner, store: Store, clock: Clock) -> bool:
-    """Return whether this driver still runs; None of an older version's can be asked. See `longest_wait_s`.
+    """Return whether this driver still runs. See `longest_wait_s`.
 
     Runs where an operator calls it. Raises JournalUnavailableError.
     """
@@ -132,7 +126,7 @@ def _answers(owner: Owner, store: Store, clock: Clock) -> bool:
     question, answer = f"drivers/ask-{key}", f"drivers/here-{key}"
     store.put_if_absent(question, b"{}")
     # From now on: the question may have taken long to get there.
-    deadline = clock.monotonic() + (owner.looks_every_s or 0.0) + ANSWER_MARGIN_S
+    deadline = clock.monotonic() + owner.looks_every_s + ANSWER_MARGIN_S
     try:
         while store.get(answer) is None:
             if clock.monotonic() >= deadline:

@@ -90,19 +90,17 @@ class PartitionPlan:
     partition: int
     max_messages: int
     max_bytes: int
-    plan: int = 0
-    after: str = ""
-    claim: int = 0
+    plan: int
+    after: str
+    claim: int
     """The claim of the driver that made this plan: only while no other has a higher one, tasks delete."""
-    deletes: bool = False
+    deletes: bool
     """Whether tasks delete what they have sealed; else nothing is deleted before Spark has committed it."""
-    looks: bool = False
-    """Whether other drivers' tasks may delete so: then tasks look for other drivers before they put anything."""
-    expected: int = 0
+    expected: int
     """About how many messages the whole epoch can get, carried ones included."""
-    deal: bytes | str = field(default=b"", repr=False)
+    deal: bytes | str = field(repr=False)
     """The deal's bytes, or the name of the object that has them: see `deal_of`."""
-    skips: bool = False
+    skips: bool
     """True if the deal names messages that were moved aside. Else a task that finds a whole chain needs no deal."""
     query: str | None = None
     """The query's id, for its log lines: Spark tells it to the task, and not to the driver that plans."""

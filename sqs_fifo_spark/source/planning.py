@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 
-from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
+from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.options import MAX_PARTITION_BYTES
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, Share
@@ -36,6 +36,33 @@ def partition_count(expected: int, most: int) -> int:
     return max(1, min(most, -(-expected // MESSAGES_PER_PARTITION)))
 
 
+def epoch_size(
+    waiting: int,
+    carried: int,
+    *,
+    served: int,
+    groups: int,
+    expected_before: int | None,
+    most: int,
+    deletes: bool,
+) -> tuple[int, int]:
+    """Return how many partitions an epoch gets, `most` at most, and about how many messages it can get.
+
+    So many messages wait and are carried. The epoch before has `served` messages of about so many `groups`, where
+    `expected_before` were expected; None if this driver has not planned it. `deletes` is whether tasks delete.
+    """
+    if expected_before is not None and not waiting and not carried:
+        # It only makes Spark commit the last epoch. A driver that has planned nothing yet does not trust the number
+        # of waiting messages, which may lag behind: with Trigger.Once there is no other epoch.
+        return 0, 0
+    if not deletes:
+        expected = expected_messages(waiting, served, expected_before or 0) + carried
+        return partition_count(expected, most), expected
+    # A group goes on as soon as its messages are deleted. So a few hot groups need few partitions, and one of them
+    # may get all that there is. Until an epoch has told how many groups there are, many cost less than few.
+    return partition_count(waiting + carried, min(most, groups or most)), waiting + carried
+
+
 def deal_out(
     carried: Mapping[str, Remainder],
     count: int,
@@ -47,22 +74,19 @@ def deal_out(
     """Return which of `count` partitions serves what of the messages that are left in objects, by the objects' names.
 
     Each group goes to one partition, and each partition gets about as many messages. Messages beyond `max_messages`, or
-    beyond a partition's limit of bytes, wait for the epoch after. Those `skipped` are sealed, so that they are settled,
-    but not served: they take no place, and keep nothing of their group waiting. An epoch that is no replay is told only
-    of those that it seals: it defers all others that somebody received before.
+    beyond a partition's limit of bytes, wait for the epoch after. Those `skipped` are left to the commit: no task gets
+    them. Only the tasks of a replay are told of them, for a chain may have some.
     """
     if not count:
         return Deal()
     names = sorted(carried)
     heads = [carried[name].head for name in names]
     # By sequence number, so that of each group what is left over comes after what is taken.
-    left, aside = list[tuple[int, int, int]](), list[tuple[int, int]]()
+    left: list[tuple[int, int, int]] = []
     for number, name in enumerate(names):
         for place in carried[name].places:
             receipt = heads[number].receipts[place]
-            if receipt.message_id in skipped:
-                aside.append((number, place))
-            else:
+            if receipt.message_id not in skipped:
                 left.append((receipt.sequence_number, number, place))
     left.sort()
     by_group: dict[str, list[tuple[int, int]]] = {}
@@ -75,47 +99,34 @@ def deal_out(
     groups: dict[str, int] = {}
     taken: dict[tuple[int, int], list[int]] = {}
     sizes, before = [0] * count, 0
-
-    def take(partition: int, number: int, place: int, most_bytes: int) -> bool:
-        if sizes[partition] >= most_bytes:
-            return False
-        told = heads[number].sizes
-        sizes[partition] += told[place] if told else MAX_CALL_BYTES  # an older version's object tells none
-        taken.setdefault((partition, number), []).append(place)
-        return True
-
     for group in order:
         partition = (before * count // min(len(left), max_messages) + first) % count
         before += len(by_group[group])
         for number, place in by_group[group]:
-            if not take(partition, number, place, MAX_PARTITION_BYTES):
+            if sizes[partition] >= MAX_PARTITION_BYTES:
                 reserved.add(group)
                 break
+            sizes[partition] += heads[number].sizes[place]
+            taken.setdefault((partition, number), []).append(place)
             groups[group] = partition
-    readers = {number: partition for partition, number in taken}
-    sizes = [0] * count  # beside the limit of bytes: one link holds both, and what is received
-    sealed = [each for each in aside if take(readers.get(each[0], each[0] % count), *each, MAX_PARTITION_BYTES // 2)]
     shares = tuple(
         Share(partition, names[number], heads[number].origin.writer, tuple(sorted(places)))
         for (partition, number), places in taken.items()
     )
-    if skipped and not is_replay:
-        skipped = frozenset(heads[number].receipts[place].message_id for number, place in sealed)
-    return Deal(shares, groups, frozenset(reserved), skipped)
+    return Deal(shares, groups, frozenset(reserved), skipped if is_replay else frozenset())
 
 
 def plan_partitions(
     offset: Offset,
     *,
-    after: str = "",
+    after: str,
     deal: Deal,
     told: bytes | str,
     expected: int,
     max_messages: int,
     max_bytes: int,
-    claim: int = 0,
-    deletes: bool = False,
-    looks: bool = False,
+    claim: int,
+    deletes: bool,
 ) -> list[PartitionPlan]:
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
@@ -131,7 +142,7 @@ def plan_partitions(
         counts[share.partition] += len(share.places)
     # By whole receives where they are many: one that asks for less costs as much, and locks what it leaves of a group.
     unit = MAX_ENTRIES if min(max_messages, expected) >= _MANY * count else 1
-    units, rest = divmod(max(0, max_messages - max(0, sum(counts) - len(deal.skipped))), unit)
+    units, rest = divmod(max(0, max_messages - sum(counts)), unit)
     share_units, odd = divmod(units, count)
     fair = max_messages if deletes else max(MESSAGES_PER_PARTITION, -(-expected // (count * unit)) * unit)
     return [
@@ -146,7 +157,6 @@ def plan_partitions(
             after=after,
             claim=claim,
             deletes=deletes,
-            looks=looks,
             expected=expected,
             deal=told,
             skips=bool(deal.skipped),

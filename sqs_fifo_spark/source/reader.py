@@ -28,6 +28,7 @@ from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import DRIVER_DELETES, Queue
+from sqs_fifo_spark.source.startless import StartlessDriver
 from sqs_fifo_spark.worker import exempt_from_collection
 
 try:
@@ -57,6 +58,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._columns = schema
         self._driver_or_none: Driver | None = None
+        self._startless_or_none: StartlessDriver | None = None
         self._pools = Pools()
 
     @called_by_spark
@@ -69,14 +71,14 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the next epoch's offset, or `start`. Spark before 4.2 gives no arguments."""
         if start is None:
             tell_of(self._options.queue_name)
-            return self._driver.latest_offset_without_start().to_json()
+            return self._startless.latest_offset().to_json()
         last = self._told(start)
         max_messages = limit.max_rows if ReadMaxRows is not None and isinstance(limit, ReadMaxRows) else None
         return self._driver.latest_offset(last, max_messages).to_json()
 
     @called_by_spark
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plans = self._driver.plan(Offset.from_json(start), self._told(end))
+        plans = self._startless.plan(Offset.from_json(start), self._told(end))
         return [SqsFifoPartition(plan) for plan in plans]
 
     @called_by_spark
@@ -92,7 +94,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @called_by_spark
     def commit(self, end: dict[str, Any]) -> None:
-        self._driver.commit(self._told(end))
+        self._startless.commit(self._told(end))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages_per_trigger)
@@ -115,6 +117,12 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = Offset.from_json(offset)
         tell_of(self._options.queue_name, query=self._driver.query, epoch=known.epoch)
         return known
+
+    @property
+    def _startless(self) -> StartlessDriver:
+        if self._startless_or_none is None:
+            self._startless_or_none = StartlessDriver(self._driver)
+        return self._startless_or_none
 
     @property
     def _driver(self) -> Driver:

@@ -131,7 +131,7 @@ class Receiver:
         self.is_over = self.is_over or self._has_only_new(received)
         return received
 
-    def next_link(self, *, may_end: bool = True, wait_time_s: int = 0) -> list[Message]:
+    def next_link(self, *, may_end: bool, wait_time_s: int = 0) -> list[Message]:
         """Return what it receives for a link, and still holds; `is_over` if no other is to follow.
 
         Not `may_end`: the link has decided messages, whose groups are locked until they are deleted. The first receive

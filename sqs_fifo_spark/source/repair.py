@@ -50,7 +50,7 @@ class Taken:
 def require_no_owner(
     journal: Journal, clock: Clock, *, before_wait: Callable[[Owner], None] = lambda owner: None
 ) -> int:
-    """Return the highest claim, whose driver does not run any more; FencedError if it does, or cannot be asked.
+    """Return the highest claim, whose driver does not run any more; FencedError if it does.
 
     Runs where an operator calls it. `before_wait` is called if it is about to wait for an answer. Raises
     JournalUnavailableError, JournalCorruptError.
@@ -61,11 +61,6 @@ def require_no_owner(
     if owner.is_command:
         return owner.claim
     if owner.is_running_here() is None:
-        if owner.looks_every_s is None:
-            raise FencedError(
-                f"whether a query runs on the journal at '{journal.location}' cannot be told: the last one was of a "
-                "version that answers no questions. Nothing was changed. If you know that it does not run, use --force."
-            )
         before_wait(owner)
     if is_alive(owner, journal.store, clock):
         raise FencedError(

@@ -27,7 +27,7 @@ from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
 from sqs_fifo_spark.source.message import Receipt
 
-_MAGIC = b"SQSFIFO3"
+_MAGIC = b"SQSFIFO1"
 _HEADER = struct.Struct("<8sQIQI")
 _CRC = struct.Struct("<I")
 HEADER_LENGTH = _HEADER.size + _CRC.size
@@ -55,8 +55,8 @@ class Origin:
     partitions: int
     partition: int
     writer: str
-    plan: int = 0
-    after: str = ""
+    plan: int
+    after: str
     link: int = 0
     deletes: bool = False
     """Whether the tasks of the plan delete what they have sealed, so that the journal alone may have it."""
@@ -110,7 +110,7 @@ class Head:
     calls: CallCounts = NO_CALLS
     """How many calls the attempts that put the chain's links up to this one had made by then."""
     sizes: tuple[int, ...] = ()
-    """Bytes of each of these messages, as SQS counts them. Older versions wrote none."""
+    """Bytes of each of these messages, as SQS counts them."""
     query: str | None = None
     """The id of the query whose task has put it, if Spark told it."""
 
@@ -204,10 +204,9 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
         if not isinstance(deleted, list) or not all(isinstance(each, str) for each in deleted):
             raise ValueError(deleted)
         receipts = _receipts(told["receipts"])
-        # Older versions wrote none of the others, and newer ones may write more.
-        calls, query = CallCounts(*map(_whole, told.get("calls", ())[:2])), told.get("query")
-        sizes = tuple(map(_whole, told.get("sizes", ())))
-        if (sizes and len(sizes) != len(receipts)) or (query is not None and not isinstance(query, str)):
+        receives, failed = map(_whole, told["calls"])
+        calls, sizes, query = CallCounts(receives, failed), tuple(map(_whole, told["sizes"])), told["query"]
+        if len(sizes) != len(receipts) or (query is not None and not isinstance(query, str)):
             raise ValueError(query)
         return Head(_origin(told["origin"]), receipts, frozenset(deleted), _chain(told["chain"]), calls, sizes, query)
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -220,7 +219,8 @@ def _origin(told: Mapping[str, Any]) -> Origin:
     for each in fields(Origin):
         if type(getattr(origin, each.name)) is not {"str": str, "int": int, "bool": bool}[str(each.type)]:
             raise ValueError(each.name)
-    if not (origin.epoch > 0 and 0 <= origin.partition < origin.partitions and origin.plan >= 0 and origin.link >= 0):
+    numbers = origin.epoch - 1, origin.partition, origin.partitions - origin.partition - 1, origin.plan, origin.link
+    if told.keys() != vars(origin).keys() or min(numbers) < 0:
         raise ValueError(told)
     return origin
 
@@ -228,7 +228,7 @@ def _origin(told: Mapping[str, Any]) -> Origin:
 def _chain(told: Mapping[str, Any]) -> Chain:
     deferring, unconfirmed = tuple(map(_whole, told["deferring"])), _receipts(told["unconfirmed"])
     chain = Chain(**{**told, "deferring": deferring, "unconfirmed": unconfirmed})
-    if type(chain.is_last) is not bool:
+    if told.keys() != vars(chain).keys() or type(chain.is_last) is not bool:
         raise ValueError(told)
     _whole(chain.served)
     _whole(chain.size)

@@ -26,7 +26,7 @@ def delete_committed(
     queue: Queue,
     lease: Lease,
     clock: Clock,
-    budget_s: float = SETTLE_BUDGET_S,
+    budget_s: float,
 ) -> dict[str, Unconfirmed]:
     """Delete messages that Spark has committed. Return all that is unconfirmed afterwards, old entries included.
 

@@ -14,9 +14,10 @@ from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.bandwidth import bytes_at_once, most_held, visibility_needed_s
+from sqs_fifo_spark.source.checkpoint import Refuse, fits
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
-from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S, this_process
 from sqs_fifo_spark.source.plan import older_deals
 from sqs_fifo_spark.source.queue import Queue
@@ -35,8 +36,10 @@ class Opened:
     ledger: Ledger
     unsettled: Mapping[int, list[str]]
     """Names of the objects of epochs that were not settled."""
-    skipped: frozenset[str] = frozenset()
+    skipped: frozenset[str]
     """Ids of messages that an operator has moved aside."""
+    is_refused: bool
+    """Whether the checkpoint does not fit, and the user chose to go on without it."""
 
 
 def open_journal(queue: Queue, store: Store, known: Offset | None, options: SourceOptions, now: float) -> Opened:
@@ -44,28 +47,35 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
 
     Runs on the driver. `known` is an offset that Spark has in its checkpoint, `now` the wall-clock time in seconds.
     Raises NotFifoQueueError, QueueNotFoundError, AccessDeniedError, JournalMismatchError, JournalUnavailableError,
-    JournalCorruptError, and DataLossError when the journal is not the one, or not as old as, the checkpoint refers to.
+    JournalCorruptError, and DataLossError when the checkpoint does not fit: before the claim, which would stop a query
+    that it fits, and after it, for one may have begun meanwhile.
     """
-    fail_on_data_loss = options.fail_on_data_loss
     facts = queue.describe()
     queue.require_permissions()
     found = Journal.find(store, facts.arn)
-    if known is not None:
-        require_same_journal(known, found, store.location, fail_on_data_loss=fail_on_data_loss)
+    found_id, ledger = (None, Ledger(0)) if found is None else (found.id, found.ledger())
+    is_refused = _refuses(known, found_id, ledger, store.location, options)
     Journal.check_store(store)
     journal = found or Journal.create(store, facts.arn, first_claim(now))
     claim = journal.claim(this_process(looks_every_s=min(options.heartbeat_s, LONGEST_LOOK_S), now=now))
     ledger = journal.ledger()
-    if options.delete_after == "journal" and claim == journal.first_claim:
-        ledger = replace(ledger, deletes=True)
-    if known is not None:
-        require_old_enough(known, ledger.settled, store.location, fail_on_data_loss=fail_on_data_loss)
+    is_refused = is_refused or _refuses(known, journal.id, ledger, store.location, options)
+    if claim == journal.first_claim:
+        ledger = replace(ledger, generation=claim)  # nobody was here before
     objects = settle_claim(journal, claim, ledger)
     skipped = journal.skipped()
     if skipped:
         _log.info("%d messages of the journal at '%s' were moved aside: none is served.", len(skipped), store.location)
     _warn(facts, options)
-    return Opened(journal, claim, ledger, objects, skipped)
+    return Opened(journal, claim, ledger, objects, skipped, is_refused)
+
+
+def _refuses(known: Offset | None, found: str | None, ledger: Ledger, location: str, options: SourceOptions) -> bool:
+    """Return whether `known` does not fit the journal, but the user chose to go on. Raises DataLossError."""
+    refusal = known and fits(known, found, ledger, location)
+    if refusal:
+        report_data_loss(refusal, fail_on_data_loss=options.fail_on_data_loss)
+    return refusal is not None
 
 
 def settle_claim(journal: Journal, claim: int, ledger: Ledger) -> dict[int, list[str]]:
@@ -96,42 +106,14 @@ def first_claim(now: float) -> int:
     return int(now)
 
 
-def require_same_journal(known: Offset, found: Journal | None, location: str, *, fail_on_data_loss: bool) -> None:
-    """Raise DataLossError unless the journal found at `location` is the one that the offset `known` refers to."""
-    if found is None or found.id != known.journal:
-        state = "holds no journal" if found is None else "holds another journal"
-        report_data_loss(
-            f"'{location}' {state}, but the checkpoint refers to journal {known.journal}, so what Spark may have to "
-            "read again is gone",
-            "Correct journalLocation, or restore the journal.",
-            fail_on_data_loss=fail_on_data_loss,
-        )
-
-
-def require_old_enough(known: Offset, settled: EpochPlan, location: str, *, fail_on_data_loss: bool) -> None:
-    """Raise DataLossError if the journal, which is settled up to `settled`, is ahead of the checkpoint's `known`.
-
-    So it is, too, if the number is the same and the plan is another one's. A new query's first offset has no plan.
-    """
-    is_other = known.epoch == settled.epoch and known.plan not in (0, settled.plan)
-    if known.epoch < settled.epoch or is_other:
-        report_data_loss(
-            f"the checkpoint stands at epoch {known.name if is_other else known.epoch}, but the journal at "
-            f"'{location}' has committed epoch {settled.name if is_other else settled.epoch}: the checkpoint is old, "
-            "or another query has consumed the queue since",
-            "If two runs of the query overlapped, start it again; else restore the matching checkpoint.",
-            fail_on_data_loss=fail_on_data_loss,
-        )
-
-
-def report_data_loss(what: str, remedy: str, *, fail_on_data_loss: bool) -> None:
+def report_data_loss(refusal: Refuse, *, fail_on_data_loss: bool) -> None:
     """Raise DataLossError, or only warn if the user chose `failOnDataLoss=false`."""
     if fail_on_data_loss:
         raise DataLossError(
-            f"{what}. {remedy} To go on with what the queue still holds, set failOnDataLoss to false; messages may "
-            "then be missing from the sink, or stand in it twice."
+            f"{refusal.reason}. {refusal.remedy} To go on with what the queue still holds, set failOnDataLoss to "
+            "false; messages may then be missing from the sink, or stand in it twice."
         )
-    _log.warning("%s. Going on, because failOnDataLoss is false.", what)
+    _log.warning("%s. Going on, because failOnDataLoss is false.", refusal.reason)
 
 
 def _warn(facts: QueueFacts, options: SourceOptions) -> None:

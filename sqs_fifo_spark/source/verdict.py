@@ -7,7 +7,7 @@ gives the same verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
@@ -25,7 +25,8 @@ class Verdict:
     served: Mapping[str, Receipt] = field(default_factory=dict)
     """What the epoch gave to Spark and SQS may have still, by message id: to be deleted once the epoch is committed."""
     copies: Mapping[str, Receipt] = field(default_factory=dict)
-    """What an earlier epoch gave to Spark and SQS delivered again: to be deleted, and never served."""
+    """What an earlier epoch gave to Spark and SQS delivered again, or an operator has moved aside: to be deleted, and
+    never served."""
     carried: Mapping[str, Mapping[str, Receipt]] = field(default_factory=dict)
     """What nobody served yet, by the name of the object that holds it: the next epoch serves it, or a later one."""
     gone: frozenset[str] = frozenset()
@@ -53,13 +54,15 @@ class Verdict:
         return [receipt for held in self.carried.values() for receipt in held.values()]
 
 
-def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger, *, has_returned: bool = False) -> Verdict:
+def judge(
+    offset: Offset, objects: Mapping[str, Head], ledger: Ledger, skipped: Container[str] = frozenset()
+) -> Verdict:
     """Return the verdict on the epoch of `offset`, whose chains are closed.
 
     `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, and those
     that serve anything of what is left (the first, if the plan has told all tasks what that is; else perhaps any); and
     the objects that `ledger` carries messages from. What the other links serve, the last one names, or SQS has deleted
-    it. Of an epoch that `has_returned`, what was deferred is forgotten: another query has released it.
+    it. What is left of the messages `skipped`, which an operator has moved aside, is to be deleted like copies.
     """
     served: dict[str, Receipt] = {}
     shown: set[str] = set()
@@ -83,8 +86,6 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger, *, has_re
             message_id = receipt.message_id
             if (is_carried and message_id in wanted) or (not is_carried and receipt.deferred):
                 take(receipt)
-                if has_returned and not is_carried:
-                    continue
                 if message_id not in left or receipt.recency > left[message_id][1].recency:
                     left[message_id] = (name, receipt)
             elif not is_carried:
@@ -108,7 +109,7 @@ def judge(offset: Offset, objects: Mapping[str, Head], ledger: Ledger, *, has_re
     for message_id, (name, receipt) in left.items():
         if message_id in served or message_id in shown or message_id in gone:
             continue
-        if message_id in ledger.unconfirmed:
+        if message_id in ledger.unconfirmed or message_id in skipped:
             copies[message_id] = receipt
         else:
             carried.setdefault(name, {})[message_id] = receipt

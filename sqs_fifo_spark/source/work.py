@@ -14,10 +14,10 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
-from sqs_fifo_spark.source.claimed import Claimed
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message
+from sqs_fifo_spark.source.ownership import Ownership
 from sqs_fifo_spark.source.queue import Counts, Queue
 from sqs_fifo_spark.source.receiving import hold
 from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S
@@ -64,7 +64,7 @@ class Work:
         return self._available_now is not None
 
     def find(
-        self, claimed: Claimed, epoch: Epoch | None, verdict: Verdict, max_messages: int, *, carries: bool
+        self, owned: Ownership, epoch: Epoch | None, verdict: Verdict, max_messages: int, *, carries: bool
     ) -> tuple[Message, ...] | None:
         """Return what was received for a next epoch, perhaps nothing; or None if there is nothing for one to do.
 
@@ -74,15 +74,17 @@ class Work:
         caught: tuple[Message, ...] = ()
         if self._available_now and epoch:
             if self._available_now.may_end_with(epoch, verdict):
-                caught = self._look_further(claimed, verdict, max_messages)
+                caught = self._look_further(owned, verdict, max_messages)
                 if self.is_finished:
                     return None
             if epoch.is_unread() and (caught or carries):
                 _log.warning("the last micro-batch read nothing of what it got, so this AvailableNow query ends.")
-                claimed.release([*(message.receipt for message in caught), *epoch.taken_over()])
+                owned.release([*(message.receipt for message in caught), *epoch.taken_over()])
                 return None
         if verdict.is_empty and not carries:
-            return caught or self._probe(claimed, max_messages) or None
+            return caught or self._probe(owned, max_messages) or None
+        if not verdict.count and not carries and not caught and not self._available_now:
+            return self._glance(owned, max_messages)
         return caught
 
     def note_unconfirmed(self, sent_at_ms: int | None) -> None:
@@ -118,25 +120,25 @@ class Work:
             except SqsFifoError as error:  # a figure stops no query: what the query needs it asks for itself
                 _log.warning("the number of waiting messages is not known, so the last one is reported: %s", error)
 
-    def _look_further(self, claimed: Claimed, verdict: Verdict, max_messages: int) -> tuple[Message, ...]:
+    def _look_further(self, owned: Ownership, verdict: Verdict, max_messages: int) -> tuple[Message, ...]:
         """Return what a poll brings after what may be an AvailableNow query's last epoch; it may be finished then."""
         assert self._available_now is not None
-        found, is_all = self._poll(claimed, max_messages)
-        caught = self._without_held(claimed, found, verdict)
+        found, is_all = self._poll(owned, max_messages)
+        caught = self._without_held(owned, found, verdict)
         if is_all and len(caught) == len(found) and self._available_now.ends_with(found):
             receipts = [message.receipt for message in found]
-            claimed.require_claim_of(receipts)
-            claimed.release(receipts)
+            owned.require_claim_of(receipts)
+            owned.release(receipts)
             self.is_finished = True
             return ()
         return caught
 
-    def _probe(self, claimed: Claimed, max_messages: int) -> tuple[Message, ...]:
+    def _probe(self, owned: Ownership, max_messages: int) -> tuple[Message, ...]:
         """Return what a long poll brings and no epoch has served; nothing when the queue gives no whole answer."""
         while True:
             asked_at = self._clock.monotonic()
             try:
-                found, _ = self._poll(claimed, max_messages)
+                found, _ = self._poll(owned, max_messages)
             except TransientQueueError as error:
                 if self._available_now:
                     raise  # it would end as if nothing were left
@@ -146,13 +148,28 @@ class Work:
             if found or not self._available_now or self._available_now.may_end_empty(asked_at):
                 return found
 
-    def _poll(self, claimed: Claimed, max_messages: int) -> tuple[tuple[Message, ...], bool]:
-        """Return the messages of a long poll that no epoch has served, and whether it brought nothing else.
+    def _glance(self, owned: Ownership, max_messages: int) -> tuple[Message, ...]:
+        """Return what a short poll brings after an epoch of which only copies are left, perhaps nothing.
+
+        Tasks defer what somebody else has received before, so two epochs in a row would serve nothing. What is here now
+        need not be deferred.
+        """
+        try:
+            return self._poll(owned, max_messages, wait_time_s=0)[0]
+        except TransientQueueError as error:
+            _log.warning("the queue gives no whole answer, so the next micro-batch asks for it: %s", error)
+            return ()
+
+    def _poll(
+        self, owned: Ownership, max_messages: int, wait_time_s: int | None = None
+    ) -> tuple[tuple[Message, ...], bool]:
+        """Return the messages of a poll, a long one, that no epoch has served, and whether it brought nothing else.
 
         Copies are deleted. If nothing is left to return, poll again. No task can seal anything meanwhile, so what is
         returned need not be deferred, however often it was received before.
         """
-        wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
+        if wait_time_s is None:
+            wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
         is_all = True
         until = math.inf
         while True:
@@ -165,45 +182,45 @@ class Work:
             if not self._available_now:
                 until = min(until, self._clock.monotonic() + CALL_BUDGET_S)
             left_s = max(1.0, min(until - self._clock.monotonic(), SETTLE_BUDGET_S))
-            found, has_released = self._without_copies(claimed, received, left_s)
+            found, has_released = self._without_copies(owned, received, left_s)
             is_all = is_all and not has_released and not received.is_cut
             if found:
                 # A copy was in its group's way: what stands behind it can be received only now.
                 return found, is_all and len(found) == len(received)
-            unconfirmed = claimed.ledger.unconfirmed
+            unconfirmed = owned.ledger.unconfirmed
             if self._clock.monotonic() >= until and any(each.receipt.message_id in unconfirmed for each in received):
                 return (), False  # deletes fail: Spark asks again, and is told meanwhile of what else has failed
 
     def _without_copies(
-        self, claimed: Claimed, received: list[Message], left_s: float
+        self, owned: Ownership, received: list[Message], left_s: float
     ) -> tuple[tuple[Message, ...], bool]:
-        """Delete the copies in `received`. Return the other messages, and whether some of those were released.
+        """Delete the copies in `received`, and what an operator has moved aside.
 
-        They are released if a copy of their group could not be deleted: a later message of the group, once sealed,
-        would be taken as proof that the copy is gone.
+        Return the other messages, and whether some of those were released: so they are if a copy of their group could
+        not be deleted. A later message of the group, once sealed, would be taken as proof that the copy is gone.
         """
-        known = claimed.ledger.unconfirmed
+        known = owned.ledger.unconfirmed.keys() | owned.skipped
         copies = {each.receipt.message_id for each in received if each.receipt.message_id in known}
         if not copies:
             return tuple(received), False
-        claimed.require_claim_of([each.receipt for each in received])
+        owned.require_claim_of([each.receipt for each in received])
         doomed = [each.receipt for each in received if each.receipt.message_id in copies]
-        claimed.delete_copies(doomed, budget_s=left_s)
-        unconfirmed = claimed.ledger.unconfirmed
+        owned.delete_copies(doomed, budget_s=left_s)
+        unconfirmed = owned.ledger.unconfirmed
         left = {receipt.message_group_id for receipt in doomed if receipt.message_id in unconfirmed}
         others = [each for each in received if each.receipt.message_id not in copies]
         if self._available_now and any(unconfirmed[key].receipt for key in copies & unconfirmed.keys()):
             # They hide what is behind them in their groups: the next poll would find nothing, and the query would end.
-            claimed.release([each.receipt for each in others])
+            owned.release([each.receipt for each in others])
             raise TransientQueueError(
                 f"{len(copies)} copies of committed messages could not be deleted, and they hide what follows them. "
                 "Start the query again."
             )
         released = [each.receipt for each in others if each.receipt.message_group_id in left]
-        claimed.release(released)
+        owned.release(released)
         return tuple(each for each in others if each.receipt.message_group_id not in left), bool(released)
 
-    def _without_held(self, claimed: Claimed, found: tuple[Message, ...], verdict: Verdict) -> tuple[Message, ...]:
+    def _without_held(self, owned: Ownership, found: tuple[Message, ...], verdict: Verdict) -> tuple[Message, ...]:
         """Release the groups of `found` in which a message of the last epoch came again; return the other messages.
 
         The hold on such a message is lost, but the last epoch is not settled yet: the message is left to the
@@ -211,5 +228,5 @@ class Work:
         """
         held = {*verdict.served, *verdict.copies, *(each.message_id for each in verdict.carried_receipts())}
         again = {each.receipt.message_group_id for each in found if each.receipt.message_id in held}
-        claimed.release([each.receipt for each in found if each.receipt.message_group_id in again])
+        owned.release([each.receipt for each in found if each.receipt.message_group_id in again])
         return tuple(each for each in found if each.receipt.message_group_id not in again)

@@ -29,6 +29,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import parse_sink_options
 from sqs_fifo_spark.sink import sender as senders
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.message import RowForm, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord
@@ -66,13 +67,14 @@ def _task(name: str, url: str, endpoint_url: str, counts: Counter[str]) -> None:
     form, first = RowForm(None, True, 1 << 20), 1
     while time.time() < _Counting.until:
         sender = senders.Sender(
-            _Counting(options, SYSTEM_CLOCK), NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, senders.pace_of(options)
+            _Counting(options, SYSTEM_CLOCK), NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, Stride.of(options)
         )
         try:
             while time.time() < _Counting.until:
                 numbers = range(first, first + GROUPS)
                 columns = [
-                    (f"{name}/{number}", f"{name}/{number % GROUPS}", f"{name}/{number}", None) for number in numbers
+                    (f"{name}/{number}", f"{name}/{number % GROUPS}", f"{name}/{number}", None, None)
+                    for number in numbers
                 ]
                 sender.add(outgoing(list(zip(*columns, strict=True)), form, first_row=first))
                 first += GROUPS

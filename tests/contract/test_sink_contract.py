@@ -19,11 +19,12 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import FifoModel, SqsError, payload, validation
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.pace import Pace as CallPace
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, outgoing
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord
-from sqs_fifo_spark.sink.sender import Pace, Sender
+from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.write import draft, prepare
 from tests.contract.conftest import Queue
 from tests.contract.test_local_queue import code_of
@@ -113,7 +114,7 @@ def options_of(queue: Queue) -> SinkOptions:
 def send(queue: Queue, rows: Sequence[Outgoing]) -> list[tuple[int, int]]:
     """Send as a task does, and return entries and bytes of each call."""
     watched = Watched(options_of(queue))
-    sender = Sender(watched, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, Pace())
+    sender = Sender(watched, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, Stride())
     sender.add(rows)
     sender.finish()
     return watched.sizes
@@ -267,7 +268,7 @@ class Asked(SinkQueue):
     ) -> list[Outgoing]:
         validation.batch_size([wire(row.entry) for row in rows])
         self.calls.append(len(rows))
-        confirm([Confirmed(row, None, None) for row in rows], [])
+        confirm([Confirmed(row, None, None, False) for row in rows], [])
         return []
 
 
@@ -280,7 +281,7 @@ def test_calls_are_split_exactly_where_the_queue_refuses_them(seed: int) -> None
     sizes = [end - start for start, end in zip([0, *cuts], [*cuts, total], strict=True)]
     rows = [row(size, dice, number=n, attributes=dice.randint(0, 10)) for n, size in enumerate(sizes)]
     queue = Asked()
-    sender = Sender(queue, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, Pace())
+    sender = Sender(queue, NoRecord(SYSTEM_CLOCK), SYSTEM_CLOCK, Stride())
     sender.add(rows)
     sender.finish()
     assert sum(queue.calls) == len(rows)

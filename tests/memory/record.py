@@ -47,7 +47,7 @@ def digests(groups: Sequence[str], numbers: Sequence[int]) -> Iterator[bytes]:
 
 def write(store: FileStore, dealt: Dealt, rows_each: int) -> None:
     for partition, groups in enumerate(dealt):
-        record = SentRecord(store, SYSTEM_CLOCK, query="q", batch="0", run="first", partition=partition)
+        record = SentRecord(store, SYSTEM_CLOCK, query="q", batch="0", run="000000000001", partition=partition)
         found = list(digests(groups, range(rows_each)))
         for begin in range(0, len(found), ROWS_IN_PUT):
             record.add(found[begin : begin + ROWS_IN_PUT], by=float("inf"))
@@ -66,7 +66,7 @@ def look(store: FileStore, groups: Sequence[str], rows_each: int) -> dict[str, f
         return data
 
     store.get = counted  # type: ignore[method-assign]
-    record: Any = SentRecord(store, SYSTEM_CLOCK, query="q", batch="0", run="second", partition=0)
+    record: Any = SentRecord(store, SYSTEM_CLOCK, query="q", batch="0", run="000000000002", partition=0)
     one_of_each = list(digests(groups, [0]))
     before = _rss()
     began = _cpu_s()

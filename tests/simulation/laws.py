@@ -21,7 +21,6 @@ from tests.simulation.world import VISIBILITY_S, Checkpoint, Row, World
 _TASK = re.compile(r"task \d+/\d+ #\d+")
 _QUERY = re.compile(r"query \d+")
 _NUMBER = re.compile(r"\d+")
-_CAUGHT = re.compile(r"epochs/(\d+)/caught-(\d+)")
 CLAIM = re.compile(r"drivers/(\d+)\.json")
 
 
@@ -109,8 +108,10 @@ class Laws:
         self.checkpoints: list[Checkpoint] = []
         self.checkpoint_of: dict[str, Checkpoint] = {}
         """That of each query, by the query's name."""
+        self.claim_of: dict[str, int] = {}
+        """The last claim of each query, by the query's name."""
         self.has_turns = False
-        """Whether a query came back after another one had run on the journal."""
+        """Whether a query went on, or came back, after another one had been started on the journal."""
         self._deleting: set[EpochPlan] = set()
         """The epochs whose tasks delete: only there may a group stand in several partitions."""
         self._world = world
@@ -153,16 +154,10 @@ class Laws:
         """The highest claim in the last list of claims of each thread."""
         self._read_in: defaultdict[str, set[EpochPlan]] = defaultdict(set)
         """In which epochs, of which plans, tasks received it, or a driver handed it."""
-        self._received_for: defaultdict[str, set[EpochPlan]] = defaultdict(set)
-        """For which epochs, of which plans, tasks or drivers received it."""
         self._receives_by_task: defaultdict[str, list[tuple[str, PartitionPlan, float]]] = defaultdict(list)
         """Which tasks received it, and when."""
         self._putters: dict[tuple[tuple[int, int, int], str], str] = {}
         """Which task has put a message into a partition's chain first."""
-        self._receives_by_driver: defaultdict[str, list[tuple[Checkpoint, str, float]]] = defaultdict(list)
-        """Which query's driver received it, in which run, and when."""
-        self._first_at: dict[str, float] = {}
-        """When our side received it first."""
         self._times: Counter[str] = Counter()
         """How often it was received in all."""
         self._times_elsewhere: Counter[str] = Counter()
@@ -223,10 +218,6 @@ class Laws:
         _, maker = self._makers.setdefault(id(plan), (plan, self._query()))  # a copy of a task has the same one
         carried = self._world.carried(plan)
         caught = [each for name, message_ids in carried.items() if "/caught-" in name for each in message_ids]
-        for name, message_ids in carried.items():
-            if found := _CAUGHT.fullmatch(name):
-                for message_id in message_ids:
-                    self._received_for[message_id].add(EpochPlan(int(found[1]), int(found[2])))
         self._handed[plan.epoch, maker].update(map(self._group, caught))
         for message_id in caught:
             self._read_in[message_id].add(EpochPlan(plan.epoch, plan.plan))
@@ -321,6 +312,7 @@ class Laws:
     def has_claimed(self, number: int) -> None:
         """One owner: who has seen a newer claim does not own the journal."""
         self.repairs.has_claimed(number)
+        self.claim_of[self._query()] = number
         seen = self._newest_claim[self._world.actor()]
         if seen > number:
             self.violate(
@@ -521,6 +513,30 @@ class Laws:
             known = self._heads[name] = data, decode(data, name).head
         return known[1]
 
+    def is_over(self, checkpoint: Checkpoint, offsets: list[Offset] | None = None) -> bool:
+        """Whether another query has taken the journal over since this checkpoint's began: it is refused for good.
+
+        Or that one has gone on since Spark has logged the first epoch of this one, and nobody has planned that. A query
+        may have begun with fewer `offsets` than its checkpoint has now.
+        """
+        offsets = checkpoint.offsets if offsets is None else offsets
+        is_committed = len(offsets) - 1 in checkpoint.committed
+        known = offsets[-1:] if is_committed else offsets[-2:]
+        if not known:
+            return False
+        ledger = self._world.journal().ledger()
+        is_first = len(offsets) == 1 and offsets[0].generation > ledger.generation
+        if is_first and offsets[0].epoch <= ledger.epoch + (not is_committed):
+            return True
+        return any(each.generation < ledger.generation and each.of != ledger.begun_after for each in known)
+
+    def goes_on(self, checkpoint: Checkpoint, offsets: list[Offset]) -> None:
+        """One query: none goes on that another one has taken the journal from. It may not know of that yet."""
+        if not self.is_over(checkpoint, offsets):
+            return
+        if self.claim_of.get(self._query()) == max(self._world.journal().claims()):
+            self.violate(f"one query: {self._query()} goes on, and another one has taken the journal over")
+
     def idle(self) -> None:
         """Progress: a query that finds nothing to do holds nothing."""
         held = sorted(self._name[each] for each in (self._ours & self._receives.keys()) - self._late())
@@ -565,6 +581,8 @@ class Laws:
         name = self._name.get(event.message_id, event.message_id)
         if event.kind == "received":
             self._receives[event.message_id] = event.receive_count
+            for known in (*self._told.values(), *self._released.values()):
+                known.discard(event.message_id)  # that was of an earlier receive
             self._times[event.message_id] += 1
             if not ours:
                 self._taken.append(event.message_id)
@@ -573,20 +591,14 @@ class Laws:
             who = task[0] if task else self._world.actor()
             self.receives += 1
             self._received[event.message_id] = (who if ours else "", self.receives)
-            if ours:
-                self._first_at.setdefault(event.message_id, event.at)
             if ours and task:
                 plan = self._plans[task[0]]
                 self._epoch[event.message_id] = plan.epoch
                 self._read_in[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
-                self._received_for[event.message_id].add(EpochPlan(plan.epoch, plan.plan))
                 self._receives_by_task[event.message_id].append((task[0], plan, event.at))
                 # One that is late may do so for a settled epoch: it finds that, and releases it, before it serves it.
                 if plan.claim != plan.plan and plan.epoch > self._world.journal().ledger().epoch:
                     self.violate(f"one content: {task[0]} receives {name} for an epoch that an earlier run announced")
-            elif ours and self._query() in self.checkpoint_of:
-                driver = self.checkpoint_of[self._query()], self._query(), event.at
-                self._receives_by_driver[event.message_id].append(driver)
             for owned, is_theirs in ((self._ours, ours), (self._others, not ours)):
                 (owned.add if is_theirs else owned.discard)(event.message_id)
         elif event.kind == "deleted" and ours:
@@ -647,7 +659,7 @@ class Laws:
                 self.violate(f"exactly once: twice or more in sink {number}: {doubled}")
             everywhere.update(counts)
             self._audit_order(number, checkpoint)
-        for old, new in itertools.pairwise([] if self.has_turns else self.checkpoints):
+        for old, new in itertools.combinations([] if self.has_turns else self.checkpoints, 2):
             self._audit_new_query(old, new)
         missing = self._name.keys() - everywhere.keys() - self._gone.keys() - self._marked.keys()
         lost = sorted(self._name[each] for each in missing)
@@ -681,7 +693,7 @@ class Laws:
                     for served in before[row.group]:
                         if served.row.sequence > row.sequence:
                             what = f"{row.body} comes after {served.row.body} in sink {number}, {batch=}"
-                            self._disorder(row, served, what, checkpoint)
+                            self._disorder(row, served, what)
                     beside[row.group].append(row)
                     here[row.group].append(_Served(row, epoch, partition))
             for group, found in here.items():
@@ -690,48 +702,24 @@ class Laws:
                 for one, other in itertools.combinations(found, 2):
                     if one.partition != other.partition and epoch not in self._deleting:
                         what = f"{one.row.body} and {other.row.body} in two partitions, {batch=}"
-                        self._disorder(one.row, other, what, checkpoint)
+                        self._disorder(one.row, other, what)
 
-    def _disorder(self, earlier: Row, later: _Served, what: str, checkpoint: Checkpoint) -> None:
+    def _disorder(self, earlier: Row, later: _Served, what: str) -> None:
         """A violation, unless the epoch that served `later` received `earlier`, too, and SQS had let go of that.
 
         Before the task that put `later` into its chain received it. If we lose the lease and `earlier` then expires, is
         deleted by somebody else or moved to a dead-letter queue, SQS hands out what follows; within one epoch no task
         knows all that another one has. But a task knows some of it: nothing is excused that `_knew_of` names.
-
-        Where queries take turns, one may have let go of what another one had, SQS then of that message, and the other
-        one then have carried it.
         """
         gone_at = self._gone.get(earlier.message_id, math.inf)
         place = (later.epoch.epoch, later.epoch.plan, later.partition)
         put_at = self._chains[place].get(later.row.message_id, -math.inf)
-        if self._is_others(earlier, checkpoint) and gone_at <= self._first_for(checkpoint, later.row, put_at):
-            return
         putter = self._putters.get((place, later.row.message_id))
         if later.epoch not in self._read_in[earlier.message_id] or not any(
             task == putter and gone_at <= at <= put_at and not self._knew_of(earlier, later.row, plan)
             for task, plan, at in self._receives_by_task[later.row.message_id]
         ):
             self.violate(f"order: {what}")
-
-    def _first_for(self, checkpoint: Checkpoint, row: Row, put_at: float) -> float:
-        """Return when a query received a message first; or, if it has only carried it, when any did.
-
-        Of its drivers, the last one that received it before `put_at` counts: what one before had, and did not announce,
-        that one has let go of.
-        """
-        own = {offset.of for offset in checkpoint.offsets}
-        by_tasks = self._receives_by_task[row.message_id]
-        times = [at for _, plan, at in by_tasks if EpochPlan(plan.epoch, plan.plan) in own]
-        by_drivers = [(run, at) for each, run, at in self._receives_by_driver[row.message_id] if each is checkpoint]
-        last = ([run for run, at in by_drivers if at <= put_at] or [run for run, _ in by_drivers[:1]])[-1:]
-        times += [at for run, at in by_drivers if run in last]
-        return min(times, default=self._first_at[row.message_id])
-
-    def _is_others(self, row: Row, checkpoint: Checkpoint) -> bool:
-        """Whether only another query has received it: this one found it in that one's ledger later."""
-        own = {offset.of for offset in checkpoint.offsets}
-        return self.has_turns and not own & self._received_for[row.message_id]
 
     def _knew_of(self, earlier: Row, later: Row, plan: PartitionPlan) -> bool:
         """Whether a task with this plan must not serve `later`, which it has received, because of `earlier`.

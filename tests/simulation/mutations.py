@@ -134,26 +134,45 @@ def _(put_until_seen, create, is_there, **given):
     return put_until_seen(create, lambda: True, **given)
 
 
-@planted("let a new query forget the ledger")
-def _():
-    def forgetting(announce, driver, claimed, start=None, *given):
-        if start is None or not start.plan:
-            claimed.ledger = Ledger(claimed.ledger.epoch)
-        return announce(driver, claimed, *(() if start is None else (start, *given)))
+@planted("let a new query forget the ledger", "source.ownership.Ownership.begin")
+def _(begin, owned, *given):
+    owned._ledger = Ledger(owned._ledger.epoch, generation=owned._ledger.generation)
+    begin(owned, *given)
 
-    instead_of("source.driver.Driver._announce_lost", forgetting)
-    instead_of("source.driver.Driver._announce_blindly", forgetting)
+
+@planted("let a query go on that another one has taken the journal from")
+def _():
+    rewrite("source.checkpoint.fits", "known.generation < ledger.generation", "known.generation < 0")
+    rewrite(
+        "source.checkpoint.Standing.is_foreign", "offset.generation < self.ledger.generation", "offset.generation < 0"
+    )
+
+
+@planted("begin a generation that Spark has not logged", "source.driver.Driver._new_offset")
+def _(make, driver, owned, partitions, start):
+    offset = make(driver, owned, partitions, start)
+    if driver._log(start).begins_after(start):
+        owned.begin(offset, start)
+    return offset
+
+
+MUTATIONS.rewritten(
+    "carry what was put when a generation was over",
+    "source.ownership.Ownership.release_others",
+    " and head.origin.plan >= generation",
+    "",
+)
 
 
 # A commit
 
 
-@planted("forget the ledger", "source.claimed.Ledger")
+@planted("forget the ledger", "source.ownership.Ledger")
 def _(make_ledger, epoch, unconfirmed=None, *given):
     return make_ledger(epoch, {}, *given)
 
 
-@planted("forget what is carried", "source.claimed.Ledger")
+@planted("forget what is carried", "source.ownership.Ledger")
 def _(make_ledger, epoch, unconfirmed=None, carried=None, *given):
     return make_ledger(epoch, unconfirmed or {}, {}, *given)
 
@@ -164,17 +183,17 @@ def _(put_ledger, journal, ledger):
     put_ledger(journal, ledger)
 
 
-@planted("write the ledger before the deletes", "source.claimed.Claimed.settle")
-def _(settle, claimed, epoch, **given):
-    with mock.patch.object(claimed, "_delete", return_value={}) as delete:
-        settle(claimed, epoch, **given)
+@planted("write the ledger before the deletes", "source.ownership.Ownership.settle")
+def _(settle, owned, epoch, **given):
+    with mock.patch.object(owned, "_delete", return_value={}) as delete:
+        settle(owned, epoch, **given)
     for call in delete.mock_calls:
-        claimed._delete(*call.args)
+        owned._delete(*call.args)
 
 
-@planted("advance without commit", "source.claimed.Claimed.settle")
-def _(settle, claimed, epoch, **given):
-    claimed.ledger = replace(claimed.ledger, epoch=epoch.offset.epoch)
+@planted("advance without commit", "source.ownership.Ownership.settle")
+def _(settle, owned, epoch, **given):
+    owned._ledger = replace(owned._ledger, epoch=epoch.offset.epoch)
 
 
 @planted("settle with the old handle", "source.message.Receipt.recency")
@@ -200,19 +219,20 @@ def _(begin_batch, *given, **named):
 
 @planted("settle as served what Spark was never given")
 def _():
-    def known(claimed_of, driver, offset):
-        claimed = claimed_of(driver, offset)
-        claimed.driver = driver
-        return claimed
+    def known(owned_of, driver, offset):
+        owned = owned_of(driver, offset)
+        owned.driver = driver
+        return owned
 
-    def settling(release_plans, claimed, plans):
-        for each in plans:
-            end = claimed.journal.offset_of(claimed.leftovers._names.pop(each, ()), lambda origin: True)
+    def settling(release_others, owned):
+        for each in owned._others():
+            owned._released.add(each)
+            end = owned._unsettled[each].offset
             if end is not None:
-                claimed.driver._settle(claimed, end, followed_by=None)
+                owned.driver._settle(owned, end, followed_by=None)
 
-    instead_of("source.driver.Driver._claimed", known)
-    instead_of("source.claimed.Claimed.release_plans", settling)
+    instead_of("source.driver.Driver._owned", known)
+    instead_of("source.ownership.Ownership.release_others", settling)
 
 
 # The verdict on an epoch
@@ -261,13 +281,13 @@ def _(plan, driver, start, end):
 
 
 @planted("probe without the ledger", "source.work.Work._without_copies")
-def _(without_copies, work, claimed, received, left_s):
+def _(without_copies, work, owned, received, left_s):
     return tuple(received), False
 
 
 @planted("lose what the probe got and nobody read", "source.epoch.Epoch.with_caught")
 def _(with_caught, epoch, ledger):
-    return ledger if epoch._is_closed else with_caught(epoch, ledger)
+    return ledger if epoch._chains.is_closed else with_caught(epoch, ledger)
 
 
 @planted("poll without waiting", "source.queue.Queue.receive")
@@ -282,7 +302,7 @@ MUTATIONS.rewritten(
     "        for number, place in by_group[group]:\n            partition = (partition + 1) % count\n",
 )
 MUTATIONS.rewritten(
-    "leave the deal of an epoch that is settled", "source.claimed.Claimed.settle", "[*older, *told]", "older"
+    "leave the deal of an epoch that is settled", "source.ownership.Ownership._put", "[*older, *deals]", "older"
 )
 
 
@@ -294,25 +314,24 @@ def _():
 
 
 @planted("let all plans of an epoch share number and name", "source.driver.Driver._new_offset")
-def _(make, driver, claimed, partitions, start):
-    number = max(start.epoch, claimed.ledger.epoch) + 1
-    return replace(make(driver, claimed, partitions, start), epoch=number, plan=1)
+def _(make, driver, owned, partitions, start):
+    number = max(start.epoch, owned.ledger.epoch) + 1
+    return replace(make(driver, owned, partitions, start), epoch=number, plan=1)
 
 
-@planted("take the journal's word for where Spark is", "source.driver.Driver._announce_blindly")
-def _(announce_blindly, driver, claimed):
-    claimed.number_after = lambda start: claimed.ledger.epoch + 1
-    return announce_blindly(driver, claimed)
+@planted("take the journal's word for where Spark is", "source.ownership.Ownership.blind_number")
+def _(blind_number, owned):
+    return owned.ledger.epoch + 2
 
 
-@planted("go on past an epoch that the offset log has lost", "source.claimed.Claimed.lost_after")
-def _(lost_after, claimed, start):
+@planted("go on past an epoch that the offset log has lost", "source.checkpoint.lost_after")
+def _(lost_after, start, standing):
     pass
 
 
 @planted("let tasks receive for an epoch that the offset log has lost")
 def _():
-    rewrite("source.driver.Driver._announce_lost", "self._next.replay(start.name)", "pass")
+    rewrite("source.driver.Driver._announce_again", "self._next.replay(start.name)", "pass")
 
 
 # Chains
@@ -347,9 +366,9 @@ def _(with_link, chain, *given, **named):
     return with_link(replace(chain, deferring=()), *given, **named)
 
 
-@planted("leave the chains open", "source.epoch.Epoch._close_chain")
-def _(close_chain, epoch, partition, end):
-    closed = Head(Origin("", 1, 1, 0, "driver-", link=0 if end is None else end.origin.link), ())
+@planted("leave the chains open", "source.chains.Chains._close")
+def _(close, chains, partition, end, *given):
+    closed = Head(Origin("", 1, 1, 0, "driver-", 0, "", 0 if end is None else end.origin.link), ())
     return replace(end or closed, chain=replace((end or closed).chain, is_last=True))
 
 
@@ -361,18 +380,17 @@ def _(replay, epoch, after):
 
 @planted("release what only the journal has")
 def _():
-    rewrite("source.leftovers.Leftovers.release", "if may_be_deleted and not receipt.deferred", "if False")
+    rewrite("source.ownership.Ownership.release_others", "if may_be_deleted and not receipt.deferred", "if False")
 
 
-@planted("carry twice what two links have", "source.leftovers.Leftovers.release")
-def _(release, leftovers, epochs, ledger):
-    more = release(leftovers, epochs, replace(ledger, carried={}))
-    return replace(ledger, carried={**ledger.carried, **more.carried})
-
-
-@planted("carry what was put after the last owner's claim", "source.ledger.Ledger.has_seen")
-def _(has_seen, ledger, plan):
-    return True
+@planted("carry twice what two links have", "source.ownership.Ownership.release_others")
+def _(release_others, owned):
+    before = owned._ledger.carried
+    owned._ledger = replace(owned._ledger, carried={})
+    try:
+        release_others(owned)
+    finally:
+        owned._ledger = replace(owned._ledger, carried={**before, **owned._ledger.carried})
 
 
 @planted("do not put the ledger that was found under the own claim")
@@ -391,10 +409,10 @@ def _():
     instead_of("source.journal.Journal.older_ledgers", find_older)
 
 
-@planted("judge by the last links alone", "source.epoch.Epoch._heads")
-def _(heads, epoch, links, known, pool):
-    last = {partition: end.origin.link for partition, end in epoch._ends().items()}
-    return heads(epoch, [each for each in links if each[1] >= last.get(each[0], 0)], known, pool)
+@planted("judge by the last links alone", "source.chains.Chains._heads")
+def _(heads, chains, links, known, pool):
+    last = {partition: end.origin.link for partition, end in chains.ends().items()}
+    return heads(chains, [each for each in links if each[1] >= last.get(each[0], 0)], known, pool)
 
 
 @planted("let messages follow what is decided and gone", "source.attempt.Attempt._without_overtaking")
@@ -538,10 +556,16 @@ MUTATIONS.rewritten(
     "    skipped = journal.skipped()\n    journal.skipped = lambda: skipped\n    claim = journal.claim(",
 )
 MUTATIONS.rewritten(
-    "leave marks out of all plans but a replay's",
+    "deal out what is moved aside",
     "source.planning.deal_out",
-    "skipped = frozenset(",
-    "skipped -= frozenset(",
+    "if receipt.message_id not in skipped:",
+    "if True:",
+)
+MUTATIONS.rewritten(
+    "carry what is moved aside",
+    "source.verdict.judge",
+    " or message_id in skipped",
+    "",
 )
 
 
@@ -566,7 +590,7 @@ MUTATIONS.rewritten(
     "take the journal before there is a place for what is moved",
     "cli.repair.skip.callback",
     "        with aside as put_aside:\n",
-    "        after = journal.claim(after=after)\n        with aside as put_aside:\n",
+    "        after = journal.claim(repair.this_command(now=0), after=after)\n        with aside as put_aside:\n",
 )
 MUTATIONS.rewritten(
     "release what another driver holds",

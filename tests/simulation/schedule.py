@@ -232,7 +232,7 @@ class Schedule:
         if self._operators is not None and self.climate is not CLEAR:
             self._operators.step(event)
         if "task" in self.hub.current_name:
-            if event.startswith("before put epochs/") and self._happens(OUTLIVED, 15 if self._may_return() else 3):
+            if event.startswith("before put epochs/") and self._happens(OUTLIVED, 3):
                 self.hub.outside(lambda: self._outlive("is planned"))
             if event == "before ReceiveMessage" and self._is_deleting() and self._happens(OUTLIVED, 10):
                 self.hub.outside(lambda: self._outlive("after put drivers/"))
@@ -509,7 +509,7 @@ class Schedule:
         self.world.note(f"{process.name} is taken for dead, until {process.stalled_until:.0f}")
 
     def _start_other(self) -> None:
-        """A new query, with a checkpoint of its own, on the old journal; or, if there are two, the other one again.
+        """Another query on the old journal: mostly a new one, or one of an older checkpoint.
 
         The one before is killed, or only taken for dead: then it goes on with what it was about to do.
         """
@@ -527,36 +527,22 @@ class Schedule:
     def _take_turns(self) -> None:
         self._turns_left -= 1
         checkpoints = self.laws.checkpoints
-        if len(checkpoints) < 2:
-            self.world.note("a new checkpoint")
-            checkpoints.append(Checkpoint())
+        older = [each for each in checkpoints if each is not self.checkpoint]
+        if older and self._turns.random() < 0.4:
+            self.world.note("an older checkpoint")
+            self.laws.has_turns = True  # the journal may be its own still, if the newer one has not begun
+            self.checkpoint = self._turns.choice(older)
         else:
-            self.world.note("the other checkpoint")
-            self.laws.has_turns = True
-        self.checkpoint = next(each for each in checkpoints if each is not self.checkpoint)
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.world.note("a new checkpoint")
+        self.checkpoint = Checkpoint()
+        self.laws.checkpoints.append(self.checkpoint)
 
     def _is_first_of_new(self) -> bool:
         """Whether a new query's first micro-batch runs, which serves what an older one's tasks have deleted."""
         return len(self.checkpoint.offsets) == 1 < len(self.laws.checkpoints)
-
-    def _may_return(self) -> bool:
-        """Whether the older of two queries can go on: what is put behind its back has a number above its own."""
-        checkpoints = self.laws.checkpoints
-        is_newer = len(checkpoints) > 1 and self.checkpoint is checkpoints[1]
-        return is_newer and self._turns_left > 0 and not self._is_behind(checkpoints[0])
-
-    def _is_behind(self, checkpoint: Checkpoint) -> bool:
-        """Whether another query has settled more than this one's offset log knows of: it cannot go on then."""
-        if len(self.laws.checkpoints) < 2 or not self.world.store.under("ledger/"):
-            return False
-        settled = self.world.journal().ledger().settled
-        offsets, batch = checkpoint.offsets, len(checkpoint.offsets) - 1
-        if batch >= 0 and batch not in checkpoint.committed and offsets[batch].epoch <= settled.epoch:
-            return True
-        known = offsets[: batch + (batch in checkpoint.committed)]
-        if len(known) > 1 and known[-1].epoch > settled.epoch and not self.laws.has_links(known[-1]):
-            known.pop()  # an overtaken driver has announced it, and the other query has dropped what comes before
-        return bool(known) and known[-1].of != settled and known[-1].epoch <= settled.epoch
 
     def _cut_checkpoint(self) -> None:
         """Perhaps lose the last offset of Spark's log: its machine was cut off before it was durable."""
@@ -634,6 +620,7 @@ class Schedule:
                     for _ in range(6):
                         self._send(OTHER_GROUPS if lends else GROUPS)
                 query.resume()
+                self.laws.goes_on(checkpoint, query.offsets)
                 if until_drained:
                     self._drain(query)
                     return
@@ -736,10 +723,8 @@ class Schedule:
 
     def _query_failed(self, process: Process, error: Exception) -> None:
         self.world.note(f"{process.name} failed: {type(error).__name__}: {error}")
-        # Of two runs that start at once, one may own the journal after the other has committed more than it knows of.
-        checkpoint = self.laws.checkpoint_of[process.name]
-        if isinstance(error, DataLossError) and self.laws.has_turns and self._is_behind(checkpoint):
-            return
+        if isinstance(error, DataLossError) and self.laws.is_over(self.laws.checkpoint_of[process.name]):
+            return  # another query has taken the journal over
         if process in self._with_rivals and "goes back" not in str(error):
             self.judge(
                 process, error, (SqsFifoError, ConcurrentUpdateError, TaskFailedError), never=JournalCorruptError
@@ -780,6 +765,8 @@ class Schedule:
             self._run_query()
             if self.laws.violations:
                 return
+            if self.laws.is_over(self.checkpoint):
+                self._begin_anew()
             if self._query is not None:
                 self.laws.is_calm = False
                 if not (self._has_outages and self._query.is_done):
@@ -799,8 +786,8 @@ class Schedule:
         if self.laws.has_turns:
             for process in self._processes("query"):
                 self.hub.kill(process)  # it may settle what leaves the other one behind
-            if self._is_behind(self.checkpoint):
-                self._take_turns()
+            if self.laws.is_over(self.checkpoint):
+                self._begin_anew()
         begun = max(self._begun, len(self.laws.checkpoints[0].offsets))
         self._modes = self._modes[:begun]  # a batch that runs again runs as before
         hub.advance(61)  # what others hold
@@ -936,7 +923,7 @@ class Schedule:
         def new_id() -> uuid.UUID:
             return uuid.UUID(int=dice.getrandbits(128), version=4)
 
-        def claim(journal: Journal, about: Mapping[str, Any] | None = None, *, after: int | None = None) -> int:
+        def claim(journal: Journal, about: Mapping[str, Any], *, after: int | None = None) -> int:
             number = really_claim(journal, about, after=after)
             self.laws.has_claimed(number)
             return number
@@ -953,7 +940,7 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.queue.Queue.release", release),
             mock.patch("sqs_fifo_spark.source.owner._machine", return_value=""),  # so that operators have to ask
             mock.patch("sqs_fifo_spark.source.lease.threading", Threading(self.hub)),
-            mock.patch("sqs_fifo_spark.source.epoch.threading", Threading(self.hub)),
+            mock.patch("sqs_fifo_spark.source.chains.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),
             mock.patch("sqs_fifo_spark.source.receiving.MAX_ENTRIES", self._most_in_a_receive),
             mock.patch("sqs_fifo_spark.source.attempt.LINK_BYTES", self._most_kept),

@@ -21,7 +21,7 @@ from sqs_fifo_spark.errors import (
 )
 from sqs_fifo_spark.sink.digests import split
 from sqs_fifo_spark.sink.marks import parsed
-from sqs_fifo_spark.sink.sender import DISORDER
+from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import Overlap
 from tests.simulation.hub import Hub, Process
 from tests.simulation.sink_rows import Key

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.sink import digests, marks
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.message import RefusedRowError
-from sqs_fifo_spark.sink.sender import DISORDER
+from sqs_fifo_spark.sink.recorder import DISORDER
 from tests.simulation.planting import Mutations, but, put
 
 SINK_MUTATIONS = Mutations()
@@ -21,64 +22,66 @@ planted = SINK_MUTATIONS.planted
 # Groups and calls
 
 
-@planted("two rows of a group in one call", "sink.sender.Sender._take")
-def _(take, sender):
-    rows = take(sender)
-    for group in [sender._groups[row.group] for row in rows]:
-        if group.waiting:
-            rows.append(group.waiting.popleft())
-            group.under_way += 1
+@planted("two rows of a group in one call", "sink.lanes.Lanes.take")
+def _(take, lanes):
+    rows = take(lanes)
+    for lane in [lanes[row.group] for row in rows]:
+        if lane.waiting:
+            rows.append(lane.waiting.popleft())
+            lane.under_way += 1
     return rows
 
 
 @planted("let a group go on before its row is confirmed", "sink.sender.Sender.__init__")
 def _(make, sender, queue, record, *given, **named):
-    def note(confirmed, pending):
-        sender.sent += len(confirmed)
+    def note(confirmed, unconfirmed):
+        sender.progress._counts.sent += len(confirmed)
         record.add([each.row.digest for each in confirmed], by=math.inf)
 
     def release_and_send(rows, confirm, **given):
-        with sender._changed:
-            sender._let_follow_locked(rows)
-            sender._release_locked(rows)
+        with sender._crew.changed:
+            sender.progress.lanes.let_follow(rows)
+            sender.progress.lanes.release(rows)
+            sender._crew.changed.notify_all()
         return queue.send(rows, note, **given)
 
     make(sender, but(queue, send=release_and_send), record, *given, **named)
 
 
-@planted("let a group go on before its row is recorded", "sink.sender.Sender._confirm")
-def _(confirm, sender, sending, confirmed, pending):
+@planted("let a group go on before its row is recorded", "sink.recorder.Recorder.confirm")
+def _(confirm, recorder, sending, confirmed, unconfirmed):
     rows = [each.row for each in confirmed]
-    with sender._changed:
-        sender._judge_locked(confirmed)
-        sender._let_follow_locked(rows)
-        sender._release_locked(rows)
-    sender._record.add([each.row.digest for each in confirmed], by=sending.limit)
+    with recorder._crew.changed:
+        recorder._progress.judge(confirmed)
+        recorder._progress.lanes.let_follow(rows)
+        recorder._progress.lanes.release(rows)
+        recorder._crew.changed.notify_all()
+    recorder._record.add([each.row.digest for each in confirmed], by=sending.limit)
 
 
-@planted("let a group go on while a row of it is sent again", "sink.sender.Sender._let_follow_locked")
-def _(let_follow, sender, rows):
-    let_follow(sender, rows)
-    for group in {row.group: sender._groups[row.group] for row in rows}.values():
-        group.under_way = 0
-        sender._offer_locked(group)
+@planted("let a group go on while a row of it is sent again", "sink.lanes.Lanes.let_follow")
+def _(let_follow, lanes, rows):
+    let_follow(lanes, rows)
+    for lane in {row.group: lanes[row.group] for row in rows}.values():
+        lane.under_way = 0
+        lanes._offer(lane)
 
 
-@planted("send as many rows of a group as there are, recorded or not", "sink.sender.pace_of")
+@planted("send as many rows of a group as there are, recorded or not", "sink.lanes.Stride.of")
 def _(of, options):
-    return replace(of(options), max_unrecorded=1_000)
+    return replace(of.__func__(Stride, options), max_unrecorded=1_000)
 
 
-@planted("let the last row of a group come first in a call", "sink.sender.Sender._take")
-def _(take, sender):
-    return take(sender)[::-1]
+@planted("let the last row of a group come first in a call", "sink.lanes.Lanes.take")
+def _(take, lanes):
+    return take(lanes)[::-1]
 
 
-@planted("judge the rows of each answer by themselves", "sink.sender.Sender._judge_locked")
-def _(judge, sender, confirmed):
+@planted("judge the rows of each answer by themselves", "sink.progress.Progress.judge")
+def _(judge, progress, confirmed):
     for each in confirmed:
-        sender._groups[each.row.group].numbers.of_call.clear()
-    return judge(sender, confirmed)
+        progress.lanes[each.row.group].numbers.of_call.clear()
+    return judge(progress, confirmed)
 
 
 @planted("look for disorder in the answers of first tries only", "sink.outcome.classify")
@@ -101,9 +104,9 @@ def _(rows_after, numbers, row):
     return set()
 
 
-@planted("go on though rows are out of order", "sink.sender.pace_of")
+@planted("go on though rows are out of order", "sink.lanes.Stride.of")
 def _(of, options):
-    return replace(of(options), fails_on_disorder=False)
+    return replace(of.__func__(Stride, options), fails_on_disorder=False)
 
 
 @planted("record rows before they are sent", "sink.record.SentRecord.is_sent")
@@ -116,50 +119,47 @@ def _(is_sent, record, digest):
 
 @planted("end with calls under way", "sink.sender.Sender.finish")
 def _(finish, sender):
-    sender._wait_until(lambda: not any(group.waiting for group in sender._groups.values()))
+    sender._wait_until(lambda: not any(lane.waiting for lane in sender.progress.lanes._lanes.values()))
     sender.stop()
     sender._record.close()
 
 
-@planted("end without waiting for the threads", "sink.sender.Sender.stop")
-def _(stop, sender):
-    assert hasattr(sender, "_is_abandoned")
-    with sender._changed:
-        sender._stopped.set()
-        sender._changed.notify_all()
-        sender._is_abandoned = True
+@planted("end without waiting for the threads", "sink.crew.Crew.stop")
+def _(stop, crew):
+    assert hasattr(crew, "_is_abandoned")
+    with crew.changed:
+        crew.stopped.set()
+        crew.changed.notify_all()
+        crew._is_abandoned = True
 
 
-@planted("wait for ever for a call that is held up", "sink.sender.Sender._limit_locked")
-def _(limit, sender):
+@planted("wait for ever for a call that is held up", "sink.deadlines.Deadlines.limit")
+def _(limit, deadlines):
     return math.inf
 
 
-@planted("take more rows though a call is held up", "sink.sender.Sender._may_go_on_locked")
-def _(may_go_on, sender):
-    was, sender._limit_locked = sender._limit_locked, lambda: math.inf
-    may_go_on = may_go_on(sender)
-    sender._limit_locked = was
-    return may_go_on
+@planted("take more rows though a call is held up", "sink.crew.Crew.is_late_locked")
+def _(is_late, crew):
+    return False
 
 
-@planted("record nothing more once a row has failed", "sink.sender.Sender._confirm")
-def _(confirm, sender, sending, confirmed, pending):
-    if sender._failure is None:
-        confirm(sender, sending, confirmed, pending)
+@planted("record nothing more once a row has failed", "sink.recorder.Recorder.confirm")
+def _(confirm, recorder, sending, confirmed, unconfirmed):
+    if recorder._crew.failure is None:
+        confirm(recorder, sending, confirmed, unconfirmed)
         return
-    with sender._changed:
-        sender._judge_locked(confirmed)
+    with recorder._crew.changed:
+        recorder._progress.judge(confirmed)
 
 
-@planted("leave what could not be recorded", "sink.sender.Sender._add_to_record")
-def _(add_to_record, sender, digests, *, by, at_once):
-    sender._record.add(digests, by=by, at_once=at_once)
+@planted("leave what could not be recorded", "sink.recorder.Recorder._add")
+def _(add, recorder, digests, *, by, at_once):
+    recorder._record.add(digests, by=by, at_once=at_once)
 
 
-@planted("try only once more to record what could not be recorded", "sink.sender.Sender._pause_until_over")
-def _(pause_until_over, sender):
-    pause_until_over(sender)
+@planted("try only once more to record what could not be recorded", "sink.crew.Crew.pause_until_over")
+def _(pause_until_over, crew, seconds):
+    pause_until_over(crew, seconds)
     return True
 
 
@@ -181,7 +181,7 @@ def _(refresh, record, digests):
     return refresh(record, digests)
 
 
-SINK_MUTATIONS.changed("one row in a call", "sink.sender.MAX_ENTRIES", 1)
+SINK_MUTATIONS.changed("one row in a call", "sink.lanes.MAX_ENTRIES", 1)
 
 
 @planted("calls of any size", "sink.message.outgoing")
@@ -266,12 +266,13 @@ def _(send, queue, rows, *given, **named):
 
 @planted("let a group go on before its refused row is kept", "sink.sender.Sender._keep")
 def _(keep, sender, refused):
-    with sender._changed:
-        sender._let_follow_locked(refused)
-        sender._release_locked(refused)
+    with sender._crew.changed:
+        sender.progress.lanes.let_follow(refused)
+        sender.progress.lanes.release(refused)
+        sender._crew.changed.notify_all()
     for row in refused:
         sender._keep_one(row)
-    sender.refused += len(refused)
+    sender.progress._counts.refused += len(refused)
 
 
 @planted("drop refused rows", "sink.keepers.PathKeeper.keep")
@@ -317,7 +318,7 @@ def _(keep, keeper, *given):
 
 @planted("leave out a row for an equal one that is refused", "sink.sender.Sender._keep")
 def _(keep, sender, refused):
-    with sender._changed:
+    with sender._crew.changed:
         for row in refused:
             sender._record.note(row.digest)
     keep(sender, refused)
@@ -326,7 +327,7 @@ def _(keep, sender, refused):
 @planted("do not count refused rows", "sink.sender.Sender._keep")
 def _(keep, sender, refused):
     keep(sender, refused)
-    sender.refused = 0
+    sender.progress._counts.refused = 0
 
 
 # What the record knows
@@ -560,12 +561,12 @@ def _(finish, sender):
     pass
 
 
-@planted("do not say how many rows were sent", "sink.sender.Sender._confirm")
-def _(confirm, sender, *given):
+@planted("do not say how many rows were sent", "sink.recorder.Recorder.confirm")
+def _(confirm, recorder, *given):
     try:
-        confirm(sender, *given)
+        confirm(recorder, *given)
     finally:
-        sender.sent = 0
+        recorder._progress._counts.sent = 0
 
 
 @planted("let tasks raise what the driver met", "sink.write._may_pass")
@@ -575,14 +576,14 @@ def _(may_pass, error):
 
 @planted("make each attempt a run of its own", "sink.write._record")
 def _(make_record, plan, *given):
-    return make_record(replace(plan, run=uuid.uuid4().hex), *given)
+    return make_record(replace(plan, run=marks.new_run(0)), *given)
 
 
 # In the text of one function: no name stands for what these change
 
 SINK_MUTATIONS.rewritten(
     "tell the caller only of ordinary errors",
-    "sink.sender.Sender._run",
+    "sink.crew.Crew._run",
     "except BaseException as error:",
     "except Exception as error:",
 )
@@ -603,7 +604,7 @@ SINK_MUTATIONS.rewritten(
 
 SINK_MUTATIONS.rewritten(
     "count equal rows in the task and in the driver",
-    "sink.sender.Sender._judge_locked",
+    "sink.progress.Progress.judge",
     "if each.message_id is not None and not is_equal:",
     "if each.message_id is not None:",
 )
@@ -612,8 +613,8 @@ SINK_MUTATIONS.rewritten(
     "take a look at the journal for a call that is held up",
     "sink.sender.Sender._look",
     "window = Window(self._record.refresh(digests))",
-    "self._sending.add(looking := _Sending(Window(self._clock.monotonic()).limit, {}, set())); "
-    "window = Window(self._record.refresh(digests)); self._sending.discard(looking)",
+    "looking = Pending(Window(self._clock.monotonic()).limit); self._crew.deadlines.add(looking); "
+    "window = Window(self._record.refresh(digests)); self._crew.deadlines.discard(looking)",
 )
 
 SINK_MUTATIONS.rewritten(

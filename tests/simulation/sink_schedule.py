@@ -79,7 +79,7 @@ class SinkSchedule:
         self.laws.kept_batches = self._limits.get("sink.marks.KEPT_BATCHES", 100)
         self.laws.merge_at = self._limits.get("sink.record.MERGE_AT", 64)
         self.laws.is_cut = "sink.record.PIECE_BYTES" in self._limits
-        self.laws.max_call_bytes = self._limits.get("sink.sender.MAX_CALL_BYTES", 1 << 20)
+        self.laws.max_call_bytes = self._limits.get("sink.lanes.MAX_CALL_BYTES", 1 << 20)
         self._forgets_early = "sink.marks.KEPT_BATCHES" in self._limits
         most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
         scatter = rng.choice((0.05, 0.5)) if not self.is_calm and rng.random() < 0.15 else 0.0
@@ -100,12 +100,12 @@ class SinkSchedule:
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
-        limits = {"sink.sender.CALLS": rng.choice((1, 2, 3, 8))}
+        limits = {"sink.crew.THREADS": rng.choice((1, 2, 3, 8))}
         if rng.random() < 0.4:
             limits["sink.marks.KEPT_BATCHES"] = rng.choice((1, 2, 3))
             limits["sink.marks.FORGET_EVERY"] = rng.choice((1, 2))
         if rng.random() < 0.2:
-            limits["sink.sender.MAX_CALL_BYTES"] = limits["sink.write.MAX_CALL_BYTES"] = rng.choice((120, 300))
+            limits["sink.lanes.MAX_CALL_BYTES"] = limits["sink.write.MAX_CALL_BYTES"] = rng.choice((120, 300))
         if rng.random() < 0.3:
             limits["sink.record.MERGE_AT"] = rng.choice((2, 3))
         if rng.random() < 0.3:
@@ -546,7 +546,7 @@ class SinkSchedule:
             "uuid.uuid4": new_id,
             "sqs_fifo_spark.sink.record.SentRecord.is_sent": is_sent,
             "sqs_fifo_spark.sink.record.SentRecord._merge": merge,
-            "sqs_fifo_spark.sink.sender.threading": Threading(self.hub),
+            "sqs_fifo_spark.sink.crew.threading": Threading(self.hub),
             "sqs_fifo_spark.sink.record.threading": Threading(self.hub),
             "sqs_fifo_spark.aws.client.sqs_client": lambda *_: self.world.client,
             "sqs_fifo_spark.sink.write.outgoing": outgoing,

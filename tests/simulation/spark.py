@@ -13,6 +13,7 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.startless import StartlessDriver
 from tests.simulation.world import Checkpoint, Row, World
 
 
@@ -52,6 +53,7 @@ class Query:
             clock=world.clock,
             pool=world.pool,
         )
+        self.startless = StartlessDriver(self.driver)
         # Spark looks at the logs when it starts, and goes on from there by itself.
         self.offsets = list(self.checkpoint.offsets)
         self._tells_start = tells_start
@@ -65,8 +67,8 @@ class Query:
     def resume(self) -> Query:
         """Do what Spark does first: run the last batch again, if it was not committed."""
         if self._is_wrapped:
-            self._fetched = self.driver.latest_offset_without_start()
-        if self.offsets and not self._tells_start and self.driver.plan(self.offsets[-1], self.offsets[-1]):
+            self._fetched = self.startless.latest_offset()
+        if self.offsets and not self._tells_start and self.startless.plan(self.offsets[-1], self.offsets[-1]):
             raise ContradictionError("an epoch that follows itself has partitions")
         if self.offsets and len(self.offsets) - 1 not in self.checkpoint.committed:
             self.run(len(self.offsets) - 1)
@@ -81,18 +83,18 @@ class Query:
             return False
         self.log(end)
         if batch:
-            self.driver.commit(self.offsets[batch - 1])
+            self.startless.commit(self.offsets[batch - 1])
         self.run(batch)
         return True
 
     def latest_offset(self, start: Offset) -> Offset:
         if self._fetched is not None:
-            if self._fetched not in self.offsets and self.driver.latest_offset_without_start() != self._fetched:
+            if self._fetched not in self.offsets and self.startless.latest_offset() != self._fetched:
                 raise ContradictionError("Spark asks once more, and is told another offset")
             return self._fetched
         if self._tells_start:
             return self.driver.latest_offset(start, self.world.options.max_messages_per_trigger)
-        return self.driver.latest_offset_without_start()
+        return self.startless.latest_offset()
 
     def log(self, end: Offset) -> None:
         """Write the next batch's end to the offset log, which takes each batch once."""
@@ -110,7 +112,7 @@ class Query:
         return self._initial
 
     def plans(self, batch: int) -> list[PartitionPlan]:
-        return self.driver.plan(self.start_of(batch), self.offsets[batch])
+        return self.startless.plan(self.start_of(batch), self.offsets[batch])
 
     def run(self, batch: int) -> None:
         wanted = self._reads(batch, self.offsets[batch].partitions)

@@ -141,7 +141,7 @@ class SimulatedQuery(Query):
         end = super().latest_offset(start)
         is_new = end != start and (self._tells_start or end not in (self._fetched, self._announced))
         self._announced = end
-        if is_new and newest > f"drivers/{self.driver._claimed(start).claim:020d}.json":
+        if is_new and newest > f"drivers/{self.driver._owned(start).claim:020d}.json":
             self._schedule.laws.violate("one owner: a driver went on though another had claimed the journal")
         return end
 

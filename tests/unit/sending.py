@@ -19,16 +19,17 @@ from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.message import Outgoing, RowForm, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import Record
-from sqs_fifo_spark.sink.sender import Pace, Sender
+from sqs_fifo_spark.sink.sender import Sender
 from tests.helpers import wait_until
 from tests.simulation import world
 
 FORM = RowForm(None, True, 1_048_576)
 KEEPS = RowForm(None, True, 1_048_576, keeps_refused=True)
-STRICT = Pace()
+STRICT = Stride()
 LONG_S = 60.0
 """A deadline for what takes milliseconds."""
 
@@ -314,13 +315,13 @@ class Noted:
         self.closed += 1
 
 
-def make(sqs: Sqs, record: Record | None = None, pace: Pace = STRICT) -> Sender:
-    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted(), sqs.clock, pace)
+def make(sqs: Sqs, record: Record | None = None, stride: Stride = STRICT) -> Sender:
+    return Sender(SinkQueue(sqs.options(), sqs.clock), record or Noted(), sqs.clock, stride)
 
 
-def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None, pace: Pace = STRICT) -> Sender:
+def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None, stride: Stride = STRICT) -> Sender:
     """Send the rows to the end, and return who did."""
-    sender = make(sqs, record, pace)
+    sender = make(sqs, record, stride)
     try:
         sender.add(given)
         sender.finish()

@@ -119,6 +119,35 @@ def test_readme_can_be_read_at_a_sitting() -> None:
     assert [line for line in lines if len(line) > MOST_CHARACTERS] == []
 
 
+@pytest.mark.parametrize("wing", ["source", "sink", "journal"])
+def test_every_module_of_the_wings_answers_a_question_in_the_protocol(wing: str) -> None:
+    """Who looks for the place of a decision finds it; no row names a module that is gone."""
+    text = (DOCS / "protocol.md").read_text(encoding="utf-8")
+    parts = re.split(r"^\| question \| module of `(\w+)/` \|$", text, flags=re.MULTILINE)
+    tables = [table.partition("\n\n")[0] for name, table in zip(parts[1::2], parts[2::2], strict=True) if name == wing]
+    answers = re.findall(r"\? \| (.+) \|$", "\n".join(tables), re.MULTILINE)
+    named = {module for answer in answers for module in re.findall(r"`(\w+)`", answer)}
+    assert named == {path.stem for path in (ROOT / "sqs_fifo_spark" / wing).glob("*.py")} - {"__init__"}
+
+
+def test_each_law_has_a_number_and_a_heading() -> None:
+    """Tests and pages name a law by its number."""
+    laws = [law for law in _HEADING.findall(prose(DOCS / "guarantees.md")) if re.match(r"\w+-\d", law)]
+    numbers = [f"source-{number}" for number in range(1, 8)] + [f"sink-{number}" for number in range(1, 6)]
+    assert [law.partition(":")[0] for law in laws] == numbers
+
+
+@pytest.mark.parametrize("wing", ["source", "sink"])
+def test_each_failure_has_symptom_cause_and_remedy(wing: str) -> None:
+    """In short lines, and in this order."""
+    text = (DOCS / f"guarantees-{wing}.md").read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if len(line) > MOST_CHARACTERS] == []
+    failures = text.partition("\n## Failures\n")[2].partition("\n## ")[0].split("\n### ")[1:]
+    assert len(failures) > 10
+    parts = ["Symptom", "Cause", "Do"]
+    assert [each for each in failures if re.findall(r"^- \*\*(\w+)\*\*: ", each, re.MULTILINE) != parts] == []
+
+
 @each_page
 def test_python_in_pages_compiles(page: Path) -> None:
     """A snippet can be pasted."""

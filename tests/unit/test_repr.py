@@ -14,8 +14,8 @@ from tests.unit.sending import make, patched, rows
 
 
 def told_by(name: str, driver: Driver) -> str:
-    claimed = driver._claimed(None)
-    return repr({"driver": driver, "epoch": driver._open, "lease": driver._lease, "journal": claimed.journal}[name])
+    owned = driver._owned(None)
+    return repr({"driver": driver, "epoch": driver._open, "lease": driver._lease, "journal": owned.journal}[name])
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ def told_by(name: str, driver: Driver) -> str:
     [
         (
             "driver",
-            "<Driver epoch=0 open=None next=None claimed=<Claimed claim=1 settled=0/0 unsettled=0 unconfirmed=0 "
-            "carried=0> lease=<Lease held=0 .*>>",
-            "<Driver epoch=1 open=<Epoch 1/1 .*> next=None claimed=<Claimed claim=1 settled=0/0 unsettled=0 "
-            "unconfirmed=0 carried=0> lease=<Lease held=3 .*>>",
+            "<Driver epoch=0 open=None next=None owned=<Ownership claim=1 generation=1 settled=0/0 unsettled=0 "
+            "unconfirmed=0 carried=0> lease=<Lease held=0 .*>>",
+            "<Driver epoch=1 open=<Epoch 1/1 .*> next=None owned=<Ownership claim=1 generation=1 settled=0/0 "
+            "unsettled=0 unconfirmed=0 carried=0> lease=<Lease held=3 .*>>",
         ),
         ("epoch", "None", "<Epoch 1/1 planned partitions=1 caught=3 objects=0 is_blind=False is_replay=False>"),
         (

@@ -193,7 +193,7 @@ def test_a_new_query_repeats_only_the_last_micro_batch_with_rows_of_the_old_one(
 def test_two_reads_with_other_rows_break_the_law_of_one_content(world: World) -> None:
     """The second read of a partition is compared with the first."""
     laws = Laws(world, is_calm=False)
-    plan = PartitionPlan("j", 1, 1, 0, 10, 10)
+    plan = PartitionPlan("j", 1, 1, 0, 10, 10, 0, "", 0, False, 0, b"", False)
     row = Row("id", "a", 1, "a1")
     laws.served(plan, [row])
     laws.served(plan, [row])
@@ -206,7 +206,7 @@ def test_two_reads_with_other_rows_break_the_law_of_one_content(world: World) ->
 def test_a_read_that_ends_early_gives_the_first_rows(world: World, is_whole_first: bool) -> None:
     """Two of them are compared with each other, and with a whole one."""
     laws = Laws(world, is_calm=False)
-    plan = PartitionPlan("j", 1, 1, 0, 10, 10)
+    plan = PartitionPlan("j", 1, 1, 0, 10, 10, 0, "", 0, False, 0, b"", False)
     rows = [Row(f"id-{number}", "a", number, f"a{number}") for number in range(3)]
     if is_whole_first:
         laws.served(plan, rows)
@@ -221,7 +221,7 @@ def test_a_read_that_ends_early_gives_the_first_rows(world: World, is_whole_firs
 def test_a_read_that_fails_gives_no_more_than_a_whole_one(world: World) -> None:
     """What it has shown beyond that, nobody else has seen."""
     laws = Laws(world, is_calm=False)
-    plan = PartitionPlan("j", 1, 1, 0, 10, 10)
+    plan = PartitionPlan("j", 1, 1, 0, 10, 10, 0, "", 0, False, 0, b"", False)
     laws.served(plan, [])
     laws.served_partly(plan, [Row("id", "a", 1, "a1")])
     assert laws.violations == ["one content: epoch 1, partition 0 has more than all its rows"]
@@ -239,7 +239,7 @@ def test_the_batch_of_a_lost_epoch_is_given_to_no_other(make_world: Callable[...
         world.send("b1")
         query.log(query.latest_offset(query.start_of(1)))
         if committed:
-            query.driver.commit(world.offsets[0])
+            query.startless.commit(world.offsets[0])
         lost = world.offsets.pop()
         laws.loses(world.checkpoint, lost)
         for end in (lost, Offset(lost.journal, 9, 1, 9)):

@@ -66,7 +66,6 @@ def test_the_local_queue_needs_aiohttp_alone() -> None:
     ran = run(
         "others = ('boto3', 'botocore', 'click', 'obstore', 'pyarrow', 'rich', 'tenacity')\n"
         "sys.modules.update(dict.fromkeys(others))\n"
-        "import sqs_fifo_spark.cli.plain\n"
         "from sqs_fifo_spark.local import LocalQueueServer\n"
         "with LocalQueueServer(queues=['q.fifo']) as server: print(server.messages())"
     )

@@ -361,7 +361,7 @@ def test_a_role_is_assumed_for_the_queue_with_its_external_id_and_logged_nowhere
                 "journalLocation": "/journal",
                 "roleArn": "arn:aws:iam::123456789012:role/reader",
                 "roleSessionName": "bids",
-                "externalId": "EXTERNAL-77aa",
+                "roleExternalId": "EXTERNAL-77aa",
             }
         )
         assert Queue(options, SYSTEM_CLOCK).describe().arn.endswith(":bids.fifo")

@@ -102,16 +102,13 @@ class QueueRig:
     def read_epoch(self) -> tuple[Driver, Offset, list[dict[str, Any]]]:
         """Let a query read what the queue has, without committing it. Return its driver, the offset, and the rows."""
         driver, start = self.driver()
-        end = driver.latest_offset(start)
-        return driver, end, self.read(driver, start, end)
+        self._end = driver.latest_offset(start)
+        return driver, self._end, self.read(driver, start, self._end)
 
     def read_again(self) -> tuple[Driver, Offset, list[dict[str, Any]]]:
         """Let the query start again, and read the open epoch, without committing it. Return as `read_epoch`."""
-        (view,) = lines(self.on_journal("show", "--json"))
-        (plan,) = view["plans"]
-        end = Offset(view["journal"], plan["epoch"], plan["partitions"], plan["plan"])
         driver, start = self.driver()
-        return driver, end, self.read(driver, start, end)
+        return driver, self._end, self.read(driver, start, self._end)
 
     def read(self, driver: Driver, start: Offset, end: Offset) -> list[dict[str, Any]]:
         """Return the rows of the epoch that ends at `end`."""

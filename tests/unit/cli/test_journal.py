@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import stat
@@ -145,17 +144,16 @@ def test_a_second_driver_shows_as_a_second_claim(rig: Rig) -> None:
 
 
 def test_a_sinks_journal_tells_by_writer_what_it_has(rig: Rig) -> None:
-    """Rows, bytes and last use; what an older version has put tells no time, and what is damaged is no writer's."""
+    """Rows, bytes and last use; what is damaged is no writer's."""
     store = FileStore(rig.journal)
     JournalIdentity.create(store, rig.arn(rig.url))
-    old = bytes(64)
     record_rows(store, "query-1", batch=6, began_at=1_700_000_000)
     record_rows(store, "query-1", batch=7, began_at=1_700_000_600)
-    store.put_if_absent(f"sent/query-2/0/run-00000-{hashlib.sha256(old).hexdigest()}", old)
+    record_rows(store, "query-2", batch=0, began_at=1_700_000_000)
     (shown,) = lines(rig.on_journal("show", "--json"))
     assert shown["writers"] == [
         {"writer": "query-1", "rows": 6, "bytes": 144, "objects": 2, "lastUsedTimestamp": "2023-11-14T22:23:20.000Z"},
-        {"writer": "query-2", "rows": 2, "bytes": 64, "objects": 1, "lastUsedTimestamp": None},
+        {"writer": "query-2", "rows": 3, "bytes": 72, "objects": 1, "lastUsedTimestamp": "2023-11-14T22:13:20.000Z"},
     ]
     text = rig.on_journal("show").stdout
     assert "query-1" in text

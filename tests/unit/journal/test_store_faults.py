@@ -48,8 +48,9 @@ _numbers = itertools.count(1)
 
 
 def segment(journal: Journal, writer: str = "w") -> Segment:
-    origin = Origin(journal.id, 1, 1, 0, writer)
-    return Segment(Head(origin, tuple(each.receipt for each in MESSAGES), chain=Chain(is_last=True)), ROWS)
+    origin = Origin(journal.id, 1, 1, 0, writer, 0, "")
+    receipts, sizes = tuple(each.receipt for each in MESSAGES), tuple(each.size for each in MESSAGES)
+    return Segment(Head(origin, receipts, chain=Chain(is_last=True), sizes=sizes), ROWS)
 
 
 def line(store: Store, call: Callable[[], object]) -> str:
@@ -83,12 +84,12 @@ def test_an_executor_makes_no_folder_where_the_journal_is_not(tmp_path: Path) ->
     with small_disk(tmp_path / "disk") as disk:
         made = Journal.create(FileStore(disk), ARN)
         joined = Journal.join(FileStore(disk), made.id)
-        joined.seal(segment(made))
+        joined.seal(segment(made), 0)
     assert not list((tmp_path / "disk").iterdir())
-    said = line(FileStore(tmp_path / "disk"), lambda: joined.seal(segment(made)))
+    said = line(FileStore(tmp_path / "disk"), lambda: joined.seal(segment(made), 0))
     assert "; the file system that held it may not be mounted. The location must" in said
     assert not list((tmp_path / "disk").iterdir())
-    name = made.segment_name(1, 0)
+    name = made.segment_name(1, 0, 0)
     for look in (lambda: joined.read(name), lambda: joined.head(name), joined.ledger, joined.objects):
         assert "may not be mounted" in line(FileStore(tmp_path / "disk"), look)
 
@@ -98,7 +99,7 @@ def test_an_executor_never_makes_the_root(tmp_path: Path) -> None:
     made = Journal.create(FileStore(tmp_path / "journal"), ARN)
     joined = Journal.join(FileStore(tmp_path / "journal"), made.id)
     (tmp_path / "journal").rename(tmp_path / "elsewhere")
-    line(FileStore(tmp_path / "journal"), lambda: joined.seal(segment(made)))
+    line(FileStore(tmp_path / "journal"), lambda: joined.seal(segment(made), 0))
     assert not (tmp_path / "journal").exists()
 
 
@@ -417,7 +418,7 @@ def test_a_seal_whose_answer_was_lost_is_recognised_as_own(tmp_path: Path, monke
     journal = Journal.create(FileStore(tmp_path, ManualClock()), ARN)
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", _Failing(os.link, errno.EIO, 1, after=True))
-        sealed = journal.seal(segment(journal))
+        sealed = journal.seal(segment(journal), 0)
     assert sealed.head.origin.writer == "w"
     assert sealed.rows.equals(ROWS)
 
@@ -446,7 +447,7 @@ def test_a_journal_removed_while_the_query_runs_stops_it(tmp_path: Path) -> None
     """The driver misses its own claim, and says what becomes of the messages."""
     store = FileStore(tmp_path / "journal")
     journal = Journal.create(store, ARN)
-    number = journal.claim()
+    number = journal.claim({})
     subprocess.run(["rm", "-r", tmp_path / "journal"], check=True)
     said = line(store, lambda: journal.require_claim(number))
     assert said == (
@@ -465,8 +466,8 @@ def test_what_is_made_in_an_existing_directory_is_the_owners_alone(tmp_path: Pat
     previous = os.umask(umask)
     try:
         journal = Journal.create(FileStore(place), ARN)
-        journal.claim()
-        journal.seal(segment(journal))
+        journal.claim({})
+        journal.seal(segment(journal), 0)
     finally:
         os.umask(previous)
     modes = {path.is_dir(): set[int]() for path in place.rglob("*")}
@@ -503,7 +504,7 @@ def test_a_seal_that_takes_longer_than_the_visibility_timeout_keeps_its_messages
                 return super().put_if_absent(name, data)
 
         journal = Journal.create(SlowStore(tmp_path), ARN)
-        plan = PartitionPlan(journal.id, 1, 1, 0, 10, 1 << 20)
+        plan = PartitionPlan(journal.id, 1, 1, 0, 10, 1 << 20, 0, "", 0, False, 0, b"", False)
         rows: list[Any] = []
         task = threading.Thread(
             target=lambda: rows.extend(serve(plan, Queue(options, SYSTEM_CLOCK), journal, options, SYSTEM_CLOCK))
@@ -803,11 +804,11 @@ def test_an_s3_put_whose_answer_is_lost_has_one_content(s3: _FaultyS3) -> None:
     journal = Journal.create(open_store(f"s3://faulty/{next(_numbers)}"), ARN)
     s3.faults = ["lost"]
     try:
-        sealed = journal.seal(segment(journal))
+        sealed = journal.seal(segment(journal), 0)
         assert sealed.head.origin.writer == "w"
     except JournalUnavailableError:
         assert "PUT lost" in s3.seen
-    again = journal.seal(segment(journal, writer="later"))
+    again = journal.seal(segment(journal, writer="later"), 0)
     assert again.head.origin.writer == "w"
     assert again.rows.equals(ROWS)
 

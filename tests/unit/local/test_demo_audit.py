@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections import Counter
 from dataclasses import replace
@@ -216,7 +215,7 @@ def test_no_log_means_no_files(tmp_path: Path) -> None:
 def test_used_directory_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--keep` with a directory that holds something is one clear line and status 2, before anything starts."""
     (tmp_path / "precious").write_text("data")
-    assert demo.run(argparse.Namespace(messages=10, auctions=2, keep=tmp_path)) == 2
+    assert demo.run(10, 2, tmp_path) == 2
     printed = capsys.readouterr()
     assert printed.err == f"demo: --keep '{tmp_path}' must be a new or an empty directory\n"
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]

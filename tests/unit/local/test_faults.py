@@ -485,7 +485,7 @@ def test_command_without_aiohttp_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 3
-    assert done.stderr == "the local queue needs aiohttp: pip install '.[local]' in this package's sources\n"
+    assert done.stderr == "error: the local queue needs aiohttp: pip install '.[local]' in this package's sources\n"
 
 
 def test_model_needs_no_aiohttp() -> None:

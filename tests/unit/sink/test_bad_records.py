@@ -27,7 +27,7 @@ from sqs_fifo_spark.sink.keepers import PLACE
 from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import SentRecord
-from sqs_fifo_spark.sink.sender import DISORDER
+from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import compare
 from sqs_fifo_spark.sink.write import Draft, Place, draft, plan_for_tasks, prepare, send_partition
 from tests.helpers import wait_until

@@ -9,8 +9,11 @@ import pytest
 
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
+from sqs_fifo_spark.sink.crew import GRACE_S
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.record import NoRecord, Record, SentRecord
-from sqs_fifo_spark.sink.sender import DISORDER, GRACE_S, Pace, Sender
+from sqs_fifo_spark.sink.recorder import DISORDER
+from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, rows, send, wait_for_threads
@@ -76,7 +79,7 @@ def hang() -> Iterator[Hang]:
 def record(store: Store, sqs: Sqs, *, has_journal: bool = True) -> Record:
     if not has_journal:
         return NoRecord(sqs.clock)
-    return SentRecord(store, sqs.clock, query="q", batch="1", run="r1", partition=0)
+    return SentRecord(store, sqs.clock, query="q", batch="1", run="018bcfe56800r1", partition=0)
 
 
 def hang_in(where: str, sqs: Sqs, store: Store, hang: Hang) -> None:
@@ -138,7 +141,7 @@ def test_the_next_attempt_doubles_nothing(sqs: Sqs, store: Store, hang: Hang, wh
     sqs.clock.advance(DEDUPLICATION_S)
     hang.end()
     wait_for_threads()
-    assert send(sqs, rows(*given), record(store, sqs)).known == len(given)
+    assert send(sqs, rows(*given), record(store, sqs)).counts.known == len(given)
     assert len(sqs.calls) == calls
     assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
 
@@ -147,7 +150,7 @@ def test_disorder_is_recorded_though_another_put_hangs(sqs: Sqs, store: Store, h
     """A put that hangs keeps the next attempt from learning what was sent, but not of what was sent out of order."""
     hang_in("put", sqs, store, hang)
     sqs.may_batch = True
-    sender = make(sqs, record(store, sqs), Pace(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True))
+    sender = make(sqs, record(store, sqs), Stride(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True))
     sender.add(rows("a1"))
     hang.wait()
     sqs.failing = lambda body: ("InternalError", False) if body == "b1" else None
@@ -219,7 +222,7 @@ def test_a_row_that_fails_is_told_though_another_thread_hangs(
 
     sqs.after = lose
     task = Task(sender, "b1")
-    wait_until(lambda: sender._failure is not None, LONG_S, "the row has failed")
+    wait_until(lambda: sender._crew.failure is not None, LONG_S, "the row has failed")
     sqs.clock.turn_until(task.is_over)
     assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + GRACE_S
     assert isinstance(task.error, TransientQueueError)
@@ -272,4 +275,4 @@ def test_records_of_one_thread_do_not_hold_back_the_limit_of_another(sqs: Sqs, s
     sqs.clock.turn_until(task.is_over)
     assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + 2 * GRACE_S
     assert isinstance(task.error, TransientQueueError)
-    assert sender.sent == 7
+    assert sender.counts.sent == 7

@@ -13,7 +13,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from sqs_fifo_spark.errors import DisorderError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.sink.digests import digest_of
-from sqs_fifo_spark.sink.sender import DISORDER
+from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import Hashes, Overlap, Summary
 from sqs_fifo_spark.sink.write import Draft, Place, Sent
 from tests.simulation.hub import Hub, Process
@@ -39,7 +39,7 @@ class Story:
         self.hub.step()
 
     def attempt(self, *rows: SinkRow, partition: int = 0) -> SinkAttempt:
-        draft = Draft(self.world.sink_options, by_column=True, run="r", began_ms=0)
+        draft = Draft(self.world.sink_options, by_column=True, run="000000000000r", began_ms=0)
         attempt = SinkAttempt(draft, draft, Place(partition, "q1", 7), rows, version=0)
         attempt.digests = {row.key: digest(row) for row in rows}
         attempt.process = Process("task")
@@ -73,8 +73,11 @@ class Story:
         self.world.client.send_message_batch(QueueUrl=self.world.url, Entries=entries)
 
     def record(self, attempt: SinkAttempt, *rows: SinkRow) -> None:
-        data = b"".join(map(digest, rows))
-        self.world.store.put_if_absent(f"{attempt.folder}/r-00000-{hashlib.sha256(data).hexdigest()}", data)
+        self.put(attempt, b"".join(map(digest, rows)))
+
+    def put(self, attempt: SinkAttempt, data: bytes, place: str = "r-00000") -> None:
+        name = f"000000000000{place}-0000-ffff-1-{hashlib.sha256(data).hexdigest()}"
+        self.world.store.put_if_absent(f"{attempt.folder}/{name}", data)
 
     def end(self, attempt: SinkAttempt, rows: int, known: int) -> None:
         attempt.sent = Sent(attempt.place, rows, known)
@@ -317,22 +320,19 @@ def test_who_fails_for_disorder_has_recorded_it(recorded_by: str, is_broken: boo
     story = Story(order="batch", onDisorder="fail")
     attempt = story.attempt(A1, A2)
 
-    def put(place: str, data: bytes = DISORDER) -> None:
-        story.world.store.put_if_absent(f"{attempt.folder}/{place}-{hashlib.sha256(data).hexdigest()}", data)
-
     def put_for_long(process: Process, data: bytes) -> None:
         story.world.on_step = lambda event: story.hub.sleep(1_000)
-        story.hub.spawn(process, lambda: put("r-00000", data), "putting")
+        story.hub.spawn(process, lambda: story.put(attempt, data), "putting")
         story.hub.wait_until(lambda: bool(story.laws._are_putting))
 
     def run() -> None:
         if recorded_by == "another task of the run":
-            put("r-00001")
+            story.put(attempt, DISORDER, "r-00001")
         if recorded_by == "an earlier run":
-            put("q-00000")
+            story.put(attempt, DISORDER, "q-00000")
         story.send_one(attempt)
         if recorded_by == "an earlier run after the last look":
-            put("q-00000")
+            story.put(attempt, DISORDER, "q-00000")
         attempt.is_shaken = True
         attempt.error = DisorderError("rows are out of order")
         if recorded_by == "a put under way":
@@ -363,9 +363,7 @@ def test_who_knows_that_a_row_was_overtaken_records_it(then: str, is_recorded: b
         if then == "is sent":
             story.send(A1)
         if is_recorded:
-            data = DISORDER
-            name = f"{attempt.folder}/r-00000-{hashlib.sha256(data).hexdigest()}"
-            story.world.store.put_if_absent(name, data)
+            story.put(attempt, DISORDER)
         attempt.error = TransientQueueError("InternalError")
         story.laws.ended(attempt, [])
 

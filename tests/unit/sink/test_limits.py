@@ -32,8 +32,9 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.options import AWS_CHAIN, parse_sink_options
-from sqs_fifo_spark.sink import judge, sender, window
+from sqs_fifo_spark.sink import judge, window
 from sqs_fifo_spark.sink import write as sink
+from sqs_fifo_spark.sink.crew import GRACE_S
 from sqs_fifo_spark.sink.digests import digest_of
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.outcome import Confirmed
@@ -55,7 +56,7 @@ def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() 
     piece_s = aws.CONNECT_TIMEOUT_S  # the limit of each wait while it is sent, too
     call_s = aws.CONNECT_TIMEOUT_S + piece_s + aws.READ_TIMEOUT_S
     assert RECORDED_S + window.SEND_BUDGET_S + call_s < DEDUPLICATION_S
-    fails_after_s = RECORDED_S + 2 * sender.GRACE_S
+    fails_after_s = RECORDED_S + 2 * GRACE_S
     assert fails_after_s + window.SEND_BUDGET_S + call_s < DEDUPLICATION_S, "nor one that follows a failed one"
     assert call_s < window.CONFIRM_BUDGET_S
     assert window.REFRESH_AFTER_S < window.SEND_BUDGET_S / 2, "a row has time for retries after an old look"
@@ -64,7 +65,7 @@ def test_two_attempts_that_do_not_see_each_other_send_a_row_within_sqs_memory() 
 def test_a_record_that_comes_too_late_stops_the_group(sqs: Sqs) -> None:
     """Another attempt may have sent the row anew by then: its copy must stand right behind it."""
     store = Store()
-    record = SentRecord(store, sqs.clock, query="q", batch="1", run="r1", partition=0)
+    record = SentRecord(store, sqs.clock, query="q", batch="1", run="018bcfe56800r1", partition=0)
     late_s = 0.0
     store.on_step = lambda event: sqs.clock.advance(RECORDED_S + late_s if event.startswith("before put") else 0)
     send_all(sqs, rows("a1", "b1"), record)
@@ -77,7 +78,7 @@ def test_a_record_that_comes_too_late_stops_the_group(sqs: Sqs) -> None:
 def test_without_a_journal_no_record_comes_too_late(sqs: Sqs) -> None:
     """A process that stood still goes on when SQS has confirmed the row: nobody waits for a record of it."""
     sqs.after = lambda bodies, answer: sqs.clock.advance(RECORDED_S + 1)
-    assert send_all(sqs, rows("a1", "a2"), NoRecord(sqs.clock)).sent == 2
+    assert send_all(sqs, rows("a1", "a2"), NoRecord(sqs.clock)).counts.sent == 2
     assert sqs.bodies() == ["a1", "a2"]
 
 
@@ -219,7 +220,7 @@ def test_a_call_whose_credentials_take_long_sends_nothing_too_late(monkeypatch: 
 
 def test_rows_that_sqs_takes_for_equal_are_counted(sqs: Sqs) -> None:
     """The same id again, while the group still has rows: what a user would otherwise miss without a word."""
-    assert send_all(sqs, rows("a1", "a2", "a1", "a3", "b1"), NoRecord(sqs.clock)).equal == 1
+    assert send_all(sqs, rows("a1", "a2", "a1", "a3", "b1"), NoRecord(sqs.clock)).counts.equal == 1
     assert sqs.bodies("a") == ["a1", "a2", "a3"]
 
 
@@ -228,7 +229,7 @@ def test_rows_that_are_sent_again_are_not_told_as_equal(sqs: Sqs) -> None:
     given = rows("a1", "b1", "a2", "a3")
     send_all(sqs, given)
     again = send_all(sqs, given, NoRecord(sqs.clock))
-    assert (again.sent, again.equal) == (4, 0)
+    assert (again.counts.sent, again.counts.equal) == (4, 0)
 
 
 def test_rows_of_different_groups_that_sqs_takes_for_equal_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,10 +237,10 @@ def test_rows_of_different_groups_that_sqs_takes_for_equal_are_counted(monkeypat
     sqs = patched(monkeypatch, ContentBasedDeduplication="true")
     given = [(f"g{number}", "one body") for number in range(20)]
     by_body = rows_of(given, form=RowForm(None, False, 1_048_576))
-    assert send_all(sqs, by_body, NoRecord(sqs.clock)).equal == 19
+    assert send_all(sqs, by_body, NoRecord(sqs.clock)).counts.equal == 19
     assert sqs.bodies() == ["one body"]
     sqs = patched(monkeypatch, ContentBasedDeduplication="true", DeduplicationScope="messageGroup")
-    assert send_all(sqs, by_body, NoRecord(sqs.clock)).equal == 0
+    assert send_all(sqs, by_body, NoRecord(sqs.clock)).counts.equal == 0
     assert len(sqs.bodies()) == 20
 
 
@@ -257,10 +258,10 @@ def test_of_two_equal_rows_one_is_counted_whichever_is_confirmed_first(monkeypat
     made.add(rows_of([("a", "one body")], form=by_body))
     wait_until(lambda: len(sqs.bodies()) == 1, LONG_S, "the message is sent")
     made.add(rows_of([("b", "b1"), ("b", "one body")], form=by_body))
-    wait_until(lambda: made.sent == 2, LONG_S, "the others are confirmed")
+    wait_until(lambda: made.counts.sent == 2, LONG_S, "the others are confirmed")
     others_are_told.set()
     made.finish()
-    assert (made.sent, made.equal, sqs.bodies()) == (3, 1, ["one body", "b1"])
+    assert (made.counts.sent, made.counts.equal, sqs.bodies()) == (3, 1, ["one body", "b1"])
 
 
 def test_a_row_whose_answer_was_lost_is_not_told_as_equal(sqs: Sqs) -> None:
@@ -274,7 +275,7 @@ def test_a_row_whose_answer_was_lost_is_not_told_as_equal(sqs: Sqs) -> None:
 
     sqs.after = lose
     sender = send_all(sqs, rows("a1", "b1", "a2"), NoRecord(sqs.clock))
-    assert (sender.sent, sender.equal) == (3, 0)
+    assert (sender.counts.sent, sender.counts.equal) == (3, 0)
 
 
 def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,8 +285,8 @@ def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.Monkey
     made = make(sqs, NoRecord(sqs.clock))
     made.add(rows_of(given))
     made.finish()
-    assert 50 <= len(made._judge._told) + len(made._judge._told_before) <= 100
-    assert made.equal == 0
+    assert 50 <= len(made.progress._judge._told) + len(made.progress._judge._told_before) <= 100
+    assert made.counts.equal == 0
 
 
 # Who is at fault
@@ -323,7 +324,7 @@ def test_an_answer_about_other_entries_is_no_answer(sqs: Sqs) -> None:
             answer["Failed"] = None
 
     sqs.after = alien
-    assert send_all(sqs, rows("a1", "b1")).sent == 2
+    assert send_all(sqs, rows("a1", "b1")).counts.sent == 2
     assert sqs.tries("a1") == 2
     assert sqs.bodies() == ["a1", "b1"]
 
@@ -372,14 +373,14 @@ def digest(number: int) -> bytes:
 def test_a_task_leaves_few_objects_also_if_it_dies() -> None:
     """One row at a time, as a hot group sends: a replay reads them one by one, so there must not be thousands."""
     store, clock = Store(), SharedClock()
-    record = SentRecord(store, clock, query="q", batch="1", run="r1", partition=0)
+    record = SentRecord(store, clock, query="q", batch="1", run="018bcfe56800r1", partition=0)
     count = 5 * MERGE_AT + 7
     for number in range(count):
         record.add([digest(number)], by=math.inf)
         record.tidy()
         assert len(store.objects) <= 5 + MERGE_AT
     assert len(store.objects) == 5 + 7
-    replay = SentRecord(store, clock, query="q", batch="1", run="r2", partition=0)
+    replay = SentRecord(store, clock, query="q", batch="1", run="018bcfe56800r2", partition=0)
     replay.refresh(map(digest, range(count)))
     assert all(replay.is_sent(digest(number)) for number in range(count))
 
@@ -388,7 +389,9 @@ def test_a_long_look_is_followed_by_a_short_one() -> None:
     """What it has read is known, so a slow store does not make every look too old to send after it."""
     store, clock = Store(), SharedClock()
     for number in range(10):
-        SentRecord(store, clock, query="q", batch="1", run=f"r{number}", partition=0).add([digest(number)], by=math.inf)
+        SentRecord(store, clock, query="q", batch="1", run=f"018bcfe56800r{number}", partition=0).add(
+            [digest(number)], by=math.inf
+        )
     reads = []
 
     def slow(call: str) -> bool:
@@ -398,7 +401,7 @@ def test_a_long_look_is_followed_by_a_short_one() -> None:
         return False
 
     store.fails = slow
-    replay = SentRecord(store, clock, query="q", batch="1", run="new", partition=0)
+    replay = SentRecord(store, clock, query="q", batch="1", run="018bcfe56800new", partition=0)
     assert clock.monotonic() - replay.refresh(map(digest, range(10))) <= window.REFRESH_AFTER_S
     assert len(reads) == 10
 

@@ -287,7 +287,6 @@ def test_a_queue_is_required_and_must_be_fifo() -> None:
         ("journalLocation", f"az://container/x?sig={SECRET}"),
         ("roleSessionName", SECRET),
         ("roleExternalId", SECRET),
-        ("externalId", SECRET),
         ("awsAccessKeyId", SECRET),
         ("awsSecretAccessKey", SECRET),
         ("awsSessionToken", SECRET),

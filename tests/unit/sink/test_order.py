@@ -16,10 +16,13 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.options import parse_sink_options
+from sqs_fifo_spark.sink.crew import THREADS
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.message import RefusedRowError
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import NoRecord
-from sqs_fifo_spark.sink.sender import CALLS, DISORDER, Pace, Sender, pace_of
+from sqs_fifo_spark.sink.recorder import DISORDER
+from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import (
@@ -43,8 +46,8 @@ from tests.unit.sending import (
 )
 from tests.unit.sink.test_write import planned, run
 
-BATCH = Pace(rows_in_call=10, max_unrecorded=10)
-FAILS = Pace(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True)
+BATCH = Stride(rows_in_call=10, max_unrecorded=10)
+FAILS = Stride(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True)
 
 
 @pytest.fixture(autouse=True)
@@ -63,16 +66,16 @@ def failing_once(sqs: Sqs, *bodies: str) -> None:
 def test_a_group_goes_ten_by_ten(sqs: Sqs) -> None:
     """One call after the other."""
     bodies = dealt(1, 35)
-    sender = send(sqs, rows(*bodies), pace=BATCH)
+    sender = send(sqs, rows(*bodies), stride=BATCH)
     assert sqs.calls == [bodies[:10], bodies[10:20], bodies[20:30], bodies[30:]]
     assert (sqs.most_calls, sqs.bodies()) == (1, bodies)
-    assert (sender.sent, sender.overtaking, sender.equal) == (35, 0, 0)
+    assert (sender.counts.sent, sender.counts.overtaking, sender.counts.equal) == (35, 0, 0)
 
 
 def test_groups_share_a_call(sqs: Sqs) -> None:
     """What one leaves of it is the next one's."""
     bodies = [*dealt(1, 7), *(f"b{number}" for number in range(7))]
-    send(sqs, rows(*bodies), pace=BATCH)
+    send(sqs, rows(*bodies), stride=BATCH)
     assert sqs.calls[0] == bodies[:10]
     assert sorted(sqs.bodies()) == sorted(bodies)
 
@@ -80,7 +83,7 @@ def test_groups_share_a_call(sqs: Sqs) -> None:
 def test_a_call_of_one_group_is_no_larger_than_sqs_takes(sqs: Sqs) -> None:
     """What does not fit goes with the next one."""
     given = rows_of(("g", f"{number}{'x' * 300_000}") for number in range(7))
-    send(sqs, given, pace=BATCH)
+    send(sqs, given, stride=BATCH)
     assert [len(call) for call in sqs.calls] == [3, 3, 1]
     assert all(sum(map(len, call)) <= MAX_CALL_BYTES for call in sqs.calls)
 
@@ -95,7 +98,7 @@ def test_calls_that_fail_as_a_whole_change_no_order(sqs: Sqs, seed: int, groups:
     sender = send(sqs, rows(*bodies), record, BATCH)
     for group in {group_of(body) for body in bodies}:
         assert sqs.bodies(group) == [body for body in bodies if group_of(body) == group]
-    assert (sender.sent, sender.overtaking, sender.equal) == (len(bodies), 0, 0)
+    assert (sender.counts.sent, sender.counts.overtaking, sender.counts.equal) == (len(bodies), 0, 0)
     assert record.digests == {row.digest for row in rows(*bodies)}
     assert sqs.duplicates > 0
 
@@ -110,12 +113,12 @@ def test_a_row_that_the_record_lacks_before_others_is_recorded_before_its_group_
     """Also if the others are found only when it is sent: its copy, if it becomes one, stands no further behind."""
     bodies = dealt(1, 30)
     record = Noted(rows(*(body for number, body in enumerate(bodies[:10]) if number != 6)))
-    sender = make(sqs, record, Pace(rows_in_call, max_unrecorded=10))
+    sender = make(sqs, record, Stride(rows_in_call, max_unrecorded=10))
     calls = [[bodies[number] for number in call] for call in sent]
     looked: list[tuple[list[list[str]], bool, int]] = []
 
     def look(digests: list[bytes]) -> None:
-        (group,) = sender._groups.values()
+        (group,) = sender.progress.lanes._lanes.values()
         wait_until(lambda: len(sqs.calls) >= len(calls) and not group.under_way, LONG_S, "what may be sent is sent")
         if not looked:
             looked.append((list(sqs.calls), group.is_ready, len(group.waiting)))
@@ -138,7 +141,7 @@ def test_a_row_that_sqs_failed_is_recorded_before_its_group_goes_on(sqs: Sqs) ->
     seen: list[tuple[int, bool, int]] = []
 
     def look(digests: list[bytes]) -> None:
-        (group,) = sender._groups.values()
+        (group,) = sender.progress.lanes._lanes.values()
         if bodies[2] in map(of_digest.get, digests):
             seen.append((len(sqs.calls), group.is_ready, len(group.waiting)))
 
@@ -156,10 +159,10 @@ def test_what_sqs_takes_behind_a_row_that_it_fails_is_counted(sqs: Sqs, caplog: 
     bodies = dealt(1, 12)
     sqs.failing = lambda body: ("InternalError", False) if body == bodies[2] and sqs.tries(body) < 3 else None
     with caplog.at_level(logging.WARNING):
-        sender = send(sqs, rows(*bodies), pace=BATCH)
+        sender = send(sqs, rows(*bodies), stride=BATCH)
     assert sqs.bodies() == [*bodies[:2], *bodies[3:10], bodies[2], *bodies[10:]]
     assert sqs.calls == [bodies[:10], [bodies[2]], [bodies[2]], bodies[10:]]
-    assert (sender.sent, sender.overtaking, sender.equal) == (12, 7, 0)
+    assert (sender.counts.sent, sender.counts.overtaking, sender.counts.equal) == (12, 7, 0)
     said = "row 4 and 6 others stand before an earlier row of the same message group"
     assert caplog.messages == [f"rows are out of order: {said}, or may do so"]
 
@@ -168,17 +171,17 @@ def test_the_last_rows_of_a_group_overtake_nothing(sqs: Sqs) -> None:
     """If SQS fails the last ones of a call, nothing stands before them that should not."""
     bodies = dealt(1, 15)
     failing_once(sqs, bodies[8], bodies[9])
-    sender = send(sqs, rows(*bodies), pace=BATCH)
+    sender = send(sqs, rows(*bodies), stride=BATCH)
     assert sqs.bodies() == bodies
-    assert sender.overtaking == 0
+    assert sender.counts.overtaking == 0
 
 
 def test_other_groups_of_the_call_are_in_order(sqs: Sqs) -> None:
     """A row that fails is overtaken by none of another group."""
     failing_once(sqs, "a2")
-    sender = send(sqs, rows("a1", "a2", "b1", "b2"), pace=BATCH)
+    sender = send(sqs, rows("a1", "a2", "b1", "b2"), stride=BATCH)
     assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2"], ["b1", "b2"])
-    assert sender.overtaking == 0
+    assert sender.counts.overtaking == 0
 
 
 @pytest.mark.parametrize("later", [[], ["a3"]])
@@ -196,9 +199,9 @@ def test_sequence_numbers_tell_what_a_lost_answer_did_not(sqs: Sqs, later: list[
             raise LOST
 
     sqs.failing, sqs.after = fail, lose
-    sender = send(sqs, rows(*bodies), pace=BATCH)
+    sender = send(sqs, rows(*bodies), stride=BATCH)
     assert sqs.bodies() == [first, third, fourth, second]
-    assert (sender.sent, sender.overtaking, sender.equal) == (4, 2, 0)
+    assert (sender.counts.sent, sender.counts.overtaking, sender.counts.equal) == (4, 2, 0)
 
 
 def test_an_answer_that_leaves_a_row_out_is_settled_by_numbers(sqs: Sqs) -> None:
@@ -211,20 +214,20 @@ def test_an_answer_that_leaves_a_row_out_is_settled_by_numbers(sqs: Sqs) -> None
 
     failing_once(sqs, "a2")
     sqs.after = leave_out
-    sender = send(sqs, rows("a1", "a2", "a3"), pace=BATCH)
+    sender = send(sqs, rows("a1", "a2", "a3"), stride=BATCH)
     assert sqs.bodies() == ["a1", "a3", "a2"]
-    assert (sender.sent, sender.overtaking, sender.equal) == (3, 1, 0)
+    assert (sender.counts.sent, sender.counts.overtaking, sender.counts.equal) == (3, 1, 0)
 
 
 def test_equal_rows_overtake_nothing(sqs: Sqs) -> None:
     """They are no messages of their own: not equal to one of this task, and not to an older one."""
-    send(sqs, rows("a0"), pace=BATCH)
+    send(sqs, rows("a0"), stride=BATCH)
     failing_once(sqs, "a3")
     given = rows("a0", "a1", "a2", "a1", "a3", "a3")
-    sender = send(sqs, given, NoRecord(sqs.clock), pace=BATCH)
+    sender = send(sqs, given, NoRecord(sqs.clock), stride=BATCH)
     assert sqs.bodies() == ["a0", "a1", "a2", "a3"]
-    assert (sender.sent, sender.overtaking) == (6, 0)
-    assert sender.equal == 2
+    assert (sender.counts.sent, sender.counts.overtaking) == (6, 0)
+    assert sender.counts.equal == 2
 
 
 def test_a_refused_row_may_be_overtaken_in_its_call_alone(sqs: Sqs) -> None:
@@ -254,8 +257,8 @@ def test_a_row_that_is_told_late_and_stands_in_order_is_overtaken_by_none(sqs: S
     """The first try added all, and the second one fails a row that it would only have recognised."""
     lose_first(sqs)
     sqs.failing = lambda body: ("InternalError", False) if body == "a2" and sqs.tries(body) == 2 else None
-    sender = send(sqs, rows(*dealt_in("a", 5)), pace=BATCH)
-    assert (sqs.bodies(), sender.overtaking, sender.equal) == (dealt_in("a", 5), 0, 0)
+    sender = send(sqs, rows(*dealt_in("a", 5)), stride=BATCH)
+    assert (sqs.bodies(), sender.counts.overtaking, sender.counts.equal) == (dealt_in("a", 5), 0, 0)
 
 
 def test_a_row_that_an_answer_leaves_out_may_stand_in_order(sqs: Sqs) -> None:
@@ -267,8 +270,8 @@ def test_a_row_that_an_answer_leaves_out_may_stand_in_order(sqs: Sqs) -> None:
         ]
 
     sqs.after = leave_out
-    sender = send(sqs, rows("a1", "a2", "a3"), pace=BATCH)
-    assert (sqs.bodies(), sender.overtaking, sender.equal) == (["a1", "a2", "a3"], 0, 0)
+    sender = send(sqs, rows("a1", "a2", "a3"), stride=BATCH)
+    assert (sqs.bodies(), sender.counts.overtaking, sender.counts.equal) == (["a1", "a2", "a3"], 0, 0)
 
 
 def test_rows_that_are_sent_one_by_one_are_judged_alike(sqs: Sqs) -> None:
@@ -281,8 +284,8 @@ def test_rows_that_are_sent_one_by_one_are_judged_alike(sqs: Sqs) -> None:
     failing_once(sqs, "a1")
     lose_first(sqs)
     sqs.before = before
-    sender = send(sqs, rows("a1", "a2", "a3"), pace=BATCH)
-    assert (sqs.bodies(), sender.overtaking, sender.equal) == (["a2", "a3", "a1"], 2, 0)
+    sender = send(sqs, rows("a1", "a2", "a3"), stride=BATCH)
+    assert (sqs.bodies(), sender.counts.overtaking, sender.counts.equal) == (["a2", "a3", "a1"], 2, 0)
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -300,14 +303,14 @@ def test_the_next_attempt_is_told_by_numbers(sqs: Sqs, fails: bool) -> None:
         finish(make(sqs, Noted(looked_at=sqs.clock.monotonic()), FAILS), *dealt_in("a", 10))
     assert len(sqs.bodies()) == 9
     sqs.before = lambda called: None
-    queue, pace = SinkQueue(sqs.options(), sqs.clock), FAILS if fails else BATCH
-    second = Sender(queue, Noted(), sqs.clock, pace, may_be_older=True)
+    queue, stride = SinkQueue(sqs.options(), sqs.clock), FAILS if fails else BATCH
+    second = Sender(queue, Noted(), sqs.clock, stride, may_be_older=True)
     if fails:
         with pytest.raises(DisorderError):
             finish(second, *dealt_in("a", 10))
         return
     finish(second, *dealt_in("a", 10))
-    assert (second.overtaking, second.equal) == (7, 0)
+    assert (second.counts.overtaking, second.counts.equal) == (7, 0)
 
 
 def test_what_an_attempt_gives_up_may_have_been_overtaken(sqs: Sqs) -> None:
@@ -321,7 +324,7 @@ def test_what_an_attempt_gives_up_may_have_been_overtaken(sqs: Sqs) -> None:
     sqs.failing = lambda body: None
     record._looked_at = sqs.clock.monotonic()
     second = send(sqs, rows("a1", "a2", "a3"), record, BATCH)
-    assert (second.known, second.follows_disorder) == (2, True)
+    assert (second.counts.known, second.counts.follows_disorder) == (2, True)
 
 
 def test_an_attempt_that_dies_leaves_no_overtaking_row_without_a_word(sqs: Sqs) -> None:
@@ -333,7 +336,7 @@ def test_an_attempt_that_dies_leaves_no_overtaking_row_without_a_word(sqs: Sqs) 
     sender = send(sqs, given, record, BATCH)
     first, *_ = added
     assert (given[2].digest in first, DISORDER in first) == (True, True)
-    assert sender.overtaking == 1
+    assert sender.counts.overtaking == 1
 
 
 @pytest.mark.parametrize("refused", [["a3"], ["a3", "a4"], ["a1", "a3"]])
@@ -368,12 +371,12 @@ def test_disorder_fails_the_task_and_each_later_attempt(sqs: Sqs) -> None:
     again = make(sqs, record, FAILS)
     with pytest.raises(DisorderError, match="an earlier attempt found rows"):
         finish(again, *bodies)
-    assert (len(sqs.calls), again.sent) == (calls, 0)
+    assert (len(sqs.calls), again.counts.sent) == (calls, 0)
 
     last = send(sqs, rows(*bodies), record, BATCH)
-    assert last.follows_disorder
+    assert last.counts.follows_disorder
     assert sqs.bodies() == [*sent, "a3", *bodies[10:]]
-    assert (last.sent, last.known) == (16, 9)
+    assert (last.counts.sent, last.counts.known) == (16, 9)
 
 
 def test_what_a_lost_answer_hid_fails_the_task(sqs: Sqs) -> None:
@@ -386,7 +389,7 @@ def test_what_a_lost_answer_hid_fails_the_task(sqs: Sqs) -> None:
     failing_once(sqs, "a1")
     sqs.after = lose
     with pytest.raises(DisorderError):
-        finish(make(sqs, pace=FAILS), *dealt_in("a", 11))
+        finish(make(sqs, stride=FAILS), *dealt_in("a", 11))
     assert sqs.bodies()[-1] == "a1"
     assert "a11" not in sqs.bodies()
 
@@ -406,20 +409,20 @@ def test_options_without_effect_are_refused(sqs: Sqs, options: dict[str, str], s
 
 
 @pytest.mark.parametrize(
-    ("options", "pace"),
+    ("options", "stride"),
     [
-        ({}, Pace(1, 1, False)),
-        ({"order": "batch"}, Pace(10, 10, False)),
-        ({"onDisorder": "fail"}, Pace(1, 1, True)),
-        ({"order": "batch", "onDisorder": "fail"}, Pace(10, 10, True)),
-        ({"order": "batch", "maxUnrecordedRows": "1"}, Pace(10, 1, False)),
-        ({"maxUnrecordedRows": "20"}, Pace(1, 20, False)),
+        ({}, Stride(1, 1, False)),
+        ({"order": "batch"}, Stride(10, 10, False)),
+        ({"onDisorder": "fail"}, Stride(1, 1, True)),
+        ({"order": "batch", "onDisorder": "fail"}, Stride(10, 10, True)),
+        ({"order": "batch", "maxUnrecordedRows": "1"}, Stride(10, 1, False)),
+        ({"maxUnrecordedRows": "20"}, Stride(1, 20, False)),
     ],
 )
-def test_the_options_set_the_pace(options: dict[str, str], pace: Pace) -> None:
+def test_the_options_set_the_stride(options: dict[str, str], stride: Stride) -> None:
     """As the table in `docs/sink.md` says."""
     url = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
-    assert pace_of(parse_sink_options({"queueUrl": url, "journalLocation": "/j", **options})) == pace
+    assert Stride.of(parse_sink_options({"queueUrl": url, "journalLocation": "/j", **options})) == stride
 
 
 def test_a_refused_row_is_told_as_such(sqs: Sqs) -> None:
@@ -448,7 +451,7 @@ def test_the_record_never_lacks_a_row_before_one_that_it_has(sqs: Sqs) -> None:
 
     record.on_add = fail
     with pytest.raises(JournalUnavailableError):
-        finish(make(sqs, record, Pace(1, 2, False)), "a1", "a2")
+        finish(make(sqs, record, Stride(1, 2, False)), "a1", "a2")
     assert sqs.bodies() == ["a1", "a2"]
     assert record.digests == {row.digest for row in rows("a1", "a2")}
 
@@ -464,15 +467,15 @@ def test_nothing_is_tried_behind_a_row_whose_record_is_overdue(sqs: Sqs) -> None
 
     record.on_add = hold
     record._looked_at = sqs.clock.monotonic()
-    sender = make(sqs, record, Pace(1, 2, False))
+    sender = make(sqs, record, Stride(1, 2, False))
     sender.add([first])
     wait_until(lambda: sqs.bodies() == ["a1"], LONG_S, "the first row is sent")
     record._looked_at += CONFIRM_BUDGET_S + 1
     sender.add([second])
 
     def is_taken() -> bool:
-        idle = len(sender._changed._waiters)  # type: ignore[attr-defined]
-        return sender._groups["a"].under_way == 1 and idle == CALLS - 1
+        idle = len(sender._crew.changed._waiters)  # type: ignore[attr-defined]
+        return sender.progress.lanes["a"].under_way == 1 and idle == THREADS - 1
 
     wait_until(is_taken, LONG_S, "the second row is taken, and its thread waits")
     assert sqs.calls == [["a1"]]
@@ -481,19 +484,19 @@ def test_nothing_is_tried_behind_a_row_whose_record_is_overdue(sqs: Sqs) -> None
     assert sqs.bodies() == ["a1", "a2"]
 
 
-@pytest.mark.parametrize("most", [1, 3, CALLS])
+@pytest.mark.parametrize("most", [1, 3, THREADS])
 def test_a_group_goes_on_while_the_record_lacks_few_rows(sqs: Sqs, most: int) -> None:
     """The first put waits until nothing more can be sent: then so many are, and not one more."""
     record, first, is_put = Noted(), threading.Lock(), threading.Event()
     bodies = dealt(1, 20)
-    sender = make(sqs, record, Pace(1, most, False))
+    sender = make(sqs, record, Stride(1, most, False))
 
     def hold(digests: list[bytes]) -> None:
         if not first.acquire(blocking=False):
             assert is_put.wait(LONG_S)
         elif not is_put.is_set():
             wait_until(lambda: len(sqs.bodies()) == most, LONG_S, "as many are sent as may be")
-            assert len(sender._groups[group_of(bodies[0])].unrecorded) == most
+            assert len(sender.progress.lanes[group_of(bodies[0])].unrecorded) == most
             is_put.set()
 
     record.on_add = hold
@@ -505,7 +508,7 @@ def test_a_group_goes_on_while_the_record_lacks_few_rows(sqs: Sqs, most: int) ->
 
 def test_a_call_holds_no_more_than_may_be_unrecorded(sqs: Sqs) -> None:
     """With `order=batch`, too."""
-    send(sqs, rows(*dealt(1, 9)), pace=Pace(10, 4, False))
+    send(sqs, rows(*dealt(1, 9)), stride=Stride(10, 4, False))
     assert [len(call) for call in sqs.calls] == [4, 4, 1]
 
 
@@ -515,7 +518,7 @@ def test_known_rows_between_others_hold_up_nothing(sqs: Sqs) -> None:
     known = [bodies[0], bodies[4], bodies[9], *bodies[12:20]]
     sender = send(sqs, rows(*bodies), Noted(rows(*known)), BATCH)
     assert sqs.bodies() == [body for body in bodies if body not in known]
-    assert (sender.sent, sender.known) == (12, 11)
+    assert (sender.counts.sent, sender.counts.known) == (12, 11)
 
 
 def test_a_row_that_is_refused_for_the_whole_call_is_found_in_order(sqs: Sqs) -> None:
@@ -527,5 +530,5 @@ def test_a_row_that_is_refused_for_the_whole_call_is_found_in_order(sqs: Sqs) ->
 
     sqs.before = refuse
     with pytest.raises(RefusedRowError):
-        finish(make(sqs, pace=BATCH), *dealt_in("a", 12))
+        finish(make(sqs, stride=BATCH), *dealt_in("a", 12))
     assert sqs.bodies() == ["a1", "a2"]

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 import pytest
 
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
+from sqs_fifo_spark.sink.crew import THREADS
+from sqs_fifo_spark.sink.lanes import Lane
 from sqs_fifo_spark.sink.message import ROW_BYTES, Outgoing, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.sender import CALLS, _Group
 from tests.helpers import wait_until
 from tests.unit.sending import (
     FORM,
@@ -55,7 +56,7 @@ def test_each_row_once_and_each_group_in_order_whatever_fails(sqs: Sqs, seed: in
     sender = send(sqs, rows(*bodies), record)
     assert_in_order(sqs, bodies)
     assert sqs.duplicates > 0
-    assert sender.sent == len(bodies)
+    assert sender.counts.sent == len(bodies)
     assert record.digests == {row.digest for row in rows(*bodies)}
     assert record.closed == 1
     assert threads() == []
@@ -98,8 +99,8 @@ def test_a_row_waits_until_the_one_before_it_is_recorded(sqs: Sqs) -> None:
     def look(digests: list[bytes]) -> None:
         for body in map(of_digest.__getitem__, digests):
             group, left = group_of(body), 6 - int(body[2:])
-            assert not sender._groups[group].is_ready, f"what follows {body} may be sent already"
-            assert len(sender._groups[group].waiting) == left, f"what follows {body} is under way already"
+            assert not sender.progress.lanes[group].is_ready, f"what follows {body} may be sent already"
+            assert len(sender.progress.lanes[group].waiting) == left, f"what follows {body} is under way already"
 
     record.on_add = look
     finish(sender, *bodies)
@@ -120,14 +121,14 @@ def test_calls_are_full_when_many_groups_are_ready(sqs: Sqs) -> None:
 
 def test_eight_calls_are_made_at_once_and_no_more(sqs: Sqs) -> None:
     """Each waits here until there are eight."""
-    together = threading.Barrier(CALLS)
+    together = threading.Barrier(THREADS)
 
     def wait(bodies: list[str]) -> None:
         together.wait(LONG_S)
 
     sqs.before = wait
-    send(sqs, rows(*dealt(3 * CALLS * 10, 1)))
-    assert sqs.most_calls == CALLS == 8
+    send(sqs, rows(*dealt(3 * THREADS * 10, 1)))
+    assert sqs.most_calls == THREADS == 8
 
 
 def test_other_groups_flow_while_an_entry_is_tried_again(sqs: Sqs) -> None:
@@ -191,7 +192,7 @@ def test_add_waits_while_much_is_waiting_to_be_sent(sqs: Sqs, monkeypatch: pytes
     sender = make(sqs)
 
     def hold(called: list[str]) -> None:
-        wait_until(lambda: added - sender.sent > 40 or is_done.is_set(), LONG_S, "more is added than fits")
+        wait_until(lambda: added - sender.counts.sent > 40 or is_done.is_set(), LONG_S, "more is added than fits")
 
     sqs.before = hold
     try:
@@ -199,11 +200,11 @@ def test_add_waits_while_much_is_waiting_to_be_sent(sqs: Sqs, monkeypatch: pytes
             given = rows_of((f"g{at + n}", body) for n, body in enumerate(bodies[at : at + 7]))
             added += len(given)
             sender.add(given)
-            assert added - sender.sent <= 40
+            assert added - sender.counts.sent <= 40
     finally:
         is_done.set()
         sender.stop()
-    assert sender.sent > 300
+    assert sender.counts.sent > 300
 
 
 @pytest.mark.parametrize("groups", [1, 1_000])
@@ -226,9 +227,9 @@ def test_a_row_takes_no_more_memory_than_is_counted(groups: int, body: str, attr
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        waiting: dict[str, _Group] = {}
+        waiting: dict[str, Lane] = {}
         for row in rows_at(1_000):
-            waiting.setdefault(row.group, _Group()).waiting.append(row)
+            waiting.setdefault(row.group, Lane()).waiting.append(row)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -246,7 +247,7 @@ def test_rows_that_the_record_knows_are_not_sent(sqs: Sqs) -> None:
     sender = send(sqs, rows(*bodies), Noted(rows(*known)))
     missing = [body for body in bodies if body not in known]
     assert_in_order(sqs, missing)
-    assert sender.sent == len(missing)
+    assert sender.counts.sent == len(missing)
     assert sum(map(len, sqs.calls)) == len(missing)
 
 
@@ -261,11 +262,11 @@ def test_a_row_that_becomes_known_while_it_is_looked_up_ends_all_the_same(sqs: S
 
     sender = make(sqs, Changing())
     sender.add(rows("a1", "b1"))
-    wait_until(lambda: not sender._groups, LONG_S, "each row is sent or known")
+    wait_until(lambda: not sender.progress.lanes, LONG_S, "each row is sent or known")
     sender.stop()
 
 
 def test_a_sender_without_rows_makes_no_call(sqs: Sqs) -> None:
     """An empty partition is finished at once."""
-    assert send(sqs, []).sent == 0
+    assert send(sqs, []).counts.sent == 0
     assert sqs.calls == []

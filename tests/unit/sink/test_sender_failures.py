@@ -51,13 +51,13 @@ def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs, monk
     monkeypatch.setattr(sender, "stop", stop)
     with pytest.raises(RefusedRowError) as told:
         finish(sender, *bodies)
-    sent = sender.sent
+    sent = sender.counts.sent
     is_raised.set()
     sender.stop()
-    assert sender.sent == sent
+    assert sender.counts.sent == sent
     assert told.value.row == 1 + bodies.index(refused)
     assert sqs.bodies(group_of(refused)) == ["aa1", "aa2"]
-    assert sender.sent == len(sqs.bodies())
+    assert sender.counts.sent == len(sqs.bodies())
     assert record.digests == {row.digest for row in rows(*sqs.bodies())}
     assert record.closed == 0
     assert threads() == []
@@ -106,7 +106,7 @@ def test_what_any_thread_meets_is_raised_by_add_and_finish(sqs: Sqs, way: str) -
         finish(sender, "a1", "a2", "a3", "a4", "a5")
     assert told.value is error
     assert sqs.bodies() == {"add": ["a1", "a2", "a3"]}.get(way, ["a1", "a2"])
-    assert sender.sent == len(sqs.bodies())
+    assert sender.counts.sent == len(sqs.bodies())
     assert threads() == []
     with pytest.raises(type(error)):
         sender.finish()
@@ -171,7 +171,7 @@ def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
 
     def hold(called: list[str]) -> None:
         calling.set()
-        assert sender._stopped.wait(LONG_S)
+        assert sender._crew.stopped.wait(LONG_S)
 
     sqs.before = hold
     sender.add(rows("a1", "a2"))
@@ -179,7 +179,7 @@ def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
     sender.stop()
     assert sqs.calls == [["a1"]]
     assert record.digests == {row.digest for row in rows("a1")}
-    assert (sender.sent, record.closed, threads()) == (1, 0, [])
+    assert (sender.counts.sent, record.closed, threads()) == (1, 0, [])
 
 
 def test_what_is_confirmed_after_a_row_has_failed_is_recorded(sqs: Sqs) -> None:
@@ -191,7 +191,7 @@ def test_what_is_confirmed_after_a_row_has_failed_is_recorded(sqs: Sqs) -> None:
     def hold(called: list[str], answer: Answer) -> None:
         if "a1" in called:
             is_answering.set()
-            wait_until(lambda: sender._failure is not None, LONG_S, "the other row has failed")
+            wait_until(lambda: sender._crew.failure is not None, LONG_S, "the other row has failed")
 
     sqs.after = hold
     sqs.failing = lambda body: ("InvalidMessageContents", True) if body == "b1" else None
@@ -201,7 +201,7 @@ def test_what_is_confirmed_after_a_row_has_failed_is_recorded(sqs: Sqs) -> None:
         finish(sender, "b1")
     assert sqs.bodies() == ["a1"]
     assert record.digests == {row.digest for row in rows("a1")}
-    assert sender.sent == 1
+    assert sender.counts.sent == 1
 
 
 @pytest.mark.parametrize("error", [JournalUnavailableError, Panic])
@@ -292,14 +292,14 @@ def test_stop_while_a_retry_pauses_ends_the_retry(sqs: Sqs) -> None:
 
     def pause() -> None:
         pausing.set()
-        assert sender._stopped.wait(LONG_S)
+        assert sender._crew.stopped.wait(LONG_S)
 
     sqs.before, sqs.clock.on_sleep = throttle, pause
     sender.add(rows("a1"))
     assert pausing.wait(LONG_S)
     sender.stop()
     assert sqs.calls == [["a1"]]
-    assert (sender.sent, threads()) == (0, [])
+    assert (sender.counts.sent, threads()) == (0, [])
 
 
 def test_a_row_is_not_tried_long_after_the_look_at_the_record(sqs: Sqs) -> None:

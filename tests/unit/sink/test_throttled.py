@@ -79,7 +79,7 @@ def test_what_another_attempt_has_sent_meanwhile_is_not_sent(sqs: Sqs, record: L
     sender = make(sqs, record)
     finish(sender, "a1", "a2")
     assert sqs.bodies() == ["a2"]
-    assert (sender.known, sender.sent) == (1, 1)
+    assert (sender.counts.known, sender.counts.sent) == (1, 1)
 
 
 @pytest.mark.parametrize("way", ["lost", "failed"])

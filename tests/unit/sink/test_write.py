@@ -525,10 +525,10 @@ def test_equal_rows_of_a_micro_batch_are_one_message_whenever_a_task_dies(
     bodies = ["p1", "x1", "p1", "p2", "p1"]
 
     def attempt(until: int | None) -> Sender:
-        sender = make(sqs, SentRecord(store, sqs.clock, query="q", batch="1", run="r", partition=0))
+        sender = make(sqs, SentRecord(store, sqs.clock, query="q", batch="1", run="018bcfe56800r", partition=0))
         for body in bodies[:until]:
             sender.add(rows(body))
-            wait_until(lambda: not sender._groups, LONG_S, "the row is recorded")
+            wait_until(lambda: not sender.progress.lanes, LONG_S, "the row is recorded")
             sqs.clock.advance(pause_s)
         sender.stop() if until is not None else sender.finish()
         return sender
@@ -538,7 +538,7 @@ def test_equal_rows_of_a_micro_batch_are_one_message_whenever_a_task_dies(
     before = len(sqs.bodies())
     second = attempt(None)
     assert {group: sqs.bodies(group) for group in "px"} == {"p": ["p1", "p2"], "x": ["x1"]}
-    assert (second.sent, second.known, second.equal) == (3 - before, before, 2)
+    assert (second.counts.sent, second.counts.known, second.counts.equal) == (3 - before, before, 2)
 
 
 def test_without_a_journal_sqs_recognises_a_replay_for_five_minutes(sqs: Sqs) -> None:

@@ -211,7 +211,7 @@ def test_it_does_not_end_while_what_it_could_not_delete_hides_what_waited(
             break
         query.log(end)
         if number:
-            query.driver.commit(query.offsets[number - 1])
+            query.startless.commit(query.offsets[number - 1])
         world.send(f"{string.ascii_letters[number + 1]}1")
         query.run(number)
     assert {"a11", "a12"} <= set(world.bodies())
@@ -248,7 +248,7 @@ def test_it_ends_while_deletes_of_newer_messages_fail(make_world: Callable[..., 
             break
         query.log(end)
         if number:
-            query.driver.commit(query.offsets[number - 1])
+            query.startless.commit(query.offsets[number - 1])
         query.run(number)
     else:
         pytest.fail("it goes on")
@@ -273,7 +273,7 @@ def test_it_does_not_end_behind_an_unread_micro_batch_while_what_it_could_not_de
 
     query.log(query.latest_offset(query.start_of(1)))
     world.fault = fault
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     world.fault = lambda action: ""
     query.run(1)
     while query.trigger():
@@ -291,7 +291,7 @@ def test_a_last_poll_that_brings_a_copy_is_not_the_last(
     query.trigger()
     query.log(query.latest_offset(query.start_of(1)))
     world.failing_entries = lambda action: frozenset(range(10))
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     world.failing_entries = lambda action: frozenset()
     world.receive_elsewhere(10, VISIBILITY_S)
     world.send("b1")

@@ -79,8 +79,8 @@ def test_a_drained_driver_holds_nothing(world: World) -> None:
     for _ in rounds(world, query, 3):
         lease = query.driver._lease
         assert (lease._holds, lease._lost, dict(lease._lost_groups)) == ({}, {}, {})
-        assert not query.driver._claimed(None).ledger.unconfirmed
-        assert not query.driver._claimed(None).ledger.carried
+        assert not query.driver._owned(None).ledger.unconfirmed
+        assert not query.driver._owned(None).ledger.carried
 
 
 def test_a_plan_is_not_larger_for_a_longer_queue(world: World) -> None:

@@ -832,7 +832,7 @@ def test_a_partition_that_nobody_read_is_closed_empty(world: World) -> None:
     assert read(world, plan) == []
     assert sum(event.kind == "received" for event in world.events) == received
     query.log(end)
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     query.run(1)
     assert [each for rows in world.sink[1].values() for each in told(rows)][:1] == ["z1"]
     query.drain()
@@ -878,7 +878,7 @@ def test_an_attempt_that_is_overtaken_by_the_close_appends_nothing(world: World)
     assert attempts.rows == [[]]
     assert world.depth() == (1, 1)
     query.log(end)
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     query.run(1)
     query.drain()
     world.audit()
@@ -909,7 +909,7 @@ def test_the_close_finds_a_link_taken_and_follows_it(world: World) -> None:
     assert chain[-1].chain.served == 2
     world.sink[0] = {0: read(world, plan)}
     query.log(end)
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     query.run(1)
     query.drain()
     world.audit()
@@ -1473,40 +1473,6 @@ def test_a_leftover_releases_what_it_received_however_late_it_comes(world: World
     world.audit()
 
 
-def go_elsewhere_and_come_back(world: World) -> None:
-    """A query has had a1 in its sink; another one, elsewhere, took over what that left, and died; it is back."""
-    world.send("a1")
-    Query(world).trigger()
-    world.die()
-    world.send("y1", "y2")
-    other = Query(world, checkpoint=Checkpoint())
-    crash_at(world, "-- batch 0 is read")
-    with pytest.raises(Crash):
-        other.trigger()
-    world.die(down_s=LAPSE_S)
-    query = Query(world).resume()
-    for number in range(12):
-        world.send(f"b{number}")
-        assert query.trigger()
-    query.drain()
-
-
-def test_what_another_querys_tasks_may_have_deleted_is_carried_wherever_its_number_lies(
-    world: World,
-) -> None:
-    """Only the journal has it; no epoch of this query takes its place there."""
-    go_elsewhere_and_come_back(world)
-    assert set(world.bodies()) == {row.body for row in world.sent}
-
-
-def test_what_this_query_had_served_before_another_took_it_over_is_not_carried_to_it_again(
-    world: World,
-) -> None:
-    """Its sink has it, and this query's own epoch is settled with its return."""
-    go_elsewhere_and_come_back(world)
-    world.audit()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_a_driver_that_closes_what_another_has_settled_is_told_that_it_is_fenced(
     make_world: Callable[..., World], mode: str
@@ -1571,7 +1537,7 @@ def test_what_was_received_behind_a_copy_that_lapsed_is_released(world: World) -
     query.run(0)
     world.send("a2", "b1")
     query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     world.fault = lambda action: ""
     assert len(world.journal().ledger().unconfirmed) == 1
     (plan,) = query.plans(1)

@@ -6,20 +6,18 @@ import functools
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from types import SimpleNamespace
 
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError, FencedError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.source.checkpoint import Decision, Settle, Standing, Unsettled, reconcile
 from sqs_fifo_spark.source.ledger import Ledger
-from sqs_fifo_spark.source.leftovers import Leftovers
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
-from sqs_fifo_spark.source.pool import CallingThread
 from sqs_fifo_spark.source.queue import Counts
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at, in_both_modes
+from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at
 
 
 @pytest.fixture(params=MODES)
@@ -114,32 +112,6 @@ def test_an_epoch_that_sparks_log_has_lost_is_announced_again_as_it_was(
     assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
 
 
-@where_the_commit_deletes
-def test_what_a_query_that_went_another_way_has_left_is_not_announced_again(make_world: Callable[..., World]) -> None:
-    """This one's numbers lie beyond it, and, of two sources, another one's micro-batches commit it."""
-    world = make_world(numPartitions="1", waitTimeSeconds="1")
-    old, new = world.checkpoint, Checkpoint()
-    world.send("a1")
-    Query(world).trigger()
-    world.die()
-    world.send("y1", "y2")
-    Query(world, checkpoint=new).trigger()
-    leftover = new.offsets[-1].epoch
-    world.die(down_s=LAPSE_S)
-    query = Query(world).resume()
-    world.send("b0")
-    assert query.trigger()
-    while query.trigger():
-        pass
-    last = old.offsets[-1]
-    assert last.epoch > leftover
-    query.driver.commit(last)
-    world.send("c1")
-    for _ in range(6):
-        query.trigger()
-    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
-
-
 def test_an_epoch_that_sparks_log_has_lost_is_noticed_before_another_is_logged(
     make_world: Callable[..., World],
 ) -> None:
@@ -163,40 +135,6 @@ def test_an_epoch_that_sparks_log_has_lost_is_noticed_before_another_is_logged(
         Query(world, tells_start=False).resume().trigger()
         world.die(down_s=LAPSE_S)
     assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
-
-
-@where_the_commit_deletes
-def test_what_stands_at_the_number_before_is_settled_only_if_it_came_before(make_world: Callable[..., World]) -> None:
-    """A query went elsewhere with a new checkpoint, and is back with its old one: the leftover is not its own."""
-    world = make_world(numPartitions="1")
-    old = world.checkpoint
-    world.send("a1")
-    Query(world).trigger()
-    world.die()
-    world.send("y1", "y2")
-    new = Checkpoint()
-    Query(world, checkpoint=new).trigger()
-    leftover = new.offsets[-1].epoch
-    world.die()
-
-    def reads(batch: int, count: int) -> range | None:
-        return None if old.offsets[batch].epoch >= leftover else range(count)
-
-    query = Query(world, reads=reads).resume()
-    number = 0
-    while old.offsets[-1].epoch < leftover:
-        if old.offsets[-1].epoch < leftover - 1:
-            world.send(f"b{number}")
-            number += 1
-        assert query.trigger()
-    world.send("c1")
-    query.log(query.latest_offset(old.offsets[-1]))
-    world.die()
-    Query(world, reads=reads).resume().trigger()
-    assert not {"y1", "y2"} & set(world.deleted())
-    world.die(down_s=LAPSE_S)
-    Query(world).resume().drain()
-    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
 
 
 def test_a_new_query_numbers_its_epochs_beyond_all_that_stands_in_the_journal(make_world: Callable[..., World]) -> None:
@@ -305,65 +243,25 @@ def test_a_run_reads_though_the_count_of_messages_lags_behind(
 
 
 def test_an_offset_says_which_plan_it_follows() -> None:
-    """Only if there is one: offsets of a new query look as they did, and so do those that did not tell the epoch."""
-    given = Offset("j", 7, 2, 3, after=2, after_epoch=5)
-    told = {"journal": "j", "epoch": 7, "partitions": 2, "plan": 3, "after": 2}
+    """And of which generation it is."""
+    given = Offset("j", 7, 2, 3, after=2, after_epoch=5, generation=2)
     assert Offset.from_json(given.to_json()) == given
-    assert given.to_json() == {**told, "afterEpoch": 5}
-    assert Offset.from_json(told).to_json() == told
-    assert not {"after", "afterEpoch"} & Offset("j", 7, 2, 3).to_json().keys()
 
 
-@pytest.mark.parametrize(("after_epoch", "found"), [(3, 3), (4, 4), (5, None), (0, 4)])
+@pytest.mark.parametrize(("after_epoch", "found"), [(3, 3), (4, 4), (5, None)])
 def test_what_an_epoch_follows_is_told_by_number_and_plan(after_epoch: int, found: int | None) -> None:
-    """A lost epoch of the same plan, whose tasks put something late, is not it. Old checkpoints do not tell which."""
-    each = {EpochPlan(3, 1): ["3-1"], EpochPlan(4, 1): ["4-1"], EpochPlan(4, 2): ["4-2"], EpochPlan(6, 1): ["6-1"]}
-    offsets = {name: Offset("j", plan.epoch, 1, plan.plan) for plan, (name,) in each.items()}
-    journal = SimpleNamespace(
-        plan_of=lambda name: offsets[name].plan,
-        offset_of=lambda names, is_it: offsets[names[0]],
-        is_link=lambda name: True,
-    )
-    unsettled: dict[int, list[str]] = {}
-    for plan, names in each.items():
-        unsettled.setdefault(plan.epoch, []).extend(names)
-    leftovers = Leftovers(journal, CallingThread(), unsettled, Ledger(2), release=list)  # type: ignore[arg-type]
-    given = Offset("j", 6, 1, 5, after=1, after_epoch=after_epoch)
-    before = leftovers.preceding(given, 2)
-    assert (before and before.epoch) == found
-    assert leftovers.preceding(given, 4) is None
+    """A lost epoch of the same plan, whose tasks put something late, is not it."""
+    unsettled = {
+        each: Unsettled((each.name,), Offset("j", each.epoch, 1, each.plan))
+        for each in (EpochPlan(3, 1), EpochPlan(4, 1), EpochPlan(4, 2))
+    }
+    given = Offset("j", 6, 1, 5, after=1, after_epoch=after_epoch, generation=1)
 
+    def decided(settled: int) -> Decision:
+        return reconcile(given, Standing("j", "here", Ledger(settled, generation=1), EpochPlan(settled, 1), unsettled))
 
-@in_both_modes
-def test_a_late_link_of_an_epoch_that_spark_s_log_has_lost_is_no_committed_one(world: World) -> None:
-    """Nor does an epoch in its place make it one: its messages come again, and each is served once."""
-    world.send("a1", "b1", "c1")
-    query = Query(world)
-    assert query.trigger()
-    world.send("d1", "e1")
-    query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(query.offsets[0])
-    lost = query.plans(1)[0]
-    kept = query.checkpoint
-    kept.offsets.pop()
-
-    def go_on() -> None:
-        other = Query(world, checkpoint=Checkpoint())
-        world.send("f1")
-        other.log(other.latest_offset(other.start_of(0)))
-        again = Query(world, checkpoint=kept)
-        again.log(again.latest_offset(again.start_of(1)))
-        again.run(1)
-
-    do_at(world, f"before put epochs/{lost.epoch:020d}/0000", go_on)
-    with suppress(SqsFifoError):
-        read(world, lost)
-    world.clock.advance(LAPSE_S)
-    Query(world, checkpoint=kept).resume().drain()
-    served = world.bodies()
-    assert {*served} >= {"a1", "b1", "c1", "d1", "e1", "f1"}
-    assert len(served) == len({*served})
-    world.audit()
+    assert decided(2) == (found and Settle(Offset("j", found, 1, 1)))
+    assert decided(4) is None
 
 
 def test_an_epoch_that_was_announced_blindly_and_lost_is_announced_again_too(make_world: Callable[..., World]) -> None:
@@ -445,7 +343,7 @@ def test_available_now_does_not_end_while_copies_that_it_holds_lock_what_is_old(
         if end == query.start_of(batch):
             break
         query.log(end)
-        query.driver.commit(query.offsets[-2])
+        query.startless.commit(query.offsets[-2])
         world.fault = (lambda action: "refused" if action == "DeleteMessageBatch" else "") if batch == 1 else no_fault
         query.run(batch)
         world.fault = no_fault
@@ -497,7 +395,7 @@ def test_a_run_of_one_micro_batch_serves_what_waits_though_another_source_went_o
         end = query.latest_offset(start)
         query.log(end)
         if batch:
-            query.driver.commit(query.offsets[batch - 1])
+            query.startless.commit(query.offsets[batch - 1])
         if end == start:
             query.to_sink(batch, {})
             world.committed.add(batch)
@@ -521,7 +419,7 @@ def test_available_now_waits_for_holds_once_however_often_another_source_has_it_
         began_at = world.clock.now()
         start = query.start_of(len(query.offsets))
         assert query.latest_offset(start) == start
-        query.driver.commit(start)
+        query.startless.commit(start)
         assert world.clock.now() - began_at < 60
 
 
@@ -555,7 +453,7 @@ def test_a_log_that_loses_its_last_batch_twice_gives_that_batch_no_rows(make_wor
     query.trigger()
     world.send("b1")
     query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(world.offsets[0])
+    query.startless.commit(world.offsets[0])
     (plan,) = query.plans(1)
     world.die(down_s=LAPSE_S)
     world.offsets.pop()
@@ -579,7 +477,7 @@ def test_a_plan_that_is_refused_does_not_move_the_query(world: World) -> None:
         world.send(body)
         assert query.trigger()
     with pytest.raises(DataLossError):
-        query.driver.plan(query.start_of(0), query.offsets[0])
+        query.startless.plan(query.start_of(0), query.offsets[0])
     world.send("d1")
     query.drain()
     assert [offset.epoch for offset in query.offsets] == sorted({offset.epoch for offset in query.offsets})

@@ -49,14 +49,16 @@ def plan_much(tmp_path: Path, groups: int = 1_000, count: int = 20) -> tuple[Dea
             Receipt(uuid.uuid4().hex, "handle", uuid.uuid4().hex, 100 * number + each, 2, 0, 0.0, 0)
             for each in range(100)
         )
-        head = Head(Origin("j", 6, groups // 100, number, uuid.uuid4().hex), receipts, sizes=(9,) * 100)
-        carried[Journal.segment_name(6, number)] = Remainder(head, tuple(range(100)))
+        head = Head(Origin("j", 6, groups // 100, number, uuid.uuid4().hex, 0, ""), receipts, sizes=(9,) * 100)
+        carried[Journal.segment_name(6, number, 0)] = Remainder(head, tuple(range(100)))
     journal = Journal(FileStore(tmp_path), "j")
     marks = frozenset(uuid.uuid4().hex for _ in range(10_000))
     deal = deal_out(carried, count, max_messages=groups, skipped=marks, is_replay=True)
     offset = Offset("j", 7, count)
     told = tell(deal, journal, offset)
-    return deal, plan_partitions(offset, deal=deal, told=told, expected=1, max_messages=groups, max_bytes=1), journal
+    limits = {"expected": 1, "max_messages": groups, "max_bytes": 1}
+    plans = plan_partitions(offset, after="", deal=deal, told=told, claim=0, deletes=False, **limits)
+    return deal, plans, journal
 
 
 def require_small(plans: list[PartitionPlan]) -> None:
@@ -226,7 +228,8 @@ def test_so_is_one_that_finds_a_whole_chain(world: World) -> None:
 
 def segment(*bodies: str, partition: int = 0, name: str = "w") -> Segment:
     messages = [from_sqs(sqs_message(*each), receive=0, received_at=0.0) for each in enumerate(bodies)]
-    head = Head(Origin("j", 7, 1, partition, name), tuple(each.receipt for each in messages), chain=Chain(is_last=True))
+    origin, sizes = Origin("j", 7, 1, partition, name, 0, ""), tuple(each.size for each in messages)
+    head = Head(origin, tuple(each.receipt for each in messages), chain=Chain(is_last=True), sizes=sizes)
     return Segment(head, to_arrow(messages))
 
 
@@ -235,7 +238,7 @@ class OneLink(FileStore):
 
     def __init__(self, path: Path, link: Segment) -> None:
         super().__init__(path)
-        self.put_if_absent(Journal.segment_name(7, 0), encode(link))
+        self.put_if_absent(Journal.segment_name(7, 0, 0), encode(link))
         self.asked, self.go_on = threading.Event(), threading.Event()
 
     def get(self, name: str) -> bytes | None:
@@ -253,7 +256,7 @@ def read_one_link(tmp_path: Path, link: Segment, monkeypatch: pytest.MonkeyPatch
     store = OneLink(tmp_path, link)
     monkeypatch.setattr(partition, "_journal", lambda *given: Journal(store, "j"))
     deal = Deal((Share(0, CAUGHT, "w", (0,)),))
-    plan = PartitionPlan("j", 7, 1, 0, 10, 1 << 20, deal=deal.encode())
+    plan = PartitionPlan("j", 7, 1, 0, 10, 1 << 20, 0, "", 0, False, 0, deal.encode(), False)
     return [batch.nbytes for batch in read_partition(options, plan)], store
 
 

@@ -106,7 +106,7 @@ def test_ids_of_messages_that_are_gone_leave_the_ledger(make_world: Callable[...
 
         world.store.lies_about = dies
         with pytest.raises(JournalUnavailableError):
-            query.driver.commit(world.offsets[-2])
+            query.startless.commit(world.offsets[-2])
         world.store.lies_about = lambda name: ""
         world.die(down_s=FAR_APART_S)
         Query(world).resume()

@@ -63,9 +63,10 @@ ROWS = to_arrow(MESSAGES)
 
 
 def bytes_of(journal: str = "j", rows: pa.RecordBatch = ROWS) -> bytes:
-    origin = Origin(journal=journal, epoch=7, partitions=4, partition=3, writer="w")
+    origin = Origin(journal=journal, epoch=7, partitions=4, partition=3, writer="w", plan=0, after="")
     chain = Chain(True, 4, 99, 1_700_000_000_000, (0,), (message(0).receipt,))
-    return encode(Segment(Head(origin, tuple(each.receipt for each in MESSAGES), chain=chain), rows))
+    receipts, sizes = tuple(each.receipt for each in MESSAGES), tuple(each.size for each in MESSAGES)
+    return encode(Segment(Head(origin, receipts, chain=chain, sizes=sizes), rows))
 
 
 WHOLE = bytes_of()
@@ -79,7 +80,7 @@ def sections(data: bytes) -> tuple[bytes, bytes]:
 def signed(receipts: bytes, rows: bytes, lengths: tuple[int, int] | None = None) -> bytes:
     """Return a segment of these sections whose checksums are right."""
     first, second = lengths or (len(receipts), len(rows))
-    header = HEADER.pack(b"SQSFIFO3", first, zlib.crc32(receipts), second, zlib.crc32(rows))
+    header = HEADER.pack(b"SQSFIFO1", first, zlib.crc32(receipts), second, zlib.crc32(rows))
     return header + struct.pack("<I", zlib.crc32(header)) + receipts + rows
 
 
@@ -223,7 +224,7 @@ def test_a_source_without_the_messages_that_it_should_have_is_refused(tmp_path: 
     journal = Journal.create(store, ARN)
     store.put_if_absent(NAME, bytes_of(journal.id))
     deal = Deal((Share(0, NAME, writer, (0, place)),))
-    plan = PartitionPlan(journal.id, 8, 1, 0, 10, 1 << 20, deal=deal.encode())
+    plan = PartitionPlan(journal.id, 8, 1, 0, 10, 1 << 20, 0, "", 0, False, 0, deal.encode(), False)
     clock = ManualClock()
     with pytest.raises(JournalCorruptError, match="is not what the driver saw there"):
         list(serve(plan, Queue(options, clock), journal, options, clock))
@@ -232,7 +233,7 @@ def test_a_source_without_the_messages_that_it_should_have_is_refused(tmp_path: 
 # JSON
 
 
-IDENTITY = {"format": FORMAT, "journal": "j", "queueArn": ARN}
+IDENTITY = {"format": FORMAT, "journal": "j", "queueArn": ARN, "firstClaim": 7}
 RECEIPT = MESSAGES[0].receipt._asdict()
 SOUND = {
     "writer": "w",
@@ -240,9 +241,9 @@ SOUND = {
     "carried": {NAME: ["id-1"]},
     "plan": 3,
     "claim": 3,
-    "followed": Offset("j", 8, 2, 3, after=3, after_epoch=7).to_json(),
-    "released": ["9/2"],
-    "deletes": True,
+    "generation": 2,
+    "begunAfter": [6, 1],
+    "followed": Offset("j", 8, 2, 3, after=3, after_epoch=7, generation=2).to_json(),
 }
 NO_JSON = [b"", b"{", b"\xff\xfe", b"[]", b'"text"', b"null", b"7", b"[" * 100_000, b'{"a":' * 100_000, b"9" * 10_000]
 
@@ -349,15 +350,6 @@ def test_a_ledger_that_points_elsewhere_is_refused(name: str) -> None:
         Journal(OneObject(LEDGER, data), "j").ledger()
 
 
-@pytest.mark.parametrize(("followed", "expected"), [("8/3", EpochPlan(8, 3)), ("", None)])
-def test_an_older_version_s_ledger_has_the_name_of_what_follows(followed: str, expected: EpochPlan | None) -> None:
-    """Nothing else that the older version wrote is given up for it."""
-    data = json.dumps({**SOUND, "followed": followed}).encode()
-    ledger = Journal(OneObject(LEDGER, data), "j").ledger()
-    assert (ledger.followed_by and ledger.followed_by.of) == expected
-    assert ledger.released == {"9/2"}
-
-
 def test_every_ledger_that_we_write_is_believed() -> None:
     """What is checked is what is written."""
     store = OneObject("x", b"")
@@ -367,10 +359,9 @@ def test_every_ledger_that_we_write_is_believed() -> None:
         {NAME: ("id-3",), "epochs/00000000000000000006/caught-00000000000000000007": ("id-4",)},
         2,
         3,
+        2,
+        EpochPlan(6, 1),
         Offset("j", 8, 2, 3, is_blind=True),
-        frozenset({"9/2"}),
-        frozenset({"10/2"}),
-        True,
     )
     Journal(store, "j").put_ledger(ledger)
     assert Journal(store, "j").ledger() == ledger
@@ -384,8 +375,10 @@ def test_an_identity_is_believed_only_whole() -> None:
     assert found.id == "j"
     forged = [{**IDENTITY, "journal": value} for value in ("../../x", "a\nb", "", "x" * 1_000, None, 7, ["j"])]
     forged += [{**IDENTITY, "firstClaim": value} for value in (0, -1, 1.5, "7", None, [7], 10**30)]
+    forged += [{name: value for name, value in IDENTITY.items() if name != missing} for missing in IDENTITY]
     data = [*NO_JSON, *(text[:length] for length in range(len(text))), *(json.dumps(each).encode() for each in forged)]
-    harmless = [{**IDENTITY, "journal": "text"}, {**IDENTITY, "format": float(FORMAT)}]  # equal for Python
+    equal = [{**IDENTITY, "format": True}, {**IDENTITY, "firstClaim": True}]  # to 1, for Python
+    harmless = [{**IDENTITY, "journal": "text"}, *equal]
     data += [json.dumps(each).encode() for each in changed_json(IDENTITY, ODD) if each not in harmless]
     for each in data:
         with pytest.raises((JournalCorruptError, JournalMismatchError)):
@@ -406,7 +399,7 @@ def test_claims_that_are_none_do_not_keep_from_owning(tmp_path: Path) -> None:
     ):
         store.put_if_absent(f"drivers/{name}", b"\x00")
     journal = Journal(store, "j")
-    assert journal.claim() == 4
+    assert journal.claim({}) == 4
     journal.require_claim(4)
 
 
@@ -440,11 +433,13 @@ def test_names_that_are_none_are_no_epochs(tmp_path: Path) -> None:
         {"partitions": None},
         {"plan": -1},
         {"plan": "1"},
+        {"generation": -1},
+        {"generation": None},
     ],
 )
 def test_a_forged_offset_is_refused(changed: dict[str, Any]) -> None:
     """No path is made of it, and no thousand million plans."""
-    sound = {"journal": "0123456789abcdef", "epoch": 7, "partitions": 4, "plan": 3}
+    sound = Offset("0123456789abcdef", 7, 4, 3, generation=2).to_json()
     assert Offset.from_json(sound).to_json() == sound
     with pytest.raises(DataLossError, match="an offset that this source did not write"):
         Offset.from_json({**sound, **changed})

@@ -87,10 +87,8 @@ def segment(
     rows = to_arrow(
         [Message(each, (each.message_id, f"body {each.message_id}", "a", *[None] * 8, []), 9) for each in receipts]
     )
-    origin = Origin(
-        journal=journal.id, epoch=epoch, partitions=2, partition=partition, writer=writer, plan=plan, link=link
-    )
-    return Segment(Head(origin, tuple(receipts), chain=Chain(is_last)), rows)
+    origin = Origin(journal.id, epoch, 2, partition, writer, plan, "", link)
+    return Segment(Head(origin, tuple(receipts), chain=Chain(is_last), sizes=(9,) * len(receipts)), rows)
 
 
 def one_line(error: SqsFifoError) -> str:
@@ -155,9 +153,9 @@ def test_store_that_overwrites_is_refused(store: FaultyStore) -> None:
 
 def test_each_claim_is_higher_and_fences_the_older(journal: Journal, store: FaultyStore) -> None:
     """The newest owner goes on; all before it are told who took over."""
-    first = journal.claim()
+    first = journal.claim({})
     journal.require_claim(first)
-    second = journal.claim()
+    second = journal.claim({})
     assert second > first
     journal.require_claim(second)
     with pytest.raises(FencedError, match="another query or an operator took over") as told:
@@ -170,7 +168,7 @@ def test_claims_begin_where_the_journal_says_whatever_else_stands_there(store: F
     """An object that is no claim counts for nothing."""
     store.put_if_absent("drivers/README.txt", b"who am I?")
     journal = Journal(store, "j", first_claim=1_000)
-    assert [journal.claim(), journal.claim()] == [1_000, 1_001]
+    assert [journal.claim({}), journal.claim({})] == [1_000, 1_001]
 
 
 def test_two_claims_at_once_get_different_numbers(journal: Journal, store: FaultyStore) -> None:
@@ -179,10 +177,10 @@ def test_two_claims_at_once_get_different_numbers(journal: Journal, store: Fault
 
     def rival(name: str) -> None:
         store.before_put = lambda name: None
-        numbers.append(journal.claim())
+        numbers.append(journal.claim({}))
 
     store.before_put = rival
-    numbers.append(journal.claim())
+    numbers.append(journal.claim({}))
     assert len(set(numbers)) == 2
     journal.require_claim(max(numbers))
 
@@ -190,7 +188,7 @@ def test_two_claims_at_once_get_different_numbers(journal: Journal, store: Fault
 def test_lost_reply_to_a_claim_is_recognised_as_own(journal: Journal, store: FaultyStore) -> None:
     """A put that took effect and was denied is our claim, not a rival's."""
     store.answer = say_no
-    number = journal.claim()
+    number = journal.claim({})
     assert number == 1
     journal.require_claim(number)
 
@@ -201,10 +199,10 @@ def test_a_claim_that_was_dropped_and_is_put_again_owns_nothing(journal: Journal
 
     def others_claim(name: str) -> None:
         store.before_put = lambda name: None
-        assert [others.claim() for _ in range(3)] == [1, 2, 3]
+        assert [others.claim({}) for _ in range(3)] == [1, 2, 3]
 
     store.before_put = others_claim
-    assert journal.claim() == 4
+    assert journal.claim({}) == 4
     journal.require_claim(4)
     with pytest.raises(FencedError):
         others.require_claim(3)
@@ -212,10 +210,10 @@ def test_a_claim_that_was_dropped_and_is_put_again_owns_nothing(journal: Journal
 
 def test_a_claim_is_looked_at_by_its_content(journal: Journal, store: FaultyStore) -> None:
     """Its own name may have been dropped with the next one's, and put again by somebody who stood still."""
-    number = journal.claim()
+    number = journal.claim({})
     others = Journal(store, journal.id)
-    others.claim()
-    others.claim()
+    others.claim({})
+    others.claim({})
     store.put_if_absent(f"drivers/{number:020d}.json", b'{"driver": "who stood still"}')
     with pytest.raises(FencedError):
         journal.require_claim(number)
@@ -234,13 +232,13 @@ def test_a_claim_that_is_dropped_while_it_is_looked_at_is_overtaken(
     journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list was made before the other driver came, and the claim is read after: the journal is not removed."""
-    number = journal.claim()
+    number = journal.claim({})
     find = store.list
 
     def list_and_be_overtaken(prefix: str) -> list[str]:
         names = find(prefix)
         monkeypatch.setattr(store, "list", find)
-        Journal(store, journal.id).claim()
+        Journal(store, journal.id).claim({})
         return names
 
     monkeypatch.setattr(store, "list", list_and_be_overtaken)
@@ -250,7 +248,7 @@ def test_a_claim_that_is_dropped_while_it_is_looked_at_is_overtaken(
 
 def opened(journal: Journal) -> int:
     """Do with a journal what a driver does first, and return its claim."""
-    claim = journal.claim()
+    claim = journal.claim({})
     journal.put_ledger(journal.ledger())
     return claim
 
@@ -291,7 +289,7 @@ def test_a_task_whose_journal_is_removed_owns_nothing(journal: Journal, store: F
 
 def test_removed_journal_stops_the_query(journal: Journal, store: FaultyStore) -> None:
     """With the claims gone nobody knows who owns it: one line, no further receive."""
-    number = journal.claim()
+    number = journal.claim({})
     store.delete(store.list("drivers"))
     with pytest.raises(JournalUnavailableError, match="was removed while the query ran") as told:
         journal.require_claim(number)
@@ -303,12 +301,12 @@ def test_removed_journal_stops_the_query(journal: Journal, store: FaultyStore) -
 
 def test_first_writer_wins_and_the_loser_gets_the_winners_segment(journal: Journal) -> None:
     """All attempts return the same content."""
-    won = journal.seal(segment(journal, 1, 2, writer="first"))
-    lost = journal.seal(segment(journal, 3, writer="second"))
+    won = journal.seal(segment(journal, 1, 2, writer="first"), 0)
+    lost = journal.seal(segment(journal, 3, writer="second"), 0)
     assert won.head.origin.writer == lost.head.origin.writer == "first"
     assert lost.head == won.head
     assert lost.rows.equals(won.rows)
-    read = journal.read(journal.segment_name(1, 0))
+    read = journal.read(journal.segment_name(1, 0, 0))
     assert read is not None
     assert read.head == won.head
 
@@ -316,7 +314,7 @@ def test_first_writer_wins_and_the_loser_gets_the_winners_segment(journal: Journ
 def test_each_link_of_a_chain_has_a_winner_of_its_own(journal: Journal) -> None:
     """Who loses one may win the next: no link takes another's place."""
     writers = [
-        journal.seal(segment(journal, link, writer=writer, link=link, is_last=link == 2)).head.origin.writer
+        journal.seal(segment(journal, link, writer=writer, link=link, is_last=link == 2), 0).head.origin.writer
         for link in range(3)
         for writer in ("first", "second")[:: 1 if link % 2 else -1]
     ]
@@ -331,7 +329,7 @@ def test_links_are_listed_in_their_order(journal: Journal) -> None:
     """A list is sorted by name: by partition, then by link, then by plan; whatever the numbers are."""
     places = [(partition, link, plan) for partition in (0, 1) for link in (2, 10, 999_999) for plan in (3, 20)]
     for partition, link, plan in reversed(places):
-        journal.seal(segment(journal, partition=partition, link=link, plan=plan))
+        journal.seal(segment(journal, partition=partition, link=link, plan=plan), 0)
     names = journal.objects()[1]
     found = [(Journal.link_of(name, 3) or Journal.link_of(name, 20), Journal.plan_of(name)) for name in names]
     assert found == [((partition, link), plan) for partition, link, plan in places]
@@ -340,7 +338,7 @@ def test_links_are_listed_in_their_order(journal: Journal) -> None:
 def test_lost_put_reply_is_recognised_as_own_segment(journal: Journal, store: FaultyStore) -> None:
     """A put that took effect and was denied: the writer's name tells that nothing must be released."""
     store.answer = say_no
-    sealed = journal.seal(segment(journal, 1, writer="mine"))
+    sealed = journal.seal(segment(journal, 1, writer="mine"), 0)
     assert sealed.head.origin.writer == "mine"
 
 
@@ -350,25 +348,25 @@ def test_put_without_a_definite_answer_fails_and_the_next_attempt_serves_it(
     """The task must fail rather than receive again; the segment that it left is the content."""
     store.answer = raise_after
     with pytest.raises(JournalUnavailableError):
-        journal.seal(segment(journal, 1, writer="first"))
+        journal.seal(segment(journal, 1, writer="first"), 0)
     store.answer = lambda name, done: done
-    assert journal.seal(segment(journal, 2, writer="second")).head.origin.writer == "first"
+    assert journal.seal(segment(journal, 2, writer="second"), 0).head.origin.writer == "first"
 
 
 def test_receipts_are_those_of_the_segment(journal: Journal) -> None:
     """Ids, handles, counts and 128-bit numbers, as they were sealed; none for an object that is gone."""
-    name = journal.segment_name(1, 0)
+    name = journal.segment_name(1, 0, 0)
     assert journal.receipts(name) == ()
     assert journal.read(name) is None
-    sealed = journal.seal(segment(journal, 1, 2))
+    sealed = journal.seal(segment(journal, 1, 2), 0)
     assert journal.receipts(name) == sealed.head.receipts
 
 
 def test_objects_are_listed_by_epoch(journal: Journal) -> None:
     """Links, and what the driver caught; a link's name tells its place, the other has none, and both tell the plan."""
-    journal.seal(segment(journal, 1, epoch=1, partition=0))
-    journal.seal(segment(journal, 2, epoch=1, partition=1))
-    journal.seal(segment(journal, 3, epoch=2, partition=0, plan=7))
+    journal.seal(segment(journal, 1, epoch=1, partition=0), 0)
+    journal.seal(segment(journal, 2, epoch=1, partition=1), 0)
+    journal.seal(segment(journal, 3, epoch=2, partition=0, plan=7), 0)
     caught = journal.put_caught(segment(journal, 4, epoch=2, plan=7))
     found = journal.objects()
     assert sorted(found) == [1, 2]
@@ -393,36 +391,21 @@ def test_what_a_driver_caught_is_put_once_for_a_plan(journal: Journal, store: Fa
     assert [each.message_id for each in journal.receipts(name)] == ["id-1"]
 
 
-def test_the_offset_of_an_epoch_is_told_by_the_newest_plan_whose_links_fit(journal: Journal) -> None:
-    """For an epoch that Spark's log does not tell of; what a driver caught shows no read."""
-    journal.put_caught(segment(journal, 1, epoch=2, plan=9))
-    for plan, links in ((3, 1), (5, 2), (7, 1)):
-        for link in range(links):
-            journal.seal(segment(journal, link, epoch=2, plan=plan, link=link, writer=f"of {plan}"))
-    names = journal.objects()[2]
-    found = journal.offset_of(names, lambda origin: origin.plan < 7)
-    assert found is not None
-    assert (found.journal, found.epoch, found.partitions, found.plan) == (journal.id, 2, 2, 5)
-    assert journal.offset_of(names, lambda origin: False) is None
-    assert journal.offset_of(names[-1:], lambda origin: True) is None
-    assert names[-1] == Journal.caught_name(2, 9)
-
-
 @pytest.mark.parametrize(
     "name",
     [
-        Journal.segment_name(2, 0),
-        Journal.segment_name(99_999, 0),
-        Journal.segment_name(1, 0, link=1),
-        Journal.segment_name(1, 0, plan=7),
+        Journal.segment_name(2, 0, 0),
+        Journal.segment_name(99_999, 0, 0),
+        Journal.segment_name(1, 0, 0, 1),
+        Journal.segment_name(1, 0, 7),
         Journal.caught_name(2, 0),
         Journal.caught_name(1, 7),
     ],
 )
 def test_segment_copied_from_another_place_is_refused(journal: Journal, store: FaultyStore, name: str) -> None:
     """Of another epoch, link or plan: its rows would be served in the wrong micro-batch, or twice in one."""
-    journal.seal(segment(journal, 1))
-    data = store.get(journal.segment_name(1, 0))
+    journal.seal(segment(journal, 1), 0)
+    data = store.get(journal.segment_name(1, 0, 0))
     assert data is not None
     store.put_if_absent(name, data)
     for call in (journal.read, journal.receipts):
@@ -433,10 +416,10 @@ def test_segment_copied_from_another_place_is_refused(journal: Journal, store: F
 
 def test_segment_copied_from_another_partition_is_refused(journal: Journal, store: FaultyStore) -> None:
     """Its rows would stand twice in the micro-batch."""
-    journal.seal(segment(journal, 1))
-    data = store.get(journal.segment_name(1, 0))
+    journal.seal(segment(journal, 1), 0)
+    data = store.get(journal.segment_name(1, 0, 0))
     assert data is not None
-    name = journal.segment_name(1, 1)
+    name = journal.segment_name(1, 1, 0)
     store.put_if_absent(name, data)
     with pytest.raises(JournalCorruptError):
         journal.read(name)
@@ -446,18 +429,18 @@ def test_segment_copied_from_another_journal_is_refused(journal: Journal, tmp_pa
     """Each segment names its journal."""
     other_store = FileStore(tmp_path / "other")
     other = Journal.create(other_store, ARN)
-    journal.seal(segment(journal, 1))
-    data = FileStore(tmp_path).get(journal.segment_name(1, 0))
+    journal.seal(segment(journal, 1), 0)
+    data = FileStore(tmp_path).get(journal.segment_name(1, 0, 0))
     assert data is not None
-    other_store.put_if_absent(other.segment_name(1, 0), data)
+    other_store.put_if_absent(other.segment_name(1, 0, 0), data)
     for call in (other.read, other.receipts):
         with pytest.raises(JournalCorruptError, match="another journal, epoch or partition"):
-            call(other.segment_name(1, 0))
+            call(other.segment_name(1, 0, 0))
 
 
 def test_damaged_segment_is_told_with_its_name(journal: Journal, store: FaultyStore) -> None:
     """By `read` and by `receipts`, in one line."""
-    name = journal.segment_name(1, 0)
+    name = journal.segment_name(1, 0, 0)
     store.put_if_absent(name, b"damaged")
     for call in (journal.read, journal.receipts):
         with pytest.raises(JournalCorruptError, match=name) as told:
@@ -556,9 +539,9 @@ def test_a_ledger_that_is_put_again_after_a_later_one_commits_nothing(journal: J
 def test_a_ledger_of_a_lower_claim_counts_no_more(journal: Journal, store: FaultyStore) -> None:
     """However high its epoch is: a driver that stood still puts it after the newer driver has opened the journal."""
     older, newer = Journal(store, journal.id), Journal(store, journal.id)
-    older.claim()
+    older.claim({})
     older.put_ledger(Ledger(2))
-    newer.claim()
+    newer.claim({})
     newer.put_ledger(newer.ledger())
     with pytest.raises(FencedError, match="another query or an operator took over") as told:
         put(older, Ledger(7))
@@ -635,9 +618,9 @@ def test_after_commit_a_leftover_attempt_is_refused(journal: Journal) -> None:
     journal.put_ledger(Ledger(1))
     for link in (0, 3):
         with pytest.raises(EpochSettledError, match="Persist a micro-batch's DataFrame") as told:
-            journal.seal(segment(journal, 1, link=link))
+            journal.seal(segment(journal, 1, link=link), 0)
         one_line(told.value)
-    journal.seal(segment(journal, epoch=2))
+    journal.seal(segment(journal, epoch=2), 0)
 
 
 def test_commit_between_put_and_check_is_noticed(journal: Journal, store: FaultyStore) -> None:
@@ -649,12 +632,12 @@ def test_commit_between_put_and_check_is_noticed(journal: Journal, store: Faulty
 
     store.before_put = commit
     with pytest.raises(EpochSettledError):
-        journal.seal(segment(journal, 1))
+        journal.seal(segment(journal, 1), 0)
 
 
 def test_dropped_objects_are_gone(journal: Journal, store: FaultyStore) -> None:
     """A dropped epoch leaves neither objects nor folders."""
-    journal.seal(segment(journal, 1))
-    journal.drop([journal.segment_name(1, 0), journal.segment_name(1, 7)])
+    journal.seal(segment(journal, 1), 0)
+    journal.drop([journal.segment_name(1, 0, 0), journal.segment_name(1, 7, 0)])
     assert journal.objects() == {}
     assert not (Path(store.location) / "epochs" / f"{1:020d}").exists()

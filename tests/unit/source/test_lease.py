@@ -699,7 +699,7 @@ def test_what_a_task_has_received_is_held_while_it_reads_the_ledger(
         server.run(lambda model: model.call("SendMessage", sent))
         server.run(lambda model: model.call("ReceiveMessage", {"QueueUrl": url, "VisibilityTimeout": 0}))
         journal = Journal.create(StallingStore(tmp_path), "arn:aws:sqs:us-east-1:000000000000:q.fifo")
-        plan = PartitionPlan(journal.id, 1, 1, 0, 10, 1 << 20)
+        plan = PartitionPlan(journal.id, 1, 1, 0, 10, 1 << 20, 0, "", 0, False, 0, b"", False)
         queue = Queue(options, SYSTEM_CLOCK)
         with ThreadPoolExecutor(1) as pool:
             task = pool.submit(lambda: list(serve(plan, queue, journal, options, SYSTEM_CLOCK)))

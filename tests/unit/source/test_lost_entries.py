@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -10,11 +9,11 @@ from dataclasses import replace
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError, FencedError, SqsFifoError
-from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.startless import StartlessDriver
 from tests.simulation.hub import Crash
 from tests.simulation.spark import ConcurrentUpdateError, Query, read
-from tests.simulation.world import LAPSE_S, Checkpoint
+from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at, in_both_modes
 
 MakeWorld = Callable[..., World]
@@ -37,7 +36,7 @@ def test_an_epoch_that_is_lost_twice_stays_as_it_was_announced_again(
         world.options = replace(given, delete_after="journal")
     query = Query(world, tells_start=how != "wrapped", is_wrapped=how == "wrapped").resume()
     query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(world.offsets[0])
+    query.startless.commit(world.offsets[0])
     (plan,) = query.plans(1)
 
     def lose_both() -> None:
@@ -61,81 +60,26 @@ def test_an_epoch_that_is_lost_twice_stays_as_it_was_announced_again(
 
 
 @in_both_modes
-def test_what_an_old_checkpoint_s_epoch_follows_is_settled_if_tasks_have_read_it(world: World) -> None:
-    """Such a checkpoint does not tell the number, and a lost epoch of the same plan may be in the journal."""
-    world.send("a1", "b1", "c1")
-    query = Query(world)
-    assert query.trigger()
-    world.send("d1", "e1")
-    query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(query.offsets[0])
-    lost = query.plans(1)[0]
-    kept = query.checkpoint
-    kept.offsets.pop()
-
-    def go_on() -> None:
-        other = Query(world, checkpoint=Checkpoint())
-        world.send("f1")
-        other.log(other.latest_offset(other.start_of(0)))
-        again = Query(world, checkpoint=kept)
-        again.log(again.latest_offset(again.start_of(1)))
-        again.run(1)
-
-    do_at(world, f"before put epochs/{lost.epoch:020d}/0000", go_on)
-    with suppress(SqsFifoError):
-        read(world, lost)
-    world.clock.advance(LAPSE_S)
-    kept.offsets[1] = replace(kept.offsets[1], after_epoch=0)
-    Query(world, checkpoint=kept).resume().drain()
-    world.audit(allow_forgotten=True)
-
-
-@in_both_modes
-@pytest.mark.parametrize("is_old", [False, True])
-def test_the_lost_epoch_is_announced_again_under_its_name(world: World, is_old: bool) -> None:
-    """The ledger of an older version does not tell how many partitions it had; what tasks have put does."""
+def test_the_lost_epoch_is_announced_again_under_its_name(world: World) -> None:
+    """With as many partitions."""
     groups = "abcdefghij"
     world.send(*(f"{group}1" for group in groups))
     query = Query(world)
     query.trigger()
     world.send(*(f"{group}2" for group in groups))
     query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(world.offsets[0])
+    query.startless.commit(world.offsets[0])
     lost = world.offsets[1]
     query.run(1)
     world.die(down_s=LAPSE_S)
     world.offsets.pop()
     world.committed.discard(1)
-    if is_old:
-        (name,) = world.store.under("ledger/")
-        ledger = json.loads(world.store.objects[name])
-        world.store.objects[name] = json.dumps({**ledger, "followed": lost.name}).encode()
     again = Query(world).resume()
     assert again.trigger()
     assert world.offsets[1] == lost
     again.drain()
     assert len(set(world.bodies()) - {"last1"}) == 20
     assert lost.partitions > 1
-    world.audit()
-
-
-@in_both_modes
-def test_a_ledger_of_an_older_version_is_believed_by_each_start_of_the_new_one(world: World) -> None:
-    """A start puts the ledger that it finds once more, as it has read it."""
-    world.send("a1")
-    query = Query(world)
-    query.trigger()
-    world.send("b1")
-    query.trigger()
-    last = world.offsets[1]
-    world.die(down_s=LAPSE_S)
-    (name,) = world.store.under("ledger/")
-    ledger = json.loads(world.store.objects[name])
-    world.store.objects[name] = json.dumps({**ledger, "followed": last.name}).encode()
-    for _ in range(2):
-        Query(world).resume().driver.latest_offset(last)
-        world.die(down_s=LAPSE_S)
-    Query(world).resume().drain()
     world.audit()
 
 
@@ -149,7 +93,7 @@ def test_a_lost_epoch_is_closed_before_it_is_logged_again(world: World, is_lost_
     world.send("b1")
     query = Query(world).resume()
     query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(world.offsets[0])
+    query.startless.commit(world.offsets[0])
     plan = query.plans(1)[0]
 
     def lose() -> None:
@@ -172,31 +116,6 @@ def test_a_lost_epoch_is_closed_before_it_is_logged_again(world: World, is_lost_
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_took_the_place_of_a_lost_epoch_is_announced_again_if_it_is_lost(make_world: MakeWorld, mode: str) -> None:
-    """Under the wrapper another one was announced in its place, and the user chose to go on."""
-    world = make_world(numPartitions="1", deleteAfter=mode, failOnDataLoss="false")
-    world.send("a1")
-    Query(world).trigger()
-    world.send("b1")
-    crash_at(world, "-- batch 1 is planned")
-    with pytest.raises(Crash):
-        Query(world).resume().trigger()
-    world.die(down_s=LAPSE_S)
-    world.offsets.pop()
-    crash_at(world, "-- batch 1 is in the sink")
-    with pytest.raises(Crash):
-        Query(world, tells_start=False, is_wrapped=True).resume().trigger()
-    world.on_step = lambda event: None
-    assert sum(map(len, world.sink[1].values())) == 1
-    world.die(down_s=LAPSE_S)
-    world.offsets.pop()
-    world.options = replace(world.options, fail_on_data_loss=True)
-    world.send("c1")
-    Query(world).resume().drain()
-    world.audit(allow_forgotten=True)
-
-
-@pytest.mark.parametrize("mode", MODES)
 def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log_has_lost(
     make_world: MakeWorld, mode: str
 ) -> None:
@@ -208,7 +127,7 @@ def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log
     world.send("b1")
     logged, late = Query(world).resume(), Query(world)
     logged.log(logged.latest_offset(logged.start_of(1)))
-    logged.driver.commit(world.offsets[0])
+    logged.startless.commit(world.offsets[0])
     (plan,) = logged.plans(1)
 
     def announce() -> None:
@@ -233,57 +152,6 @@ def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log
 UNREAD = "its rows were never read, so nobody can tell whether Spark has committed epoch"
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_before_a_blind_epoch_what_another_query_has_released_may_be_committed(
-    make_world: MakeWorld, mode: str
-) -> None:
-    """Spark committed the epoch before it, another query released that, and nobody has read the blind one."""
-    world = make_world(numPartitions="1", deleteAfter=mode)
-    other = Checkpoint()
-    world.send("b1")
-    Query(world, checkpoint=other).trigger()
-    world.die(down_s=LAPSE_S)
-    world.send("a1")
-    Query(world).trigger()
-    world.die(down_s=LAPSE_S)
-    back = Query(world, checkpoint=other).resume()
-    back.log(back.latest_offset(back.start_of(1)))
-    back.driver.commit(other.offsets[0])
-    world.die(down_s=LAPSE_S)
-    query = Query(world, tells_start=False, is_wrapped=True).resume()
-    query.log(query.latest_offset(query.start_of(1)))
-    world.die(down_s=LAPSE_S)
-    again = Query(world, tells_start=False, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
-    with pytest.raises(DataLossError, match=UNREAD):
-        again.trigger()
-
-
-def test_before_a_blind_epoch_another_query_may_have_settled_something(make_world: MakeWorld) -> None:
-    """And have dropped what Spark had committed before."""
-    world = make_world(numPartitions="1")
-    world.send("a1")
-    Query(world).trigger()
-    world.die()
-    other = Checkpoint()
-    world.send("b1")
-    world.failing_entries = lambda action: frozenset({0}) if action.startswith("ChangeMessage") else frozenset()
-    Query(world, checkpoint=other).trigger()  # it cannot release a1
-    world.failing_entries = lambda action: frozenset()
-    world.die()
-    query = Query(world, tells_start=False, is_wrapped=True).resume()
-    back = Query(world, checkpoint=other).resume()
-    back.log(back.latest_offset(back.start_of(1)))
-    back.driver.commit(other.offsets[0])
-    query.log(query.latest_offset(query.start_of(1)))
-    with pytest.raises(FencedError):
-        query.driver.commit(world.offsets[0])
-    world.die(down_s=LAPSE_S)
-    again = Query(world, tells_start=False, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
-    world.send("c1")
-    with pytest.raises(DataLossError, match=UNREAD):
-        again.trigger()
-
-
 @in_both_modes
 @pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("is_wrapped", [False, True])
@@ -305,10 +173,10 @@ def test_what_an_overtaken_run_logs_in_the_place_of_a_lost_entry_is_refused(
     lost = world.offsets.pop()
     overtaken.log(late)
     with pytest.raises(FencedError):
-        overtaken.driver.commit(world.offsets[0])
+        overtaken.startless.commit(world.offsets[0])
     world.die(down_s=LAPSE_S)
     for _ in range(2):
-        with pytest.raises(DataLossError, match=f"epoch {late.name} in the place of epoch {lost.name}"):
+        with pytest.raises(DataLossError, match=f"has lost epoch {lost.epoch}, .* another one in its place"):
             Query(
                 world,
                 tells_start=not is_wrapped,
@@ -333,7 +201,7 @@ def test_a_blind_epoch_is_not_followed_by_itself(world: World, is_read: bool) ->
     query.resume().trigger()
     (blind,) = world.offsets
     query.log(blind)
-    query.driver.commit(blind)
+    query.startless.commit(blind)
     query.to_sink(1, {})
     world.committed.add(1)
     assert world.journal().ledger().followed_by is None
@@ -349,9 +217,9 @@ def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
     query = Query(world, tells_start=False, is_wrapped=True).resume()
     query.trigger()
     (blind,) = world.offsets
-    assert query.driver.latest_offset_without_start() != blind
+    assert query.startless.latest_offset() != blind
     query.log(blind)
-    query.driver.commit(blind)
+    query.startless.commit(blind)
     query.to_sink(1, {})
     world.committed.add(1)
     assert world.journal().ledger().followed_by is None
@@ -373,12 +241,12 @@ def run_stateful(world: World) -> None:
     query.trigger()
     (blind,) = world.offsets
     world.send("b1")
-    query.driver.latest_offset_without_start()
+    query.startless.latest_offset()
     query.log(blind)
-    query.driver.commit(blind)
+    query.startless.commit(blind)
     query.to_sink(1, {})
     world.committed.add(1)
-    query.driver.latest_offset_without_start()
+    query.startless.latest_offset()
     world.die(down_s=LAPSE_S)
     unread = Query(world, tells_start=False, is_wrapped=True, reads=lambda batch, count: None).resume()
     assert unread.trigger()
@@ -398,13 +266,15 @@ def test_a_stateful_query_s_checkpoint_is_not_refused_for_what_spark_only_report
 def test_a_report_that_opens_what_was_reported_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the second question is taken for a batch that ran without a look at its rows, and its chains closed."""
 
-    def open_it(driver: Driver) -> Offset:
-        told = driver._next.offset if driver._next else driver._position
+    def open_it(startless: StartlessDriver) -> Offset:
+        driver = startless._driver
+        told = driver.announced or driver.position
         if told is None:
-            return driver._announce_blindly(driver._claimed(None))
-        return told if told.is_blind and driver._next else driver.latest_offset(told)
+            startless._is_wrapped = True
+            return driver.announce_blindly()
+        return told if told.is_blind and driver.announced else driver.latest_offset(told)
 
-    monkeypatch.setattr(Driver, "latest_offset_without_start", open_it)
+    monkeypatch.setattr(StartlessDriver, "latest_offset", open_it)
     with pytest.raises(DataLossError, match=UNREAD):
         run_stateful(world)
 
@@ -445,17 +315,3 @@ def test_the_remedy_leads_out_where_nobody_looked_at_the_rows_of_a_blind_entry(
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     world.audit(allow_forgotten=True)
-
-
-@in_both_modes
-def test_a_ledger_that_says_so_does_not_stop_a_query(world: World) -> None:
-    """An older version has written it."""
-    world.send("a1")
-    Query(world).drain()
-    world.die(down_s=LAPSE_S)
-    (name,) = world.store.under("ledger/")
-    ledger = json.loads(world.store.objects[name])
-    world.store.objects[name] = json.dumps({**ledger, "followed": world.offsets[-1].name}).encode()
-    world.send("b1")
-    Query(world).resume().drain()
-    world.audit()

@@ -174,7 +174,7 @@ def test_copies_whose_deletes_fail_hold_up_no_task(make_world: MakeWorld) -> Non
     query = Query(world).resume()
     world.send("a2", "b2")
     query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     plans = query.plans(1)
     assert world.journal().ledger().unconfirmed
     world.failing_entries = lambda action: frozenset(range(10)) if action == "DeleteMessageBatch" else frozenset()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
-from sqs_fifo_spark.errors import FencedError
+from sqs_fifo_spark.errors import FencedError, JournalCorruptError
+from sqs_fifo_spark.journal.documents import to_json
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source import repair
@@ -27,7 +29,7 @@ def journal(tmp_path: Path) -> Journal:
     return Journal.create(FileStore(tmp_path / "journal"), "arn:aws:sqs:eu-west-1:1:orders.fifo")
 
 
-ABOUT = {"looks_every_s": 7.0, "now": 1.5}
+ABOUT = this_process(looks_every_s=7.0, now=1.5)
 
 
 def elsewhere(journal: Journal) -> Owner:
@@ -40,7 +42,7 @@ def elsewhere(journal: Journal) -> Owner:
 def test_a_claim_tells_of_its_process(journal: Journal) -> None:
     assert journal.owner() is None
     assert repair.require_no_owner(journal, ManualClock()) == journal.first_claim - 1
-    claim = journal.claim(this_process(**ABOUT))
+    claim = journal.claim(ABOUT)
     owner = journal.owner()
     assert owner is not None
     assert (owner.claim, owner.looks_every_s, owner.claimed_at, owner.is_command) == (claim, 7.0, 1.5, False)
@@ -51,9 +53,9 @@ def test_a_claim_tells_of_its_process(journal: Journal) -> None:
 def test_the_owner_is_alive_as_long_as_its_process(journal: Journal) -> None:
     """One that was killed and not yet buried counts as dead, and so does a later process of the same number."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        about = {**this_process(**ABOUT), "pid": process.pid, "began": owners._began(process.pid)}
+        about = {**ABOUT, "pid": process.pid, "began": owners._began(process.pid)}
         claim = journal.claim(about)
-        owner = Owner.of_claim(claim, about)
+        owner = Owner.of_claim(claim, to_json(about), "")
         assert owner.is_running_here()
         with pytest.raises(FencedError, match=f"a query runs on the journal at .*process {process.pid} on "):
             repair.require_no_owner(journal, ManualClock())
@@ -69,9 +71,8 @@ def test_the_owner_is_alive_as_long_as_its_process(journal: Journal) -> None:
 
 def test_a_process_that_the_system_does_not_show_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mounted with hidepid, /proc has no other users' processes: that says nothing of them."""
-    about = this_process(**ABOUT)
     monkeypatch.setattr(owners, "_began", lambda pid: None)
-    assert Owner.of_claim(1, about).is_running_here() is None
+    assert Owner.of_claim(1, to_json(ABOUT), "").is_running_here() is None
 
 
 class Beating(ManualClock):
@@ -148,40 +149,50 @@ def test_a_driver_looks_often_though_it_renews_seldom(make_world: Callable[..., 
 
 
 def test_questions_to_another_driver_and_odd_names_get_no_answer(journal: Journal) -> None:
-    claim = journal.claim()
+    claim = journal.claim(ABOUT)
     for name in (f"ask-{claim + 1:020d}-{'0' * 32}", f"ask-{claim:020d}-../../x", f"here-{claim:020d}-{'0' * 32}"):
         owners.answer_questions(journal.store, claim, [f"drivers/{name}"])
     assert len(journal.store.list("drivers")) == 1
 
 
-def test_a_driver_that_can_neither_be_seen_nor_asked_counts_as_running(journal: Journal) -> None:
-    """Older versions' claims, and whatever else stands there, tell of no process, and nobody would answer."""
-    odd = {"pid": "7", "machine": 3, "looksEverySeconds": float("nan"), "began": True, "isCommand": "yes"}
-    claim = journal.claim(odd)
-    owner = journal.owner()
-    assert owner is not None
-    assert (owner.pid, owner.is_running_here(), str(owner)) == (0, None, f"claim {claim}")
-    with pytest.raises(FencedError, match=r"cannot be told: .* use --force"):
-        repair.require_no_owner(journal, ManualClock())
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("host", [None, 7]),
+        ("pid", [None, -1, "7", 7.0, 1 << 31]),
+        ("machine", [None, 3]),
+        ("began", [None, "7"]),
+        ("looksEverySeconds", [None, "1", -1, 61, math.nan, math.inf, 10**400]),
+        ("claimedAt", [None, "1", -1, 1e300, math.nan]),
+        ("isCommand", [None, "yes", 1]),
+    ],
+)
+def test_a_claim_that_is_damaged_is_told(journal: Journal, key: str, values: list[object]) -> None:
+    """A value that cannot be, or none: nobody knows then whom to ask, so nothing is changed."""
+    missing = {name: value for name, value in ABOUT.items() if name != key}
+    for about in [missing, *({**ABOUT, key: each} for each in values)]:
+        journal.claim(about)
+        with pytest.raises(JournalCorruptError, match="is damaged or not of this format"):
+            repair.require_no_owner(journal, ManualClock())
 
 
 def test_the_next_claim_removes_questions(journal: Journal) -> None:
     """What an operator has left there whose command was killed goes with the next driver."""
-    claim = journal.claim()
+    claim = journal.claim(ABOUT)
     journal.store.put_if_absent(f"drivers/ask-{claim:020d}-{'0' * 32}", b"{}")
     assert len(journal.require_claim(claim)) == 2
-    journal.claim()
+    journal.claim(ABOUT)
     assert len(journal.store.list("drivers")) == 1
 
 
 def test_a_claim_that_is_dropped_while_it_is_read_is_another_drivers(journal: Journal) -> None:
     """A query that starts meanwhile is not overlooked."""
-    journal.claim()
+    journal.claim(ABOUT)
     get, store = journal.store.get, journal.store
 
     def get_late(name: str) -> bytes | None:
         store.get = get  # type: ignore[method-assign]
-        Journal(store, journal.id, journal.first_claim).claim()
+        Journal(store, journal.id, journal.first_claim).claim(ABOUT)
         return get(name)
 
     store.get = get_late  # type: ignore[method-assign]

@@ -93,7 +93,7 @@ def test_a_slow_pace_ends_and_loses_no_hold(make_world: Callable[..., World], mo
 
     monkeypatch.setattr(world.clock, "sleep", beat)
     begun = world.clock.monotonic()
-    assert not delete_committed(receipts, {}, queue=queue, lease=lease, clock=world.clock)
+    assert not delete_committed(receipts, {}, queue=queue, lease=lease, clock=world.clock, budget_s=60)
     assert world.clock.monotonic() - begun >= 103
     assert world.depth() == (0, 0)
     assert not [event for event in world.events if event.kind == "lapsed"]

@@ -21,7 +21,6 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
@@ -129,7 +128,7 @@ def test_nothing_is_deleted_before_commit(world: World) -> None:
     end = query.driver.latest_offset(world.offsets[0])
     assert world.deleted() == []
     query.log(end)
-    query.driver.commit(world.offsets[0])
+    query.startless.commit(world.offsets[0])
     assert sorted(world.deleted()) == ["a1", "b1"]
 
 
@@ -175,7 +174,7 @@ def test_commit_twice_changes_nothing(world: World) -> None:
     assert query.trigger()
     assert query.trigger()
     deleted, objects = world.deleted(), dict(world.store.objects)
-    query.driver.commit(world.offsets[0])
+    query.startless.commit(world.offsets[0])
     assert world.deleted() == deleted
     assert world.store.objects == objects
 
@@ -655,8 +654,8 @@ def test_second_driver_fences_the_first(world: World) -> None:
     newer.driver.latest_offset(world.offsets[-1])
     for call in (
         lambda: older.driver.latest_offset(world.offsets[-1]),
-        lambda: older.driver.commit(world.offsets[-1]),
-        lambda: older.driver.plan(world.offsets[-1], Offset(world.offsets[-1].journal, 2, 1)),
+        lambda: older.startless.commit(world.offsets[-1]),
+        lambda: older.startless.plan(world.offsets[-1], replace(world.offsets[-1], epoch=2)),
     ):
         with pytest.raises(FencedError, match="another query or an operator took over the journal") as told:
             call()
@@ -988,7 +987,7 @@ def test_carried_messages_are_held_by_a_restarted_driver(make_world: Callable[..
     world.clock.advance(2)
     assert query.trigger()  # its tasks defer all of them
     query.log(query.driver.latest_offset(world.offsets[1]))
-    query.driver.commit(world.offsets[1])
+    query.startless.commit(world.offsets[1])
     assert world.journal().ledger().carried
     world.die()
     query = Query(world)
@@ -1151,7 +1150,7 @@ def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(ma
     world.die(down_s=VISIBILITY_S - 5)
     query = Query(world).resume()
     query.log(query.latest_offset(world.offsets[1]))
-    query.driver.commit(world.offsets[1])
+    query.startless.commit(world.offsets[1])
     query.plans(2)
     world.clock.advance(6)
     assert not world.receive_elsewhere()
@@ -1304,7 +1303,7 @@ def test_a_link_that_was_put_in_time_is_not_released_by_its_task(make_world: Cal
     query.trigger()
     world.send("a1")
     query.log(query.latest_offset(query.start_of(1)))
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     (plan,) = query.plans(1)
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
@@ -1314,7 +1313,7 @@ def test_a_link_that_was_put_in_time_is_not_released_by_its_task(make_world: Cal
         query.to_sink(1, {0: read(world, plan)})
         world.committed.add(1)
         query.log(query.latest_offset(query.start_of(2)))
-        query.driver.commit(query.offsets[1])
+        query.startless.commit(query.offsets[1])
         plans.extend(query.plans(2))
 
     do_at(world, "after put epochs/00000000000000000002/0000", go_on)

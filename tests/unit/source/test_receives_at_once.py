@@ -286,7 +286,7 @@ def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begu
     world.send(follower)
     query.to_sink(0, {0: rows})
     query.log(query.latest_offset(query.offsets[0]))
-    query.driver.commit(query.offsets[0])
+    query.startless.commit(query.offsets[0])
     world.fault = lambda action: ""
     world.clock.advance(world.options.visibility_timeout_s + 1)  # without a heartbeat: all comes again
     (plan,) = query.plans(1)

@@ -185,7 +185,7 @@ def test_an_executor_that_does_not_find_the_journal_receives_nothing(rig: Rig, t
     elsewhere = parse_source_options({"queueUrl": rig.url, "journalLocation": str(tmp_path / "own-disk")})
     with pytest.raises(JournalUnavailableError, match="does not find the driver's journal"):
         list(read_partition(elsewhere, plan))
-    foreign = PartitionPlan("0" * 32, 1, 1, 0, 10, 10)
+    foreign = PartitionPlan("0" * 32, 1, 1, 0, 10, 10, 0, "", 0, False, 0, b"", False)
     with pytest.raises(JournalUnavailableError, match="one place that driver and all executors share"):
         list(read_partition(parse_source_options({"queueUrl": rig.url, "journalLocation": str(rig.journal)}), foreign))
     assert rig.received() == probed
@@ -216,7 +216,7 @@ def test_a_fenced_driver_releases_what_its_probe_got(rig: Rig) -> None:
 
     def and_then_be_fenced(self: Queue, *args: Any, **kwargs: Any) -> Any:
         found = receive(self, *args, **kwargs)
-        Journal.claim(Journal(open_store(str(rig.journal)), start.journal))
+        Journal(open_store(str(rig.journal)), start.journal).claim({})
         return found
 
     driver._queue.receive = and_then_be_fenced.__get__(driver._queue)  # type: ignore[method-assign]

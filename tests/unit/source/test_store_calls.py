@@ -79,7 +79,7 @@ def test_an_epoch_waits_for_few_calls_in_a_row(world: World) -> None:
     world.send("a4", "b4", "c4", "d4")
     start = query.start_of(3)
     announcing = in_a_row.of(lambda: query.log(query.latest_offset(start)))
-    committing = in_a_row.of(lambda: query.driver.commit(start))
+    committing = in_a_row.of(lambda: query.startless.commit(start))
     planning = in_a_row.of(lambda: query.plans(3))
     assert (announcing, committing, planning) == (3, 2, 0)
     rows = []

@@ -23,7 +23,7 @@ AGAIN = RECEIPT._replace(receipt_handle="second-handle", receive_count=2, deferr
 
 def head(*receipts: Receipt, deleted: frozenset[str] = frozenset()) -> Head:
     """A chain's only link."""
-    return Head(Origin("j", 2, 2, 0, "w"), receipts, deleted, Chain().with_link(0, (), receipts, is_last=True))
+    return Head(Origin("j", 2, 2, 0, "w", 0, ""), receipts, deleted, Chain().with_link(0, (), receipts, is_last=True))
 
 
 def receipt(number: int, group: str = "a", *, deferred: bool = False) -> Receipt:
@@ -44,7 +44,7 @@ def chain(
         is_last = number == len(links) - 1
         before = before.with_link(number, unconfirmed.get(number, ()), receipts, is_last=is_last)
         found[link(number, partition)] = Head(
-            Origin("j", 2, 2, partition, "w", link=number, deletes=True), receipts, chain=before
+            Origin("j", 2, 2, partition, "w", 0, "", number, deletes=True), receipts, chain=before
         )
     return found
 

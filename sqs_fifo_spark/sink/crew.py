@@ -1,0 +1,132 @@
+"""The threads of one task: they work until they are stopped, one of them fails, or something under way is late."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.sink.deadlines import Deadlines, Pending
+from sqs_fifo_spark.sink.queue import StoppedError
+
+THREADS = 8
+"""Calls that one task has under way at once."""
+GRACE_S = 1.0
+"""How long what is too late is waited for all the same: if the whole process stood still, it ends now."""
+
+
+class Crew:
+    """Threads that do the same work again and again, beside the thread that owns them.
+
+    `changed` guards all that they share: the fields below, and whatever the work shares. No call is made while it is
+    held.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.changed = threading.Condition()
+        self.stopped = threading.Event()
+        """Set while `changed` is held, and asked at any time."""
+        self.failure: BaseException | None = None
+        self.deadlines = Deadlines()
+        self._clock = clock
+        self._is_over = False  # once the owner stops: it may wait for its next rows long after a failure
+        self._ended = 0
+        # These two are the owner's.
+        self._threads: list[threading.Thread] = []
+        self._is_abandoned = False
+
+    # In the thread that owns them
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Have the threads begin, once. `work` may raise StoppedError when `stopped` is set."""
+        while len(self._threads) < THREADS:
+            name = f"sqs-fifo-send-{len(self._threads)}"
+            thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def is_late_locked(self) -> bool:
+        """Return whether something under way is late."""
+        return self._clock.monotonic() >= self.deadlines.limit()
+
+    def wait_until(self, condition: Callable[[], bool]) -> BaseException | None:
+        """Return when `condition` holds, or the work has failed; then with its error. Something late is a failure."""
+        with self.changed:
+            if not self._wait_locked(lambda: condition() or self.failure is not None):
+                self.failure = self.deadlines.held_up(self._clock.monotonic())
+            return self.failure
+
+    def stop(self) -> None:
+        """End the work, and wait for what is under way; if that is late, abandon the threads that are left.
+
+        They cannot send: `stopped` is asked before each call, and once more before each piece of it leaves. A put of
+        theirs may still come, and records rows that SQS has confirmed: that is true at any time, and whoever reads it
+        in time sends them no more.
+        """
+        if self._is_abandoned:
+            return
+        with self.changed:
+            self._is_over = True
+            self.stopped.set()
+            self.changed.notify_all()
+            self._is_abandoned = not self._wait_locked(lambda: self._ended == len(self._threads))
+        if not self._is_abandoned:
+            for thread in self._threads:
+                thread.join()
+
+    def _wait_locked(self, condition: Callable[[], bool]) -> bool:
+        """Return True once `condition` holds, or False if something is held up: sent, and not recorded in time."""
+        while not condition():
+            limit, now = self.deadlines.limit(), self._clock.monotonic()
+            if now < limit:
+                self._clock.wait_on(self.changed, limit - now)
+                continue
+            until = now + GRACE_S
+            while (is_late := self.deadlines.limit() <= limit) and now < until and not condition():
+                self._clock.wait_on(self.changed, until - now)
+                now = self._clock.monotonic()
+            if is_late and not condition():
+                return False
+        return True
+
+    # In the threads
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            while not self.stopped.is_set():
+                work()
+        except StoppedError:
+            return  # whoever set it knows why
+        except BaseException as error:  # whatever ends a thread, a panic of native code too: the owner waits for it
+            self.fail(error)
+        finally:
+            with self.changed:
+                self._ended += 1
+                self.changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """End the work with `error`, unless another one came first."""
+        with self.changed:
+            self.failure = self.failure or error
+            self.stopped.set()
+            self.changed.notify_all()
+
+    def begin(self, pending: Pending) -> Pending:
+        """Have the owner wait no longer than this may take, and return it."""
+        with self.changed:
+            self.deadlines.add(pending)
+            self.changed.notify_all()
+        return pending
+
+    def end(self, pending: Pending) -> None:
+        """Take note that it is over."""
+        with self.changed:
+            self.deadlines.discard(pending)
+
+    def pause_until_over(self, seconds: float) -> bool:
+        """Pause, and return whether the owner has stopped the work."""
+        until = self._clock.monotonic() + seconds
+        with self.changed:
+            while not self._is_over and (left_s := until - self._clock.monotonic()) > 0:
+                self._clock.wait_on(self.changed, left_s)
+            return self._is_over

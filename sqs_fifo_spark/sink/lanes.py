@@ -1,0 +1,183 @@
+"""Holds the rows of a partition on their way to SQS, by message group, and says which may be sent now.
+
+A group has rows in at most one call under way: one, or with `order=batch` up to ten. What follows is sent when SQS has
+confirmed all of these, and when the record, if there is one, lacks less than `maxUnrecordedRows` of the group; or once
+it has all that was sent, where it had, or was about to have, a later row without an earlier one. So no answer, refusal
+or crash can put a row before one of an earlier call of its group.
+
+Pure: no call, no clock, no thread. Whoever uses it holds one lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, MAX_ENTRIES
+from sqs_fifo_spark.options import SinkOptions
+from sqs_fifo_spark.sink.judge import Numbers
+from sqs_fifo_spark.sink.message import Outgoing
+
+
+@dataclass(frozen=True)
+class Stride:
+    """Limits how far a group's rows go ahead of what SQS and the record have confirmed."""
+
+    rows_in_call: int = 1
+    max_unrecorded: int = 1
+    fails_on_disorder: bool = False
+
+    @classmethod
+    def of(cls, options: SinkOptions) -> Stride:
+        """Return the one that the options ask for."""
+        rows_in_call = MAX_ENTRIES if options.order == "batch" else 1
+        return cls(rows_in_call, options.max_unrecorded_rows, options.on_disorder == "fail")
+
+
+@dataclass
+class Lane:
+    """A group that has rows here: waiting, under way, or confirmed and not recorded."""
+
+    waiting: deque[Outgoing] = field(default_factory=deque)
+    is_ready: bool = False
+    under_way: int = 0
+    """Rows that are taken to be sent, and that SQS has not confirmed."""
+    unrecorded: list[Outgoing] = field(default_factory=list)
+    """Rows that it has confirmed and the record lacks."""
+    has_gap: bool = False
+    """Whether the record lacks one of its rows and has later ones, or is about to. No further call is made until it has
+    all: a row that is sent again, when SQS has forgotten it, is not to stand still further behind its original."""
+    numbers: Numbers = field(default_factory=Numbers)
+
+
+class Lanes:
+    """A lane for each group that has rows."""
+
+    def __init__(self, stride: Stride, is_repeated: Callable[[bytes], bool]) -> None:
+        """`is_repeated` says of a row's digest whether an equal one of this attempt is sent."""
+        self._stride = stride
+        self._is_repeated = is_repeated
+        self._lanes: dict[str, Lane] = {}
+        self._ready: deque[Lane] = deque()  # those whose next rows may be sent
+        self.rows = 0
+        """How many rows are here."""
+        self.bytes = 0
+        """How much memory they take."""
+        self.equal = 0
+        """How many were left out, as an earlier one is equal."""
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    def __getitem__(self, group: str) -> Lane:
+        return self._lanes[group]
+
+    def add(self, rows: Iterable[Outgoing]) -> None:
+        """Take rows, in order."""
+        for row in rows:
+            lane = self._lanes.setdefault(row.group, Lane())
+            lane.waiting.append(row)
+            self.rows += 1
+            self.bytes += row.held
+            self._offer(lane)
+            self._drop_if_done(row.group)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether there is a row that may be sent now."""
+        return bool(self._ready)
+
+    def take(self) -> list[Outgoing]:
+        """Return the next rows of up to ten groups, as many as one call holds; they are under way from now on."""
+        rows: list[Outgoing] = []
+        size = 0
+        while self._ready and len(rows) < MAX_ENTRIES:
+            lane = self._ready[0]
+            most = min(self._stride.rows_in_call, self._stride.max_unrecorded - len(lane.unrecorded))
+            taken = 0
+            while taken < most and lane.waiting and len(rows) < MAX_ENTRIES:
+                row = lane.waiting[0]
+                if taken and (self._is_repeated(row.digest) or any(row.digest == each.digest for each in rows)):
+                    break  # the next one is not taken before it is known what became of these
+                size += row.size
+                if size > MAX_CALL_BYTES:
+                    break
+                rows.append(lane.waiting.popleft())
+                taken += 1
+            if taken:
+                self._ready.popleft()
+                lane.is_ready = False
+                lane.under_way = taken
+                lane.numbers.begin_call()
+            if size > MAX_CALL_BYTES:
+                break
+        return rows
+
+    def note_gaps(self, rows: list[Outgoing], is_known: list[bool]) -> None:
+        """Take note of the groups of which the record has one of these rows, and lacks one before it."""
+        lacking = {row.group for row in rows if self._lanes[row.group].unrecorded}
+        for row, is_sent in zip(rows, is_known, strict=True):
+            if not is_sent:
+                lacking.add(row.group)
+            elif row.group in lacking:
+                self._lanes[row.group].has_gap = True
+
+    def rows_after(self, unconfirmed: Iterable[Outgoing]) -> set[int]:
+        """Return which rows of their groups' last calls stand behind these, and are confirmed, by the rows' numbers."""
+        return {other for row in unconfirmed for other in self._lanes[row.group].numbers.rows_after(row.row)}
+
+    def confirm(self, rows: list[Outgoing], unconfirmed: Iterable[Outgoing]) -> list[bytes]:
+        """Take note that SQS has these rows, and not yet the `unconfirmed` ones of their call: others may follow.
+
+        Return the digests to record: with what others are about to record of these groups, so that the record never
+        lacks an earlier row.
+        """
+        for row in rows:
+            self._lanes[row.group].unrecorded.append(row)
+        for row in unconfirmed:
+            if any(other.group == row.group and other.row > row.row for other in rows):
+                self._lanes[row.group].has_gap = True
+        self.let_follow(rows)
+        groups = dict.fromkeys(row.group for row in rows)  # a set has another order in each process
+        return [row.digest for name in groups for row in self._lanes[name].unrecorded]
+
+    def let_follow(self, rows: Iterable[Outgoing]) -> None:
+        """These rows have come to their end: those that follow may be sent, so far as the record has kept up."""
+        for row in rows:
+            lane = self._lanes[row.group]
+            lane.under_way -= 1
+            self._offer(lane)
+
+    def release(self, rows: Collection[Outgoing]) -> None:
+        """The record has these rows: so many more of their groups may be sent."""
+        done = set(map(id, rows))
+        for row in rows:
+            self.rows -= 1
+            self.bytes -= row.held
+        for name in dict.fromkeys(row.group for row in rows):
+            lane = self._lanes[name]
+            lane.unrecorded = [row for row in lane.unrecorded if id(row) not in done]
+            lane.has_gap = lane.has_gap and bool(lane.unrecorded or lane.under_way)
+            self._offer(lane)
+            self._drop_if_done(name)
+
+    def _offer(self, lane: Lane) -> None:
+        """Let the group's next rows be taken, if they may be sent now; those that are equal to earlier ones never."""
+        if not lane.under_way and not lane.is_ready:
+            # What became of all rows before is known, so a row is not left out for one that is refused.
+            while lane.waiting and self._is_repeated(lane.waiting[0].digest):
+                row = lane.waiting.popleft()
+                self.equal += 1
+                self.rows -= 1
+                self.bytes -= row.held
+        unrecorded = len(lane.unrecorded)
+        has_room = unrecorded < self._stride.max_unrecorded and not (lane.has_gap and unrecorded)
+        if lane.waiting and not lane.under_way and has_room and not lane.is_ready:
+            lane.is_ready = True
+            self._ready.append(lane)
+
+    def _drop_if_done(self, name: str) -> None:
+        lane = self._lanes[name]
+        if not lane.waiting and not lane.under_way and not lane.unrecorded:
+            del self._lanes[name]

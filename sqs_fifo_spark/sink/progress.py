@@ -1,0 +1,108 @@
+"""Moves a partition's rows on, and counts to which end they come. Pure; whoever uses it holds one lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from sqs_fifo_spark.sink.judge import Judge
+from sqs_fifo_spark.sink.lanes import Lanes, Stride
+from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.record import Record
+
+
+@dataclass
+class RowCounts:
+    """Counts of a partition's rows, by the end to which they have come."""
+
+    sent: int = 0
+    """Rows that SQS has confirmed."""
+    known: int = 0
+    """Rows that the record had before."""
+    refused: int = 0
+    """Rows that are kept elsewhere."""
+    equal: int = 0
+    """Rows that are not sent, as an earlier one of this attempt is equal; and sent ones that SQS took for equal to
+    others, as far as the task can tell."""
+    overtaking: int = 0
+    """How many of the sent rows stand, or may stand, before an earlier one of their group."""
+    follows_disorder: bool = False
+    """Whether an earlier attempt has recorded that rows are out of order."""
+    calls: int = 0
+    """How many turns of the queue's pace were used; what is tried again needs none."""
+
+
+class Progress:
+    """The rows of one partition, from the first to the last."""
+
+    def __init__(
+        self,
+        stride: Stride,
+        record: Record,
+        on_group: Callable[[str], None],
+        on_message: Callable[[str], None],
+    ) -> None:
+        """`on_group` gets the group of each row that is sent, was sent before, or is refused; `on_message` the message
+        id of each sent row that does not count as equal: each in one thread at a time.
+        """
+        self.lanes = Lanes(stride, record.is_repeated)
+        self._counts = RowCounts()
+        self._judge = Judge()
+        self._record = record
+        self._on_group = on_group
+        self._on_message = on_message
+
+    @property
+    def counts(self) -> RowCounts:
+        """Return the counts so far."""
+        return replace(self._counts, equal=self._counts.equal + self.lanes.equal)
+
+    def follow_disorder(self) -> None:
+        """Take note that an earlier attempt has recorded that rows are out of order."""
+        self._counts.follows_disorder = True
+
+    def begin(self, rows: list[Outgoing], is_known: list[bool], *, is_turn: bool) -> list[Outgoing]:
+        """Return those of the rows that the record does not know; the others have come to their end."""
+        known = [row for row, is_sent in zip(rows, is_known, strict=True) if is_sent]
+        missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
+        self._counts.known += len(known)
+        self._counts.calls += is_turn and bool(missing)
+        self.lanes.note_gaps(rows, is_known)
+        self._note(known)
+        self.lanes.let_follow(known)
+        self.lanes.release(known)
+        return missing
+
+    def judge(self, confirmed: list[Confirmed]) -> set[int]:
+        """Count them, and which of them are equal to others; return which rows show now as overtaking."""
+        overtaking: set[int] = set()
+        for each in confirmed:
+            is_equal, found = self._judge.is_equal(each, self.lanes[each.row.group].numbers)
+            self._counts.equal += is_equal
+            if each.message_id is not None and not is_equal:
+                self._on_message(each.message_id)
+            overtaking |= found
+        self._counts.sent += len(confirmed)
+        self._counts.overtaking += len(overtaking)
+        return overtaking
+
+    def confirm(self, rows: list[Outgoing], unconfirmed: list[Outgoing]) -> list[bytes]:
+        """Take note that SQS has these rows, as `Lanes.confirm` does; return the digests to record."""
+        self._note(rows)
+        return self.lanes.confirm(rows, unconfirmed)
+
+    def refuse(self, rows: list[Outgoing]) -> None:
+        """Take note that these rows are kept elsewhere."""
+        self._counts.refused += len(rows)
+        for row in rows:
+            if row.group:
+                self._on_group(row.group)
+        self.lanes.let_follow(rows)
+        self.lanes.release(rows)
+
+    def _note(self, rows: list[Outgoing]) -> None:
+        """SQS has these rows: later ones that are equal are left out."""
+        for row in rows:
+            self._record.note(row.digest)
+            self._on_group(row.group)

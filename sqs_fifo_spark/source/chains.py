@@ -1,0 +1,183 @@
+"""The chains of one epoch, as its tasks put them and the driver finds them in the journal.
+
+The heartbeat looks for new links while the tasks run, to hold their messages. When the tasks are over, the driver
+closes each chain that no task has closed, so that nothing is appended any more. It reads of a chain only the last link,
+which tells what the others leave, and those links that defer something; what else a verdict needs it asks for.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.message import Receipt, to_arrow
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.pool import Pool
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
+
+CLOSER = "driver-"
+"""How the writers of links begin that only close a chain."""
+
+
+class Chains:
+    """All chains of an epoch's plan. The heartbeat calls `discover`, all else runs on the driver's own thread."""
+
+    def __init__(self, offset: Offset, journal: Journal, lease: Lease, held_since: Callable[[], float]) -> None:
+        """`held_since` tells since when messages that are found now are held, on the monotonic clock."""
+        self._offset = offset
+        self._journal = journal
+        self._lease = lease
+        self._held_since = held_since
+        # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
+        self._lock = threading.Lock()
+        self._objects: dict[str, Head] = {}
+        """By name: of each chain the last link that was found, and those that defer something, or were asked for."""
+        self._is_closed = False
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    @property
+    def objects(self) -> Mapping[str, Head]:
+        """The links that were found, by their names."""
+        return self._objects
+
+    @property
+    def query(self) -> str | None:
+        """The query's id, if a link that was found tells it."""
+        with self._lock:
+            return next((head.query for head in self._objects.values() if head.query), None)
+
+    def discover(self, pool: Pool) -> None:
+        """Hold what is in the links that tasks have put since it was asked last.
+
+        Runs on a thread of the heartbeat's, and in its `check`.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            known = frozenset(self._objects)
+        found = self._load(self._links(), known, pool)
+        with self._lock:
+            if not self._is_closed:
+                self._take(found)
+
+    def close(self, after: Callable[[int], str], deletes: bool, pool: Pool) -> None:
+        """Put a last link on each chain that has none; from now on nothing is appended.
+
+        `after` tells of a partition which offset its chain follows, by name.
+        """
+        with self._lock:
+            self._is_closed = True
+        there = self._links()
+        self._take(self._load(there, frozenset(self._objects), pool))
+        ends = self.ends()
+        self._require_all_links(there, ends)
+        for partition in range(self._offset.partitions):
+            while (end := ends.get(partition)) is None or not end.chain.is_last:
+                ends[partition] = self._close(partition, end, after(partition), deletes)
+
+    def read(self, links: Iterable[tuple[int, int]], pool: Pool) -> None:
+        """Read these links of closed chains, too, by partition and number."""
+        self._take(self._heads(links, self._objects.keys(), pool))
+
+    def ends(self) -> dict[int, Head]:
+        """Return of each chain the last link that was found, by partition."""
+        heads = sorted(self._objects.values(), key=lambda head: head.origin.link)
+        return {head.origin.partition: head for head in heads}
+
+    def begun(self) -> frozenset[int]:
+        """Return the partitions of which a task has put a link."""
+        return frozenset(
+            partition
+            for partition, end in self.ends().items()
+            if end.origin.link or not end.origin.writer.startswith(CLOSER)
+        )
+
+    def receipts(self) -> Iterator[Receipt]:
+        """Yield all that the links have which were found."""
+        for head in self._objects.values():
+            yield from (*head.receipts, *head.chain.unconfirmed)
+
+    def _require_all_links(self, there: Set[tuple[int, int]], ends: Mapping[int, Head]) -> None:
+        """Raise JournalUnavailableError if a link before the last one of its chain is gone.
+
+        Somebody has removed it: a task would put a link with other messages in its place.
+        """
+        for partition, end in ends.items():
+            for link in range(end.origin.link):
+                name = Journal.segment_name(self._offset.epoch, partition, self._offset.plan, link)
+                # A list that is made while links are put may leave one out.
+                if (partition, link) not in there and self._journal.head(name) is None:
+                    raise self._journal.vanished(name)
+
+    def _close(self, partition: int, end: Head | None, after: str, deletes: bool) -> Head:
+        """Put an empty last link after `end`. Return it, or the one that a task has put there meanwhile."""
+        offset, link = self._offset, 0 if end is None else end.origin.link + 1
+        origin = Origin(
+            self._journal.id,
+            offset.epoch,
+            offset.partitions,
+            partition,
+            f"{CLOSER}{uuid.uuid4().hex}",
+            offset.plan,
+            after,
+            link,
+            deletes if end is None else end.origin.deletes,
+        )
+        if end is None:
+            head = Head(origin, (), chain=Chain(is_last=True))
+        else:
+            chain = end.chain.with_link(link, end.in_flight(), (), is_last=True)
+            head = Head(origin, (), end.deleted, chain, end.calls)
+        sealed = self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head
+        self._take({Journal.segment_name(offset.epoch, partition, offset.plan, link): sealed})
+        return sealed
+
+    def _take(self, found: Mapping[str, Head]) -> None:
+        """Hold what is in the links that were `found`, and no longer what has been deleted since.
+
+        Called with the lock, or of closed chains, which the heartbeat leaves alone.
+        """
+        before = self.ends()
+        self._objects.update(found)
+        ends = self.ends()
+        for partition, end in ends.items():
+            known = before.get(partition)
+            if known is not None and known.origin.link < end.origin.link:
+                left = {receipt.receipt_handle for receipt in end.in_flight()}
+                self._lease.stop_renewing(each for each in known.in_flight() if each.receipt_handle not in left)
+        for head in found.values():
+            since = self._held_since()
+            if ends.get(head.origin.partition) is head:
+                self._lease.hold(head.in_flight(), since=since, may_be_deleted=head.origin.deletes)
+            self._lease.hold((each for each in head.receipts if each.deferred), since=since)
+
+    def _load(self, there: Set[tuple[int, int]], known: frozenset[str], pool: Pool) -> dict[str, Head]:
+        """Return those of the chains' last links, and of the links that defer, that are not `known` yet."""
+        last = dict(sorted(there))
+        ends = self._heads(last.items(), known, pool)
+        deferring = [(head.origin.partition, link) for head in ends.values() for link in head.chain.deferring]
+        return {**self._heads(deferring, known | ends.keys(), pool), **ends}
+
+    def _links(self) -> set[tuple[int, int]]:
+        """Return partition and number of each link that the journal has of this plan's chains."""
+        offset = self._offset
+        # What another plan's tasks hold was never given to Spark.
+        places = (Journal.link_of(name, offset.plan) for name in self._journal.objects().get(offset.epoch, ()))
+        return {place for place in places if place is not None and place[0] < offset.partitions}
+
+    def _heads(self, links: Iterable[tuple[int, int]], known: Set[str], pool: Pool) -> dict[str, Head]:
+        offset = self._offset
+        names = [Journal.segment_name(offset.epoch, partition, offset.plan, link) for partition, link in links]
+        names = [name for name in names if name not in known]
+        heads = zip(names, pool.map(self._journal.head, names), strict=True)
+        # An object that went after it was listed was a leftover's, of a settled epoch: nobody asks for it again.
+        return {name: head for name, head in heads if head is not None}

@@ -1,0 +1,273 @@
+"""Whether Spark's checkpoint and the journal fit, and what is to be done where they do not. Pure: no call, no clock.
+
+Spark's log names the last epochs that it was given; the journal's ledger says which of them are settled, and which
+generation of queries rules. A crash may leave the journal one step behind the log, for Spark commits an epoch before
+this source settles it; or the log one step behind the journal, for Spark's log may lose its last entry with a machine.
+All else is a checkpoint that does not belong to this journal, or no longer does: it is refused, and the text says how
+the query goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from sqs_fifo_spark.source.ledger import Ledger
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
+
+_RESTORE = "If two runs of the query overlapped, start it again; else restore the matching checkpoint."
+
+
+class Refuse(NamedTuple):
+    """The checkpoint does not fit: DataLossError, or a warning and a new generation with `failOnDataLoss=false`."""
+
+    reason: str
+    remedy: str
+
+
+class Settle(NamedTuple):
+    """Spark has committed this epoch, and a crash kept the driver from settling it: that comes first."""
+
+    offset: Offset
+
+
+class Announce(NamedTuple):
+    """Spark's log has lost this epoch, which the sink may have: it takes its place again."""
+
+    offset: Offset
+
+
+Decision = Refuse | Settle | Announce | None
+"""None: checkpoint and journal fit."""
+
+
+class Unsettled(NamedTuple):
+    """The objects of one plan of an epoch that stood in the journal, not settled, when it was opened."""
+
+    names: tuple[str, ...]
+    offset: Offset | None = None
+    """As far as its links tell it; None if it has no link, so that no task has read anything of it."""
+    after: str = ""
+    """The `Offset.name` of the epoch that it follows in Spark's log, as its links tell."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the journal says, as the driver that owns it knows it."""
+
+    journal: str
+    """Its id."""
+    location: str
+    ledger: Ledger
+    settled_at_start: EpochPlan
+    """The last epoch that was settled when this driver opened the journal."""
+    unsettled: Mapping[EpochPlan, Unsettled]
+    own: frozenset[EpochPlan] = frozenset()
+    """Those of them that Spark's log has, as far as it has said."""
+
+    def is_foreign(self, offset: Offset) -> bool:
+        """Return whether `offset` is of no generation, or of one that does not rule: this query begins after it.
+
+        The epoch that it began after, when a log was given up, is known.
+        """
+        is_earlier = offset.generation < self.ledger.generation and offset.of != self.ledger.begun_after
+        return offset.journal != self.journal or not offset.plan or is_earlier
+
+    def has_links(self, of: EpochPlan) -> bool:
+        """Return whether tasks had put any link of it. They do so only once what it follows is settled."""
+        found = self.unsettled.get(of)
+        return found is not None and found.offset is not None
+
+
+def fits(known: Offset, found: str | None, ledger: Ledger, location: str) -> Refuse | None:
+    """Return why a query whose checkpoint has `known` cannot go on with the journal `found`, if that is so."""
+    settled = ledger.settled
+    if found != known.journal:
+        return _of_another(known, found, location)
+    if not known.plan or known.of == ledger.begun_after:
+        return None
+    has_gone_on = known.generation > ledger.generation and known.epoch <= settled.epoch  # an older query
+    if known.generation < ledger.generation or has_gone_on:
+        return _of_another(known, found, location)
+    is_other = known.epoch == settled.epoch and known.plan != settled.plan
+    if known.epoch < settled.epoch or is_other:
+        return Refuse(
+            f"the checkpoint stands at epoch {known.epoch}, but the journal at '{location}' has committed "
+            f"{'another ' if is_other else ''}epoch {settled.epoch}: the checkpoint is old",
+            _RESTORE,
+        )
+    return None
+
+
+def reconcile(given: Offset, standing: Standing, *, has_planned: bool = False, may_be_lost: bool = False) -> Decision:
+    """Return what comes before the query goes on from `given`, the last epoch in Spark's log.
+
+    `has_planned`: this driver has planned it, so Spark has said what it follows. `may_be_lost`: Spark is about to ask
+    for the epoch after it, and this driver has announced none so far.
+    """
+    if not given.plan:
+        return None
+    if standing.is_foreign(given):
+        return _of_another(given, standing.journal, standing.location)
+    refusal = in_the_place_of_another(given, given.follows, standing)
+    if refusal is not None:
+        return refusal
+    before = _committed_before(given, standing)
+    if before is not None:
+        return Settle(before)
+    doubtful = None if has_planned else _doubtful_before(given, standing)
+    if doubtful is not None:
+        return Refuse(
+            f"epoch {given.epoch} was announced before Spark said where the query was, and its rows were never read, "
+            f"so nobody can tell whether Spark has committed epoch {doubtful} of the journal at "
+            f"'{standing.location}'",
+            f"{_without_entry(given)}, with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
+        )
+    lost = lost_after(given, standing) if may_be_lost else None
+    return None if lost is None else Announce(lost)
+
+
+def replan(start: Offset, end: Offset, standing: Standing, *, begins: bool) -> Refuse | None:
+    """Return why the epoch `end`, which follows `start` in Spark's log, cannot be planned, if that is so.
+
+    `begins` is whether a generation may begin with it.
+    """
+    location, ledger = standing.location, standing.ledger
+    # An older query may have gone on since Spark has logged the first epoch of this one.
+    is_late = begins and end.generation > ledger.generation and end.epoch <= ledger.epoch + 1
+    if standing.is_foreign(end) or is_late:
+        return _of_another(end, standing.journal, location)
+    if start.plan and end.epoch <= start.epoch:
+        return Refuse(
+            f"Spark's offset log goes back, from epoch {start.epoch} to epoch {end.epoch}, which it had before",
+            "Start the query with a new checkpoint location, on the same journal.",
+        )
+    if end.epoch <= ledger.epoch:
+        return Refuse(
+            f"Spark asks for epoch {end.epoch} again, but the journal at '{location}' has committed epoch "
+            f"{ledger.epoch}: the checkpoint is old",
+            _RESTORE,
+        )
+    return in_the_place_of_another(end, start.of, standing)
+
+
+def in_the_place_of_another(given: Offset, after: EpochPlan, standing: Standing) -> Refuse | None:
+    """Return a refusal if Spark's log has `given`, which follows `after`, in the place of an epoch that it has lost.
+
+    Who settled `after` knew that Spark had logged another one. The log has lost that since, and an older driver, which
+    stood still meanwhile, has had its own logged. If a newer driver's stands there, the user chose to go on without the
+    lost one.
+    """
+    follower = standing.ledger.followed_by
+    if follower is None or after != standing.ledger.settled or follower.of in (given.of, after):
+        return None
+    if given.plan >= follower.plan:
+        return None
+    return Refuse(
+        f"the checkpoint has lost epoch {follower.epoch}, which the journal at '{standing.location}' knows of, and has "
+        "another one in its place, which an overtaken run of the query has announced",
+        f"{_without_entry(given)}.",
+    )
+
+
+def lost_after(start: Offset, standing: Standing) -> Offset | None:
+    """Return the offset that followed `start` in Spark's log, if `start` is settled and the log has lost it.
+
+    Spark commits an epoch after it has logged the next, so who settled `start` mostly knew which that was. Links tell
+    where not, for a batch between the two was another source's alone; and where a newer one has its place, as the user
+    chose to go on without what was lost. Of several that links tell of, the log has lost all but the newest plan, and
+    may have lost that: its driver saw no link of the others.
+    """
+    ledger = standing.ledger
+    if not start.plan or start.of not in (ledger.settled, ledger.begun_after):
+        return None
+    if ledger.settled != standing.settled_at_start:
+        return None  # this driver has settled it
+    by_links = [
+        each.offset for each in standing.unsettled.values() if each.offset is not None and each.after == start.name
+    ]
+    found = max(by_links, key=lambda offset: (offset.plan, offset.epoch), default=None)
+    lost = ledger.followed_by
+    if lost is None or (found is not None and found.plan >= lost.plan):
+        lost = found
+    if lost is None:
+        return None
+    return replace(
+        lost,
+        journal=standing.journal,
+        is_blind=False,
+        after=start.plan,
+        after_epoch=start.epoch,
+        generation=ledger.generation,
+    )
+
+
+def lost_behind_blind(start: Offset, standing: Standing) -> Refuse | None:
+    """Return a refusal if Spark's log has lost the epoch after `start`, and is about to have a blind one there."""
+    lost = lost_after(start, standing)
+    if lost is None:
+        return None
+    return Refuse(
+        f"the checkpoint does not know of epoch {lost.epoch}, which the journal at '{standing.location}' knows of, and "
+        "another one was announced before Spark said where the query was",
+        "Start the query with 'spark.sql.streaming.triggerAvailableNowWrapper.enabled' set to false.",
+    )
+
+
+def _of_another(known: Offset, found: str | None, location: str) -> Refuse:
+    """Return the refusal of a checkpoint of another journal than the one `found`, or of an earlier generation."""
+    if found == known.journal:
+        return Refuse(
+            f"the journal at '{location}' belongs to another query, which began on it later, and has taken over what "
+            "this one had not committed",
+            "Start this query with a new checkpoint location, which takes the journal back; or give it a journal of "
+            "its own.",
+        )
+    state = "holds no journal" if found is None else "holds another journal"
+    return Refuse(
+        f"'{location}' {state}, but the checkpoint refers to journal {known.journal}, so what Spark may have to read "
+        "again is gone",
+        "Correct journalLocation, or restore the journal.",
+    )
+
+
+def _committed_before(given: Offset, standing: Standing) -> Offset | None:
+    """Return the epoch that `given` follows, if it is not settled. None where `given` has links."""
+    if not given.after or standing.has_links(given.of):
+        return None
+    found = standing.unsettled.get(given.follows)
+    is_it = found is not None and standing.ledger.epoch < given.after_epoch < given.epoch
+    return found.offset if found is not None and is_it else None
+
+
+def _doubtful_before(given: Offset, standing: Standing) -> int | None:
+    """Return an epoch of which nobody can tell whether Spark has committed it, before it was given `given`.
+
+    None where there is no such epoch: `given` was not announced blindly; or it has links; or the driver that settled
+    the last epoch knew that `given` follows it; or no tasks have read anything in between, and no driver has settled
+    anything since `given` was announced.
+    """
+    ledger = standing.ledger
+    if not ledger.plan and ledger.generation == given.generation:
+        return None  # a new query's first epoch, with which its generation has begun
+    is_follower = ledger.followed_by is not None and ledger.followed_by.of == given.of
+    is_known = not given.is_blind or standing.has_links(given.of) or is_follower
+    if is_known or given.epoch <= ledger.epoch:
+        return None
+    begun = [
+        each.epoch
+        for each in standing.unsettled.keys() - standing.own
+        if ledger.epoch < each.epoch < given.epoch and each.plan >= ledger.generation and standing.has_links(each)
+    ]
+    if begun:
+        return max(begun)
+    return ledger.epoch if ledger.claim > given.plan else None
+
+
+def _without_entry(given: Offset) -> str:
+    """Return how the query goes on without what Spark's log has of `given`."""
+    return (
+        f"Remove the entry of epoch {given.epoch} and those behind it, if any, below 'offsets' in the checkpoint, and "
+        "those of the same names below 'commits', and start the query again"
+    )

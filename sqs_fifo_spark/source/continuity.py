@@ -1,0 +1,78 @@
+"""Whether a query goes on from Spark's log, or begins anew: what `checkpoint` decides, done or refused."""
+
+from __future__ import annotations
+
+from sqs_fifo_spark.source import checkpoint
+from sqs_fifo_spark.source.checkpoint import Announce, Refuse, Settle
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.ownership import Ownership
+from sqs_fifo_spark.source.startup import report_data_loss
+
+
+class Continuity:
+    """What one driver makes of Spark's log. Used on the driver's own thread.
+
+    With `failOnDataLoss=false` a log that does not fit is given up: a generation begins after it.
+    """
+
+    def __init__(self, owned: Ownership, *, fail_on_data_loss: bool, gives_up: bool) -> None:
+        """`gives_up`: the log did not fit when the journal was opened, and the user chose to go on."""
+        self._owned = owned
+        self._fail_on_data_loss = fail_on_data_loss
+        self._gives_up = gives_up
+
+    def begins_after(self, start: Offset) -> bool:
+        """Return whether a generation begins after `start`: for a new query, or one that gives up its log."""
+        return not start.plan or (self._gives_up and start.generation < self._owned.claim)
+
+    def knows(self, start: Offset) -> bool:
+        """Return True if Spark's log, which has `start`, fits the journal, or is that of a query that begins.
+
+        Else raise DataLossError, or give up the log and return False.
+        """
+        if self.begins_after(start):
+            return True
+        standing = self._owned.standing
+        refusal = checkpoint.fits(
+            start, standing.journal, standing.ledger, standing.location
+        ) or checkpoint.in_the_place_of_another(start, start.follows, standing)
+        return refusal is None or self._refuse(refusal)
+
+    def may_follow(self, start: Offset, end: Offset) -> bool:
+        """Return whether `end` may be planned after `start`, both of which Spark has logged.
+
+        If a generation begins with `end`, it begins now. Raises DataLossError, or gives up the log and returns False.
+        """
+        if not self.knows(start) or self.begins_after(end):
+            return False
+        begins = self.begins_after(start)
+        refusal = checkpoint.replan(start, end, self._owned.standing, begins=begins)
+        if refusal is not None:
+            return self._refuse(refusal)
+        if begins and end.generation > self._owned.ledger.generation:
+            self._owned.begin(end, start)
+        return True
+
+    def next_step(self, given: Offset, *, has_planned: bool, may_be_lost: bool) -> Settle | Announce | None:
+        """Return what comes before the query goes on from `given`, as `checkpoint.reconcile` does.
+
+        Raises DataLossError, or gives up the log.
+        """
+        if self.begins_after(given):
+            return None
+        self._owned.take(given)
+        step = checkpoint.reconcile(given, self._owned.standing, has_planned=has_planned, may_be_lost=may_be_lost)
+        if isinstance(step, Refuse):
+            self._refuse(step)
+            return None
+        return step
+
+    def require_none_lost(self, start: Offset) -> None:
+        """Raise DataLossError, or give up the log, if it has a blind epoch where it has lost the one after `start`."""
+        if (refusal := checkpoint.lost_behind_blind(start, self._owned.standing)) is not None:
+            self._refuse(refusal)
+
+    def _refuse(self, refusal: Refuse) -> bool:
+        report_data_loss(refusal, fail_on_data_loss=self._fail_on_data_loss)
+        self._gives_up = True
+        return False

@@ -1,0 +1,343 @@
+"""The journal that this driver has claimed: its ledger, what stood there unsettled, and how an epoch is settled.
+
+A journal belongs to one query at a time, which is its generation. A query that begins on it takes over what earlier
+ones have left: their messages are released, so that SQS delivers them again, but for what their tasks may have deleted,
+which only the journal has. That is carried. With the ledger that says so their generations are over for good.
+
+What is left of earlier epochs is released, and an epoch is judged, only while no newer driver has claimed the journal.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
+from sqs_fifo_spark.source.checkpoint import Standing, Unsettled
+from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.offset import EpochPlan, Offset
+from sqs_fifo_spark.source.pool import Answer, Pool
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S, delete_committed, release
+from sqs_fifo_spark.source.startup import Opened
+from sqs_fifo_spark.source.verdict import Verdict
+
+_GAP = 4
+
+
+class Ownership:
+    """One driver's ownership of a journal. Only this class makes and puts ledgers.
+
+    Used on the driver's own thread, but for the journal's `require_claim`, which the heartbeat calls, too. What is
+    settled is dropped in `drop_pool`, while the query goes on.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        *,
+        queue: Queue,
+        lease: Lease,
+        clock: Clock,
+        read_pool: Pool,
+        drop_pool: Pool,
+    ) -> None:
+        self.journal = opened.journal
+        self.claim = opened.claim
+        self.skipped = opened.skipped
+        """Ids of messages that an operator has moved aside."""
+        self._ledger = opened.ledger
+        self._settled_at_start = opened.ledger.settled
+        self._unsettled = _by_plan(opened, read_pool)
+        self._own: set[EpochPlan] = set()
+        """Those of them that Spark's log has."""
+        self._released: set[EpochPlan] = set()
+        """Those of them that are left by others. Their objects stay until an epoch with a higher number is settled."""
+        self._queue = queue
+        self._lease = lease
+        self._clock = clock
+        self._read_pool = read_pool
+        self._drop_pool = drop_pool
+        self._judged: Epoch | None = None
+        """The epoch that was judged last while this driver owned the journal."""
+        self._dropping: Answer[None] | None = None
+        """The drop of what the last epoch has left behind."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Ownership claim={self.claim} generation={self._ledger.generation} settled={self._ledger.settled.name} "
+            f"unsettled={len(self._others())} unconfirmed={len(self._ledger.unconfirmed)} "
+            f"carried={self.carried_count()}>"
+        )
+
+    @property
+    def ledger(self) -> Ledger:
+        """The newest ledger; with what is known since, and stands in the next one that is put."""
+        return self._ledger
+
+    @property
+    def standing(self) -> Standing:
+        """Return what decides whether Spark's checkpoint fits."""
+        return Standing(
+            self.journal.id,
+            self.journal.location,
+            self._ledger,
+            self._settled_at_start,
+            self._unsettled,
+            frozenset(self._own),
+        )
+
+    def carried_count(self) -> int:
+        """Return how many messages the ledger carries."""
+        return sum(map(len, self._ledger.carried.values()))
+
+    def number_after(self, start: Offset, *, begins: bool) -> int:
+        """Return the number of the epoch after `start`, above all those that stand in the journal.
+
+        If a generation `begins` with it, there is room before it for the epoch that settles all those.
+        """
+        return max(start.epoch, self._highest() + (begins and self._needs_room)) + 1
+
+    def blind_number(self) -> int:
+        """Return a number above all that any offset log of this journal may have, with room before it.
+
+        A log may have an epoch of each earlier driver that has left nothing else, and the two after it.
+        """
+        return self._highest() + _GAP * (self.claim - self.journal.first_claim) + self._needs_room + 1
+
+    @property
+    def _needs_room(self) -> bool:
+        return self._ledger.generation != self.claim  # nobody was here before the first one
+
+    def _highest(self) -> int:
+        return max([self._ledger.epoch, *(each.epoch for each in self._unsettled)])
+
+    # The claim
+
+    def require_claim(self) -> None:
+        """Raise FencedError if another driver owns the journal."""
+        self.journal.require_claim(self.claim, self._read_pool)
+
+    def require_claim_of(self, receipts: Sequence[Receipt]) -> None:
+        """Release what was received and raise FencedError if another driver owns the journal."""
+        try:
+            self.require_claim()
+        except SqsFifoError:
+            self.release(receipts)
+            raise
+
+    @contextmanager
+    def told_as_fenced(self) -> Iterator[None]:
+        """Raise the driver's FencedError where it finds an epoch settled, gone or fenced: another one has done that."""
+        try:
+            yield
+        except (EpochSettledError, FencedError, JournalUnavailableError):
+            with suppress(JournalUnavailableError):
+                self.require_claim()
+            raise
+
+    # What is left of earlier epochs
+
+    def take(self, offset: Offset) -> None:
+        """Take what `offset` names for the query's own: Spark goes on with it."""
+        self._own |= {offset.of} & self._unsettled.keys()
+
+    def release_others(self) -> None:
+        """Release what Spark's log does not lead to: other drivers announced it, of this query or of earlier ones.
+
+        Of what their tasks have sealed and may have deleted, nothing is released: it is carried. What a task of an
+        earlier generation has put since that was over, it has not deleted, for its driver no longer owned the journal.
+        """
+        others = self._others()
+        if not others:
+            return
+        self.require_claim()  # else they are a newer driver's, to hold or to release
+        known, found = {*self._ledger.unconfirmed}, dict[str, tuple[str, ...]]()
+        left: list[Receipt] = []
+        names = [name for each in others for name in self._unsettled[each].names]
+        generation = self._ledger.generation
+        for name, head in zip(names, self._read_pool.map(self.journal.head, names), strict=True):
+            if head is None:
+                continue
+            may_be_deleted = head.origin.deletes and head.origin.plan >= generation
+            sealed = [receipt for receipt in head.receipts if may_be_deleted and not receipt.deferred]
+            new = tuple(receipt.message_id for receipt in sealed if receipt.message_id not in known)
+            if new:
+                found[name] = new
+                known.update(new)
+            left += (receipt for receipt in head.receipts if receipt.deferred or not may_be_deleted)
+        self.release(left)  # at once: where SQS does not answer, that is waited for once
+        self._released.update(others)
+        # What the ledger carried to them, and they have sealed, is carried from there: only there it may be deleted.
+        sealed_ids = {message_id for ids in found.values() for message_id in ids}
+        for name, ids in self._ledger.carried.items():
+            if rest := tuple(message_id for message_id in ids if message_id not in sealed_ids):
+                found[name] = rest
+        self._ledger = replace(self._ledger, carried=found)
+
+    def _others(self) -> list[EpochPlan]:
+        return sorted(self._unsettled.keys() - self._own - self._released)
+
+    def begin(self, first: Offset, after: Offset) -> None:
+        """Begin the generation of `first`, which Spark has logged: take over all else that stands in the journal.
+
+        `after` is what its log has before that: nothing of a new query, or an epoch that the user has given up.
+
+        All of it is settled with that, by an epoch of no plan before `first`. So what earlier queries' tasks still put
+        counts for nothing, and their checkpoints are refused. A crash before the ledger is put changes nothing but that
+        some messages come again; one after it leaves objects for the next driver to drop. Raises FencedError.
+        """
+        self._own = {first.of}
+        self.release_others()
+        end = EpochPlan(first.epoch - 1, 0)
+        begun = replace(
+            self._ledger,
+            epoch=end.epoch,
+            plan=0,
+            claim=self.claim,
+            generation=first.generation,
+            begun_after=after.of if after.plan else None,
+            followed_by=first if after.plan else None,
+        )
+        self._put(begun, end, ())
+
+    # Ending epochs
+
+    def close(self, epoch: Epoch) -> Verdict:
+        """Return the verdict on an epoch whose tasks are over. Raises FencedError if another driver owns the journal.
+
+        It is asked once the chains are closed. Else a newer driver may have settled the epoch, and leftovers have put
+        segments since, with messages that it never served.
+        """
+        with self.told_as_fenced():
+            verdict = epoch.close(self._ledger)
+        self.require_claim()
+        self._judged = epoch
+        self._forget(verdict.gone)
+        return verdict
+
+    def settle(self, epoch: Epoch, *, followed_by: Offset | None) -> None:
+        """Settle `epoch`, in the five steps of `docs/protocol.md`. Doing it again after a crash is safe.
+
+        `followed_by` is the one that Spark has logged after it, if that is known. What is left of others is released
+        before it is judged, for what this one has served is not carried from them.
+        """
+        end = epoch.offset
+        self.take(end)
+        self.release_others()
+        # 1. Close and judge, then check the claim, unless it is done. A crash after it leaves all as it was; the next
+        #    driver judges for itself.
+        verdict = epoch.close(self._ledger) if self._judged is epoch else self.close(epoch)
+        # 2. Delete what it served, and copies: whoever owns the journal by now, Spark has committed that. A crash
+        #    within or after it leaves the epoch whole in the journal, not settled: the next driver settles it, and SQS
+        #    confirms the delete of what it no longer has.
+        #    Deletes that got no answer last time are tried again with the handle that may still work.
+        again = [entry.receipt for entry in self._ledger.unconfirmed.values() if entry.receipt is not None]
+        again = [receipt for receipt in again if receipt.message_id not in verdict.copies]
+        unconfirmed = self._delete([*verdict.served.values(), *verdict.copies.values(), *again])
+        # 3 to 5. Put the ledger, check the claim, drop what is behind it.
+        self._put(
+            Ledger(
+                end.epoch,
+                unconfirmed,
+                {name: tuple(receipts) for name, receipts in verdict.carried.items()},
+                end.plan,
+                self.claim,
+                max(self._ledger.generation, end.generation),
+                None,
+                followed_by,
+            ),
+            end.of,
+            {plan.deal for plan in epoch.plans or () if isinstance(plan.deal, str)},
+        )
+        epoch.stop_renewing()
+
+    def _put(self, ledger: Ledger, end: EpochPlan, deals: Iterable[str]) -> None:
+        # 3. Put the ledger. A crash after it leaves the epoch settled, with objects that the next driver drops when
+        #    it opens the journal.
+        self.journal.put_ledger(ledger)
+        # 4. Check the claim: a newer driver may have found the ledger before this one, and judge by that; then the rest
+        #    is that driver's to do. A crash after it leaves the same as one after 3.
+        finding = self._read_pool.submit(lambda: self.journal.older_ledgers(ledger.epoch))
+        try:
+            self.require_claim()
+        except FencedError:
+            finding.result()  # says that it was in a commit, once the newer driver has put a ledger
+            raise
+        older = finding.result()
+        self._ledger = ledger
+        # 5. Drop what is behind it, while the query goes on. A crash within it leaves some of that, as one after 3; a
+        #    crash after it leaves nothing to do.
+        self._wait_for_drop()
+        drop = functools.partial(self._drop, end, [*older, *deals], ledger.carried.keys())
+        self._dropping = self._drop_pool.submit(drop)
+
+    def _drop(self, end: EpochPlan, older: Sequence[str], carried: Container[str]) -> None:
+        """Drop what is `older`, and all objects up to the epoch `end` but for those that are `carried`."""
+        self.journal.drop(older)
+        doomed, others = [], list[Receipt]()
+        for number, names in self.journal.objects().items():
+            for name in names:
+                if number > end.epoch or name in carried:
+                    continue
+                doomed.append(name)
+                if number == end.epoch and end.plan and self.journal.plan_of(name) != end.plan:
+                    others += self.journal.receipts(name)  # another plan's: it is no content
+        if others:
+            self.release(others)
+        self.journal.drop(doomed)
+
+    def delete_copies(self, receipts: Iterable[Receipt], *, budget_s: float) -> None:
+        """Delete what an earlier epoch has served; the ledger in memory tells what of it is not confirmed."""
+        self._ledger = replace(self._ledger, unconfirmed=self._delete(receipts, budget_s))
+
+    def release(self, receipts: Iterable[Receipt]) -> None:
+        """Release these messages: SQS can deliver them at once."""
+        release(receipts, queue=self._queue, lease=self._lease)
+
+    def _delete(self, receipts: Iterable[Receipt], budget_s: float = SETTLE_BUDGET_S) -> dict[str, Unconfirmed]:
+        return delete_committed(
+            receipts,
+            self._ledger.unconfirmed,
+            queue=self._queue,
+            lease=self._lease,
+            clock=self._clock,
+            budget_s=budget_s,
+        )
+
+    def _forget(self, gone: Container[str]) -> None:
+        """Remove from the ledger in memory what SQS no longer has; the next commit puts a ledger without it."""
+        left = {key: entry for key, entry in self._ledger.unconfirmed.items() if key not in gone}
+        self._ledger = replace(self._ledger, unconfirmed=left)
+
+    def _wait_for_drop(self) -> None:
+        dropping, self._dropping = self._dropping, None
+        if dropping is not None:
+            dropping.result()
+
+
+def _by_plan(opened: Opened, pool: Pool) -> Mapping[EpochPlan, Unsettled]:
+    """Return what stood in the journal by epoch and plan. One link of each plan tells its offset."""
+    names: dict[EpochPlan, list[str]] = {}
+    for epoch, found in opened.unsettled.items():
+        for name in found:
+            names.setdefault(EpochPlan(epoch, opened.journal.plan_of(name) or 0), []).append(name)
+    links = {each: max(filter(Journal.is_link, of), default=None) for each, of in names.items()}
+    told = [(each, link) for each, link in links.items() if link is not None]
+    heads = pool.map(opened.journal.head, [link for _, link in told])
+    origins = {each: head.origin for (each, _), head in zip(told, heads, strict=True) if head is not None}
+    return {
+        each: Unsettled(
+            tuple(of),
+            Offset(opened.journal.id, each.epoch, origins[each].partitions, each.plan) if each in origins else None,
+            origins[each].after if each in origins else "",
+        )
+        for each, of in names.items()
+    }

@@ -1,0 +1,54 @@
+"""The driver's side for Spark 4.0 and 4.1, which asks for the latest offset without saying where the query is.
+
+Spark is then at the offset that it got last. A restart mostly says where that is: it asks for the partitions between
+that offset and itself. With AvailableNow, Spark's wrapper around a Python source asks for the latest offset before
+anything else, logs what it then gets, and logs nothing of what it gets later.
+"""
+
+from __future__ import annotations
+
+from sqs_fifo_spark.source.driver import Driver
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.plan import PartitionPlan
+
+
+class StartlessDriver:
+    """Calls a `Driver` as Spark 4.2 does. Lives in the reader process beside the driver, as that does."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._is_wrapped = False
+        """Whether Spark logs only what was announced blindly: all else it only reports."""
+
+    def latest_offset(self) -> Offset:
+        """Do `Driver.latest_offset` from where Spark is.
+
+        If it is not known where that is, its log may have epochs that are not settled. Then return an epoch after all
+        of them, announced blindly, and the same one until Spark has said where it is. Under the wrapper it only reports
+        later ones: the same one is returned again, however often it asks.
+        """
+        announced = self._driver.announced
+        if announced is not None and self._is_wrapped:
+            return announced
+        told = announced or self._driver.position
+        if told is None:
+            self._is_wrapped = True
+            return self._driver.announce_blindly()
+        return self._driver.latest_offset(told)
+
+    def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
+        """Do `Driver.plan`. From an offset to itself there is nothing: at a restart, Spark says where it is."""
+        if start != end:
+            if end == self._driver.announced and not end.is_blind:
+                self._is_wrapped = False  # it logs what it is told: a new query has only asked in the same order
+            return self._driver.plan(start, end)
+        announced = self._driver.announced
+        if self._driver.knows(start) and announced is not None and announced.is_blind:
+            self._driver.require_none_lost(start)
+        self._driver.position = start
+        return []
+
+    def commit(self, end: Offset) -> None:
+        """Do `Driver.commit`."""
+        announced = self._driver.announced
+        self._driver.commit(end, logs_next=not self._is_wrapped or (announced is not None and announced.is_blind))
