@@ -147,10 +147,10 @@ def _install() -> None:
         put_ledger(journal, ledger)
         _traps().reach("recorded")
 
-    def trapped_commit(driver: Driver, end: Any) -> None:
+    def trapped_commit(driver: Driver, end: Any, **given: Any) -> None:
         settling.append(1)
         try:
-            commit(driver, end)
+            commit(driver, end, **given)
         finally:
             settling.pop()
 
