@@ -25,12 +25,10 @@ CLOSER = "driver-"
 class Chains:
     """All chains of an epoch's plan. The heartbeat calls `discover`, all else runs on the driver's own thread."""
 
-    def __init__(self, offset: Offset, journal: Journal, lease: Lease, held_since: Callable[[], float]) -> None:
-        """`held_since` tells since when messages that are found now are held, on the monotonic clock."""
+    def __init__(self, offset: Offset, journal: Journal, lease: Lease) -> None:
         self._offset = offset
         self._journal = journal
         self._lease = lease
-        self._held_since = held_since
         # `_lock` guards `_objects` and `_is_closed`; no I/O while it is held.
         self._lock = threading.Lock()
         self._objects: dict[str, Head] = {}
@@ -55,8 +53,8 @@ class Chains:
         with self._lock:
             return next((head.query for head in self._objects.values() if head.query), None)
 
-    def discover(self, pool: Pool) -> None:
-        """Hold what is in the links that tasks have put since it was asked last.
+    def discover(self, since: float, pool: Pool) -> None:
+        """Hold what is in the links that tasks have put since it was asked last: from `since` on, a monotonic time.
 
         Runs on a thread of the heartbeat's, and in its `check`.
         """
@@ -67,26 +65,27 @@ class Chains:
         found = self._load(self._links(), known, pool)
         with self._lock:
             if not self._is_closed:
-                self._take(found)
+                self._take(found, since)
 
-    def close(self, after: Callable[[int], str], deletes: bool, pool: Pool) -> None:
+    def close(self, after: Callable[[int], str], deletes: bool, since: float, pool: Pool) -> None:
         """Put a last link on each chain that has none; from now on nothing is appended.
 
-        `after` tells of a partition which offset its chain follows, by name.
+        `after` tells of a partition which offset its chain follows, by name; `since` is as in `discover`.
         """
         with self._lock:
             self._is_closed = True
         there = self._links()
-        self._take(self._load(there, frozenset(self._objects), pool))
+        self._take(self._load(there, frozenset(self._objects), pool), since)
         ends = self.ends()
         self._require_all_links(there, ends)
         for partition in range(self._offset.partitions):
             while (end := ends.get(partition)) is None or not end.chain.is_last:
-                ends[partition] = self._close(partition, end, after(partition), deletes)
+                ends[partition] = end = self._close(partition, end, after(partition), deletes)
+                self._take({_name(self._offset, partition, end.origin.link): end}, since)
 
-    def read(self, links: Iterable[tuple[int, int]], pool: Pool) -> None:
+    def read(self, links: Iterable[tuple[int, int]], since: float, pool: Pool) -> None:
         """Read these links of closed chains, too, by partition and number."""
-        self._take(self._heads(links, self._objects.keys(), pool))
+        self._take(self._heads(links, self._objects.keys(), pool), since)
 
     def ends(self) -> dict[int, Head]:
         """Return of each chain the last link that was found, by partition."""
@@ -113,7 +112,7 @@ class Chains:
         """
         for partition, end in ends.items():
             for link in range(end.origin.link):
-                name = Journal.segment_name(self._offset.epoch, partition, self._offset.plan, link)
+                name = _name(self._offset, partition, link)
                 # A list that is made while links are put may leave one out.
                 if (partition, link) not in there and self._journal.head(name) is None:
                     raise self._journal.vanished(name)
@@ -137,11 +136,9 @@ class Chains:
         else:
             chain = end.chain.with_link(link, end.in_flight(), (), is_last=True)
             head = Head(origin, (), end.deleted, chain, end.calls)
-        sealed = self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head
-        self._take({Journal.segment_name(offset.epoch, partition, offset.plan, link): sealed})
-        return sealed
+        return self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head
 
-    def _take(self, found: Mapping[str, Head]) -> None:
+    def _take(self, found: Mapping[str, Head], since: float) -> None:
         """Hold what is in the links that were `found`, and no longer what has been deleted since.
 
         Called with the lock, or of closed chains, which the heartbeat leaves alone.
@@ -155,7 +152,6 @@ class Chains:
                 left = {receipt.receipt_handle for receipt in end.in_flight()}
                 self._lease.stop_renewing(each for each in known.in_flight() if each.receipt_handle not in left)
         for head in found.values():
-            since = self._held_since()
             if ends.get(head.origin.partition) is head:
                 self._lease.hold(head.in_flight(), since=since, may_be_deleted=head.origin.deletes)
             self._lease.hold((each for each in head.receipts if each.deferred), since=since)
@@ -175,9 +171,12 @@ class Chains:
         return {place for place in places if place is not None and place[0] < offset.partitions}
 
     def _heads(self, links: Iterable[tuple[int, int]], known: Set[str], pool: Pool) -> dict[str, Head]:
-        offset = self._offset
-        names = [Journal.segment_name(offset.epoch, partition, offset.plan, link) for partition, link in links]
+        names = [_name(self._offset, *place) for place in links]
         names = [name for name in names if name not in known]
         heads = zip(names, pool.map(self._journal.head, names), strict=True)
         # An object that went after it was listed was a leftover's, of a settled epoch: nobody asks for it again.
         return {name: head for name, head in heads if head is not None}
+
+
+def _name(offset: Offset, partition: int, link: int) -> str:
+    return Journal.segment_name(offset.epoch, partition, offset.plan, link)

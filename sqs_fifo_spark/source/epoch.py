@@ -73,7 +73,7 @@ class Epoch:
         self._discovery_pool = discovery_pool
         self._skipped = skipped
         self._after = ""
-        self._chains = Chains(offset, journal, lease, self._held_since)
+        self._chains = Chains(offset, journal, lease)
         self._sources: dict[str, Head] = {}
         """The objects that hold what is carried to it. They never change, so each is read once."""
         self._carried: dict[str, Remainder] = {}
@@ -163,7 +163,7 @@ class Epoch:
 
         Runs on a thread of the heartbeat's, and in its `check`.
         """
-        self._chains.discover(self._discovery_pool)
+        self._chains.discover(self._held_since(), self._discovery_pool)
 
     def replay(self, after: str) -> None:
         """Close what an earlier driver's tasks have begun: all that it has by now, and no more, is served again.
@@ -188,7 +188,7 @@ class Epoch:
         if self.verdict is None:
             self._close_chains()
             carried = self.load_carried(ledger)
-            self._chains.read(self._links_to_judge(ledger, carried), self._read_pool)
+            self._chains.read(self._links_to_judge(ledger, carried), self._held_since(), self._read_pool)
             self._carried = carried
             left = {name: Head(each.head.origin, tuple(each.receipts)) for name, each in carried.items()}
             objects = {**self._chains.objects, **left}
@@ -227,7 +227,7 @@ class Epoch:
             head = self._journal.head(name)
             if head is not None:
                 self._sources[name], self.caught = head, head.receipts
-        self._chains.close(self._follows, self.deletes, self._read_pool)
+        self._chains.close(self._follows, self.deletes, self._held_since(), self._read_pool)
 
     def _follows(self, partition: int) -> str:
         """Return what the chain of a partition follows in Spark's log; after a restart other links may know better."""
