@@ -239,16 +239,16 @@ def _():
 
 
 @planted("settle without the newer handle of a deferred copy", "source.verdict.judge")
-def _(judge, offset, objects, ledger, **given):
+def _(judge, offset, objects, ledger, *given):
     served = {
         name: head if name in ledger.carried else replace(head, receipts=_not_deferred(head))
         for name, head in objects.items()
     }
-    return replace(judge(offset, objects, ledger, **given), served=judge(offset, served, ledger, **given).served)
+    return replace(judge(offset, objects, ledger, *given), served=judge(offset, served, ledger, *given).served)
 
 
 @planted("serve again what the epoch has served", "source.verdict.judge")
-def _(judge, offset, objects, ledger, **given):
+def _(judge, offset, objects, ledger, *given):
     deferred = {
         name: replace(
             head,
@@ -257,7 +257,7 @@ def _(judge, offset, objects, ledger, **given):
         )
         for name, head in objects.items()
     }
-    return replace(judge(offset, objects, ledger, **given), carried=judge(offset, deferred, ledger, **given).carried)
+    return replace(judge(offset, objects, ledger, *given), carried=judge(offset, deferred, ledger, *given).carried)
 
 
 def _not_deferred(head: Head) -> tuple[Receipt, ...]:
