@@ -363,7 +363,7 @@ class Driver:
         waiting = self._work.counts.waiting
         count = partition_count(waiting, min(self._options.num_partitions, limit))
         offset = Offset(
-            owned.journal.id, owned.blind_number(), count, owned.claim, is_blind=True, generation=owned.claim
+            owned.journal.id, owned.first_number(), count, owned.claim, is_blind=True, generation=owned.claim
         )
         return self._announce(owned, offset, limit, waiting)
 
@@ -371,7 +371,7 @@ class Driver:
         begins = self._log(start).begins_after(start)
         return Offset(
             owned.journal.id,
-            owned.number_after(start, begins=begins),
+            max(start.epoch + 1, owned.first_number()) if begins else owned.number_after(start),
             partitions,
             owned.claim,
             after=0 if begins else start.plan,

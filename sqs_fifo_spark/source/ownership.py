@@ -98,17 +98,15 @@ class Ownership:
         """Return how many messages the ledger carries."""
         return sum(map(len, self._ledger.carried.values()))
 
-    def number_after(self, start: Offset, *, begins: bool) -> int:
-        """Return the number of the epoch after `start`, above all those that stand in the journal.
+    def number_after(self, start: Offset) -> int:
+        """Return the number of the epoch after `start`, above all those that stand in the journal."""
+        return max(start.epoch, self._highest()) + 1
 
-        If a generation `begins` with it, there is room before it for the epoch that settles all those.
-        """
-        return max(start.epoch, self._highest() + (begins and self._needs_room)) + 1
-
-    def blind_number(self) -> int:
+    def first_number(self) -> int:
         """Return a number above all that any offset log of this journal may have, with room before it.
 
-        A log may have an epoch of each earlier driver that has left nothing else, and the two after it.
+        A log may have an epoch of each earlier driver that has left nothing else, and the two after it. If a generation
+        begins with it, the epoch before it settles all those, also what their tasks put later.
         """
         return self._highest() + _GAP * (self.claim - self.journal.first_claim) + self._needs_room + 1
 
@@ -152,8 +150,7 @@ class Ownership:
     def release_others(self) -> None:
         """Release what Spark's log does not lead to: other drivers announced it, of this query or of earlier ones.
 
-        Of what their tasks have sealed and may have deleted, nothing is released: it is carried. What a task of an
-        earlier generation has put since that was over, it has not deleted, for its driver no longer owned the journal.
+        Of what their tasks have sealed and may have deleted, nothing is released: it is carried.
         """
         others = self._others()
         if not others:
@@ -162,17 +159,15 @@ class Ownership:
         known, found = {*self._ledger.unconfirmed}, dict[str, tuple[str, ...]]()
         left: list[Receipt] = []
         names = [name for each in others for name in self._unsettled[each].names]
-        generation = self._ledger.generation
         for name, head in zip(names, self._read_pool.map(self.journal.head, names), strict=True):
             if head is None:
                 continue
-            may_be_deleted = head.origin.deletes and head.origin.plan >= generation
-            sealed = [receipt for receipt in head.receipts if may_be_deleted and not receipt.deferred]
+            sealed = [receipt for receipt in head.receipts if head.origin.deletes and not receipt.deferred]
             new = tuple(receipt.message_id for receipt in sealed if receipt.message_id not in known)
             if new:
                 found[name] = new
                 known.update(new)
-            left += (receipt for receipt in head.receipts if receipt.deferred or not may_be_deleted)
+            left += (receipt for receipt in head.receipts if receipt.deferred or not head.origin.deletes)
         self.release(left)  # at once: where SQS does not answer, that is waited for once
         self._released.update(others)
         # What the ledger carried to them, and they have sealed, is carried from there: only there it may be deleted.

@@ -156,14 +156,6 @@ def _(make, driver, owned, partitions, start):
     return offset
 
 
-MUTATIONS.rewritten(
-    "carry what was put when a generation was over",
-    "source.ownership.Ownership.release_others",
-    " and head.origin.plan >= generation",
-    "",
-)
-
-
 # A commit
 
 
@@ -319,8 +311,8 @@ def _(make, driver, owned, partitions, start):
     return replace(make(driver, owned, partitions, start), epoch=number, plan=1)
 
 
-@planted("take the journal's word for where Spark is", "source.ownership.Ownership.blind_number")
-def _(blind_number, owned):
+@planted("take the journal's word for where Spark is", "source.ownership.Ownership.first_number")
+def _(first_number, owned):
     return owned.ledger.epoch + 2
 
 

@@ -155,6 +155,7 @@ def test_disorder_is_recorded_though_another_put_hangs(sqs: Sqs, store: Store, h
     hang.wait()
     sqs.failing = lambda body: ("InternalError", False) if body == "b1" else None
     task = Task(sender, "b1", "b2")
+    wait_until(lambda: "failure=DisorderError" in repr(sender), LONG_S, "b2 has overtaken b1")
     sqs.clock.turn_until(task.is_over)
     assert isinstance(task.error, DisorderError)
     later = record(store, sqs)
