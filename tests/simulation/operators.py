@@ -42,8 +42,8 @@ BESIDE = "after put epochs/", "is planned", "is read", "is in the sink"
 """While a query does that, a command may begin."""
 
 
-APART = "after sync", "after SendMessageBatch", "before put skipped/"
-"""Before these steps a message stands in two places: more happens to a command there."""
+APART = "before sync", "after sync", "after SendMessageBatch", "before put skipped/"
+"""Before these steps a message stands in two places, or may: more happens to a command there."""
 
 
 @dataclass(frozen=True)
