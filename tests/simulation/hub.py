@@ -84,6 +84,10 @@ class Hub(ManualClock):
         super().__init__()
         self.rng = rng
         self.chaos: Callable[[], None] = lambda: None
+        self.next_lapse_at: Callable[[], float | None] = lambda: None
+        """Tells when the queue lets something happen that nobody calls for."""
+        self.lapse: Callable[[], None] = lambda: None
+        """Lets it happen, so that it is noticed at its time."""
         self.next_chaos: Callable[[], int] = lambda: 1 << 30
         self.steps = 0
         self._main = greenlet.getcurrent()
@@ -93,6 +97,13 @@ class Hub(ManualClock):
         self._until_chaos = 0
         self._is_chaos_due = False
         self._actions: list[Callable[[], None]] = []
+
+    def advance(self, seconds: float) -> None:
+        until = self._reading + seconds
+        while (at := self.next_lapse_at()) is not None and at <= until:
+            self._reading = max(self._reading, at)
+            self.lapse()
+        super().advance(until - self._reading)
 
     # For the code that runs in a thread
 

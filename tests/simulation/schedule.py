@@ -72,6 +72,7 @@ class Schedule:
         self._may_hang_at = 0.0
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
+        self.hub.next_lapse_at, self.hub.lapse = self.world.next_lapse_at, self.world.lapse
         self.laws = Laws(self.world, is_calm=self.is_calm, is_overdue=self._is_overdue)
         self.checkpoint = Checkpoint()
         self.laws.checkpoints.append(self.checkpoint)

@@ -408,6 +408,14 @@ class World:
         shown = self.model.call("GetQueueAttributes", {"QueueUrl": self.url, "AttributeNames": ["All"]})["Attributes"]
         return int(shown["ApproximateNumberOfMessages"]), int(shown["ApproximateNumberOfMessagesNotVisible"])
 
+    def next_lapse_at(self) -> float | None:
+        """Return when a visibility timeout lapses next, or None."""
+        return self.model.next_change_at(self.url)
+
+    def lapse(self) -> None:
+        """Let those lapse whose time is over."""
+        self.model._queues[self.url.rpartition("/")[2]].advance(self.clock.now())
+
     def present(self) -> set[str]:
         """Return the ids of all messages of the queue."""
         queue = self.model._queues[self.url.rpartition("/")[2]]
