@@ -24,7 +24,7 @@ test-min test-min-all: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN_MIN)/pyth
 # long ones, which start Spark, come last, and one worker waits for the other.
 PYTEST := python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill links proof lint bench bench-quick memory jar clean \
+.PHONY: help demo unit law test test-all test-min test-min-all test-matrix test-on simulate replay mutations kill links proof lint bench bench-quick memory jar clean \
 	java postgres need-postgres
 
 help:  ## this list
@@ -32,6 +32,16 @@ help:  ## this list
 
 demo: java $(READY_DEMO)  ## play an auction through a local queue and Spark, and audit what arrived
 	@$(BIN)/python -m sqs_fifo_spark demo $(DEMO_ARGS)
+
+# These tests compute more than they wait, so as many at once as there are cores; and one file has a fourth of the work,
+# so files are shared out test by test.
+unit: $(READY)  ## what needs no JVM, and is neither long nor slow: for each change
+	$(BIN)/python -m pytest -n logical --dist worksteal --ignore tests/spark -m "not long and not slow" $(PYTEST_ARGS)
+
+# HUNT=1 also plays schedules against each of its planted bugs until it is caught: minutes, for some laws an hour.
+law: java $(READY)  ## the tests of one LAW, such as source-4, and what of the simulation belongs to it
+	@$(BIN)/python -m tests.guarantees $(LAW) $(if $(HUNT),--hunt)
+	$(BIN)/$(PYTEST) tests/unit tests/spark -m "not long" --law $(LAW) $(PYTEST_ARGS)
 
 test: java $(READY)  ## every law once, on the newest Spark
 	@echo "This takes about 10 minutes on 2 cores. The long tests are in: make test-all"

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.guarantees import LAWS, numbers
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -45,6 +47,27 @@ def pytest_configure() -> None:
     os.environ.update(_ENVIRONMENT)
     for name in _UNWANTED:
         os.environ.pop(name, None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--law", choices=LAWS, metavar="NUMBER", help="run only what shows this law, such as source-4")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Refuse marks that name no law."""
+    try:
+        numbers(metafunc.definition.iter_markers("law"))
+    except ValueError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that show the law that was asked for."""
+    asked = config.getoption("--law", default=None)
+    if asked:
+        others = [item for item in items if asked not in numbers(item.iter_markers("law"))]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if asked in numbers(item.iter_markers("law"))]
 
 
 @pytest.fixture(scope="session")

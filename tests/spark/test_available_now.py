@@ -20,9 +20,12 @@ from tests.spark.support import (
     micro_batches,
 )
 
-pytestmark = pytest.mark.skipif(
-    SPARK_VERSION < (4, 2), reason="before 4.2 Spark never commits the one micro-batch of AvailableNow"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        SPARK_VERSION < (4, 2), reason="before 4.2 Spark never commits the one micro-batch of AvailableNow"
+    ),
+    pytest.mark.law("source-6"),
+]
 
 
 @in_both_modes

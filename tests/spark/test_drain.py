@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
+
 from tests.helpers import wait_until
 from tests.spark.support import (
     LONG_S,
@@ -16,6 +18,8 @@ from tests.spark.support import (
     micro_batches,
     require_alive,
 )
+
+pytestmark = pytest.mark.law("source-1", "source-4", "source-5", "source-6")
 
 
 @in_both_modes

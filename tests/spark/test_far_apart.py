@@ -16,6 +16,8 @@ from tests.spark.support import LONG_S, SPARK_VERSION, Rig, TurnedClock, assert_
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.law("source-6")
+
 
 @pytest.fixture
 def clock() -> TurnedClock:

@@ -31,6 +31,8 @@ from tests.spark.support import (
 )
 from tests.spark.table import read_table, write_once
 
+pytestmark = pytest.mark.law("source-1", "source-5")
+
 VISIBILITY_S = 4
 DEADLINE_S = 4 * LONG_S
 """For what takes a Spark of its own, or a minute on a quiet machine."""

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import small_disk
 from tests.spark.support import LONG_S, Rig, assert_each_once, assert_in_order, failure
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.law("source-1")]
 
 
 def test_a_query_on_a_full_disk_stops_with_one_line_and_drains_once_there_is_room(rig: Rig) -> None:

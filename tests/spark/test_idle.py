@@ -11,6 +11,8 @@ from sqs_fifo_spark.source.segment import decode
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, SPARK_VERSION, Rig, micro_batches, require_alive
 
+pytestmark = pytest.mark.law("source-6")
+
 
 @pytest.mark.parametrize(("idle_s", "wait_s"), [(15, 5), pytest.param(60, 20, marks=pytest.mark.long)])
 def test_an_idle_query_makes_one_receive_for_each_wait_and_no_micro_batch(rig: Rig, idle_s: int, wait_s: int) -> None:

@@ -14,6 +14,8 @@ from sqs_fifo_spark.local import Faults
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, Gate, Rig, assert_each_once, in_both_modes_if_long
 
+pytestmark = pytest.mark.law("source-7")
+
 VISIBILITY_S = 4
 TIMEOUTS = 4
 

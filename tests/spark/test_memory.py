@@ -1,4 +1,4 @@
-"""Law 9: memory follows from the limits of a micro-batch, not from the backlog, nor from how long the query runs."""
+"""Memory follows from the limits of a micro-batch, not from the backlog, nor from how long the query runs."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ from tests.spark.support import (
     run_app,
 )
 
+pytestmark = pytest.mark.law("source-3", "source-4")
+
 
 @in_both_modes
 def test_several_actions_on_a_micro_batch_see_the_same_rows(rig: Rig) -> None:

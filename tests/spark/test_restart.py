@@ -26,6 +26,8 @@ from tests.spark.support import (
 )
 from tests.spark.table import read_table, write_once
 
+pytestmark = pytest.mark.law("source-1", "source-5")
+
 VISIBILITY_S = 4
 
 

@@ -13,6 +13,8 @@ from pyspark.sql.types import StringType
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, Rig, assert_each_once, in_both_modes_if_long, require_alive
 
+pytestmark = pytest.mark.law("source-1")
+
 
 @pytest.mark.parametrize("names", [("body", "messageGroupId"), ("BODY", "messagegroupid")])
 def test_a_user_schema_may_name_a_subset_of_the_columns(rig: Rig, names: tuple[str, str]) -> None:

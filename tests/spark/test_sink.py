@@ -6,6 +6,7 @@ from collections import defaultdict
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -27,6 +28,8 @@ from tests.spark.sink import (
     write_files,
 )
 from tests.spark.support import Rig, micro_batches, running
+
+pytestmark = pytest.mark.law("sink-1", "sink-2")
 
 COUNT, GROUPS = 50_000, 1_000
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+pytestmark = pytest.mark.law("sink-1")
+
 SCHEMA = "body STRING, messageGroupId STRING, messageDeduplicationId STRING"
 TEN_MINUTES_S = 600
 

@@ -30,7 +30,7 @@ from tests.spark.sink import (
 )
 from tests.spark.support import Rig
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.law("sink-1", "sink-2", "sink-3")]
 
 FAULTS = Faults(seed=3, fail_entry=0.05, throttle=0.05, drop_answer=0.05, actions=frozenset({"SendMessageBatch"}))
 NO_RETRIES = {"mode": "standard", "total_max_attempts": 1}

@@ -15,6 +15,8 @@ from tests.spark.sink import COLUMNS, file_partitions, file_stream, take_all, wr
 from tests.spark.support import Rig, run_app
 from tests.spark.test_sink_errors import own_line
 
+pytestmark = pytest.mark.law("sink-2")
+
 COUNT = 20
 WAYS = {
     "dealt": "1 message group stands in several partitions, such as 'group-0' in partitions 0 and 1.",

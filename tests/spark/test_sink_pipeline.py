@@ -16,7 +16,7 @@ from tests.helpers import wait_until
 from tests.spark.sink import DEADLINE_S, assert_each_once_in_order, group_of, take_all
 from tests.spark.support import Rig, TurnedClock, start_app
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.law("source-5", "sink-3")]
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

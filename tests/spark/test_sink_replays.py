@@ -42,6 +42,8 @@ from tests.spark.support import LONG_S, Rig, run_app, start_app
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.law("sink-3", "sink-4")
+
 COUNT, GROUPS = 2_400, 100
 FILES = 8
 SQS_REMEMBERS_S = 300.0

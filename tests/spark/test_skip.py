@@ -8,10 +8,13 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame
 
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, Rig, assert_each_once, in_both_modes_if_long
+
+pytestmark = pytest.mark.law("source-1", "source-3")
 
 POISON = "body 137"
 

@@ -78,8 +78,8 @@ def test_each_bug_can_be_planted(mutation: Mutation) -> None:
     [
         ("serve redelivered messages at once", "!! moved aside"),
         ("two rows of a group in one call", "!! once"),
-        ("drop the parts of a record before the whole is put", "!! once"),
-        ("end with calls under way", "!! end"),
+        pytest.param("drop the parts of a record before the whole is put", "!! once", marks=pytest.mark.slow),
+        pytest.param("end with calls under way", "!! end", marks=pytest.mark.slow),
     ],
 )
 def test_a_planted_bug_is_caught_and_its_seed_replays_it(name: str, broken: str) -> None:

@@ -24,6 +24,8 @@ from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.journal import Journal
 
+pytestmark = pytest.mark.law("source-3")
+
 _numbers = itertools.count(1)
 
 

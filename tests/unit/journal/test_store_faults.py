@@ -43,6 +43,8 @@ from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import World
 from tests.unit.source.test_hostile_journal import MESSAGES, ROWS
 
+pytestmark = pytest.mark.law("source-1", "source-3")
+
 ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
 _numbers = itertools.count(1)
 

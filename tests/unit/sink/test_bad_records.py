@@ -48,6 +48,8 @@ from tests.unit.sending import (
 from tests.unit.sink.test_message import damaged
 from tests.unit.sink.test_write import TEN_MINUTES_S, error, planned, run
 
+pytestmark = pytest.mark.law("sink-1")
+
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 US_QUEUE = "https://sqs.us-east-1.amazonaws.com/123456789012/bad.fifo"
 VPC_ENDPOINT = "https://vpce-1-2.sqs.eu-west-1.vpce.amazonaws.com"

@@ -9,6 +9,8 @@ import pytest
 
 from sqs_fifo_spark.sink.digests import LEAF_BYTES, WIDTH, Digests, digest_of, pieces, shard, spark_hash, split
 
+pytestmark = pytest.mark.law("sink-3", "sink-5")
+
 
 def many(count: int, *, seed: int = 0, group: str | None = None) -> list[bytes]:
     dice = random.Random(seed)

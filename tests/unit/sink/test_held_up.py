@@ -18,6 +18,8 @@ from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, rows, send, wait_for_threads
 
+pytestmark = pytest.mark.law("sink-4")
+
 LIMIT_S = SEND_BUDGET_S + CONFIRM_BUDGET_S
 BEGAN_AT = SharedClock().monotonic()
 CALL_HELD_UP = "a call to SQS is held up: 175 s after the time to try its rows began"

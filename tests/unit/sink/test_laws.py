@@ -22,6 +22,8 @@ from tests.simulation.sink_rows import SinkRow
 from tests.simulation.sink_tasks import SinkAttempt
 from tests.simulation.sink_world import SinkWorld
 
+pytestmark = pytest.mark.law("sink-1", "sink-2", "sink-3", "sink-4", "sink-5")
+
 A1, A2, A3, B1 = (SinkRow(name[0], name, f"body of {name}") for name in ("a1", "a2", "a3", "b1"))
 
 

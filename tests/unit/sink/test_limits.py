@@ -44,6 +44,8 @@ from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
 from tests.unit.sending import send as send_all
 
+pytestmark = pytest.mark.law("sink-3", "sink-4", "sink-5")
+
 RECORDED_S = window.SEND_BUDGET_S + window.CONFIRM_BUDGET_S
 """How long after a look at the record what is sent then may be recorded."""
 

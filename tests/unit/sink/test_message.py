@@ -13,6 +13,8 @@ import pytest
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, columns_of, outgoing
 
+pytestmark = pytest.mark.law("sink-1")
+
 SECRET = "zq7"
 """Stands in every body and in every attribute's value, and so must stand in no reason."""
 BY_COLUMN = RowForm(None, True, 1_048_576)

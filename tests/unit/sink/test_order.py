@@ -46,6 +46,8 @@ from tests.unit.sending import (
 )
 from tests.unit.sink.test_write import planned, run
 
+pytestmark = pytest.mark.law("sink-2", "sink-4")
+
 BATCH = Stride(rows_in_call=10, max_unrecorded=10)
 FAILS = Stride(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True)
 

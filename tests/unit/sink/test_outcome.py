@@ -13,6 +13,8 @@ from sqs_fifo_spark.errors import AccessDeniedError
 from sqs_fifo_spark.sink.outcome import Outcome, classify
 from tests.unit.sending import rows
 
+pytestmark = pytest.mark.law("sink-1", "sink-2")
+
 TRIED = dict(zip("xyz", rows("a1", "b2", "c3"), strict=True))
 THROTTLED, FAILED, REFUSED, DENIED = (
     {"Code": code, "SenderFault": is_sender_fault}

@@ -21,6 +21,8 @@ from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError, UnsentError
 from tests.unit.sending import LOST, THROTTLED, Sqs, patched, refusal, rows
 
+pytestmark = pytest.mark.law("sink-1")
+
 BUDGET_S = 120.0
 TEN = [f"{group}1" for group in "abcdefghij"]
 

@@ -31,6 +31,8 @@ from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, Panic, SharedClock, Store
 
+pytestmark = pytest.mark.law("sink-3", "sink-4")
+
 BEGAN = "018bcfe56800"
 A, B, C, D, E = (digest_of("id", letter, "1") for letter in "abcde")
 

@@ -32,6 +32,8 @@ from tests.unit.sending import (
     threads,
 )
 
+pytestmark = pytest.mark.law("sink-1", "sink-2", "sink-5")
+
 
 def assert_in_order(sqs: Sqs, bodies: Iterable[str]) -> None:
     """Each of `bodies` stands in the queue once, and its group in their order."""

@@ -28,6 +28,8 @@ from tests.unit.sending import (
     wait_for_threads,
 )
 
+pytestmark = pytest.mark.law("sink-1", "sink-4")
+
 
 def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the calls beside it send is confirmed and recorded before the error is raised, and nothing is sent then."""

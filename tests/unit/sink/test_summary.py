@@ -24,6 +24,8 @@ from sqs_fifo_spark.sink.summary import (
     share,
 )
 
+pytestmark = pytest.mark.law("sink-2", "sink-5")
+
 RUN = "0123456789abcdef"
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 

@@ -14,6 +14,8 @@ from sqs_fifo_spark.sink.write import Place, send_partition
 from tests.unit.sending import LOST, THROTTLED, Answer, Noted, Sqs, batch, finish, make, refusal, rows, threads
 from tests.unit.sink.test_write import planned
 
+pytestmark = pytest.mark.law("sink-1", "sink-3")
+
 LONG_S = 10 * SEND_BUDGET_S
 
 

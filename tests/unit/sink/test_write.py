@@ -62,6 +62,8 @@ from tests.unit.sending import (
     threads,
 )
 
+pytestmark = pytest.mark.law("sink-1", "sink-3")
+
 TEN_MINUTES_S = 600
 
 

@@ -17,6 +17,8 @@ from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint
 from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at
 
+pytestmark = pytest.mark.law("source-6")
+
 
 def lose_an_attempt(world: World, query: Query, batch: int) -> None:
     """Let an attempt of the batch's first task die with what it has received."""

@@ -28,6 +28,8 @@ from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row
 from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at, in_both_modes
 
+pytestmark = pytest.mark.law("source-2", "source-3", "source-4")
+
 FIRST_LINK = "epochs/00000000000000000001/0000-000000"
 SECOND_LINK = "epochs/00000000000000000001/0000-000001"
 

@@ -19,6 +19,8 @@ from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
 from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at
 
+pytestmark = pytest.mark.law("source-3", "source-5")
+
 
 @pytest.fixture(params=MODES)
 def make_world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> Callable[..., World]:

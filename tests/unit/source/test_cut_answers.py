@@ -20,6 +20,8 @@ from tests.simulation.world import LAPSE_S
 from tests.unit.aws.answering import sqs_message
 from tests.unit.by_hand import World
 
+pytestmark = pytest.mark.law("source-6")
+
 VISIBILITY_S = 30
 SMALL_S, LARGE_S = 0.01, 10.0
 """A message takes so long to arrive: of large ones two come whole in time."""

@@ -28,6 +28,8 @@ from tests.simulation.spark import Query, read
 from tests.unit.aws.answering import sqs_message
 from tests.unit.by_hand import World, do_at, in_both_modes
 
+pytestmark = pytest.mark.law("source-3")
+
 CAUGHT = "epochs/00000000000000000007/caught-00000000000000000000"
 
 

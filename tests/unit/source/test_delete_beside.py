@@ -17,6 +17,8 @@ from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World, do_at
 
+pytestmark = pytest.mark.law("source-2", "source-4")
+
 T = TypeVar("T")
 
 

@@ -13,6 +13,8 @@ from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import World, do_at
 
+pytestmark = pytest.mark.law("source-6")
+
 FAR_APART_S = 600
 
 

@@ -18,6 +18,8 @@ from tests.simulation.spark import Query
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
 from tests.unit.by_hand import MODES, World, in_both_modes
 
+pytestmark = pytest.mark.law("source-1", "source-5")
+
 CALLED = tuple(sorted(set(ACTIONS.values()) - {"SendMessageBatch"}))  # what a source calls
 
 

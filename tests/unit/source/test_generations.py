@@ -19,6 +19,8 @@ from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
 from tests.unit.by_hand import MODES, World, crash_at, do_at, in_both_modes
 
+pytestmark = pytest.mark.law("source-3", "source-5")
+
 
 @pytest.fixture
 def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:

@@ -26,6 +26,8 @@ from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.pool import Answer, CallingThread
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 
+pytestmark = pytest.mark.law("source-3")
+
 T = TypeVar("T")
 
 ARN = "arn:aws:sqs:eu-west-1:123456789012:bids.fifo"

@@ -16,6 +16,8 @@ from sqs_fifo_spark.source.receive import WORTH, Received
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World
 
+pytestmark = pytest.mark.law("source-7")
+
 SIDES = ("work", "receiving")
 """The driver's receive, and a task's."""
 

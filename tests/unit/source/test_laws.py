@@ -9,6 +9,8 @@ import pytest
 from tests.simulation.laws import AvailableNowRun, Laws
 from tests.simulation.world import BEGAN_AT, World
 
+pytestmark = pytest.mark.law("source-6")
+
 
 @pytest.mark.parametrize(
     ("held_s", "waits_s", "is_excused"), [(60, 30, True), (60, 29, False), (1, 30, False), (0, 30, False)]

@@ -31,6 +31,8 @@ from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Outcome, Queue, renewa
 from sqs_fifo_spark.source.settling import release
 from tests.helpers import wait_until
 
+pytestmark = pytest.mark.law("source-7")
+
 VISIBILITY_S = 30
 HEARTBEAT_S = 10.0
 

@@ -16,6 +16,8 @@ from tests.simulation.spark import ConcurrentUpdateError, Query, read
 from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at, in_both_modes
 
+pytestmark = pytest.mark.law("source-3", "source-5")
+
 MakeWorld = Callable[..., World]
 
 

@@ -16,6 +16,8 @@ from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
 from tests.unit.by_hand import MODES, World, crash_at
 
+pytestmark = pytest.mark.law("source-1", "source-6")
+
 MakeWorld = Callable[..., World]
 LONG_S = 43_200
 LONGEST_WAIT_S = 60

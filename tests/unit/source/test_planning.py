@@ -14,6 +14,8 @@ from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder
 from sqs_fifo_spark.source.planning import deal_out, expected_messages, partition_count, plan_partitions
 from sqs_fifo_spark.source.segment import Head, Origin
 
+pytestmark = pytest.mark.law("source-4")
+
 
 def left(*receipts: Receipt, sizes: tuple[int, ...] | None = None) -> Remainder:
     """All messages of an object, of one byte each unless told otherwise."""

@@ -15,6 +15,8 @@ from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, Row
 from tests.unit.by_hand import World, do_at
 
+pytestmark = pytest.mark.law("source-3")
+
 
 def sealed(world: World) -> list[str]:
     """Return the bodies in all segments that tasks have put."""

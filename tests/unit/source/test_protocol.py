@@ -30,6 +30,7 @@ from tests.unit.by_hand import MODES, HandHeartbeat, World, crash_at, do_at, in_
 # What a read shows
 
 
+@pytest.mark.law("source-1", "source-4", "source-5")
 @in_both_modes
 def test_messages_of_many_groups_arrive_once_and_in_order(world: World) -> None:
     """The plain course: everything once, in order, deleted, with an empty ledger and no segment left."""
@@ -54,6 +55,7 @@ def test_partition_without_segment_has_shown_no_row(world: World) -> None:
     world.audit()
 
 
+@pytest.mark.law("source-3")
 @in_both_modes
 def test_several_reads_give_the_same_rows(world: World) -> None:
     """After a success each further read of the partition gives the same rows, also when more has arrived."""
@@ -68,6 +70,7 @@ def test_several_reads_give_the_same_rows(world: World) -> None:
     world.audit()
 
 
+@pytest.mark.law("source-3")
 @in_both_modes
 def test_empty_partition_stays_empty_for_a_second_action(world: World) -> None:
     """A partition that received nothing shows nothing to a second read, though there is something by then."""
@@ -83,6 +86,7 @@ def test_empty_partition_stays_empty_for_a_second_action(world: World) -> None:
     world.audit()
 
 
+@pytest.mark.law("source-3")
 @in_both_modes
 def test_planning_twice_gives_the_same_plans(world: World) -> None:
     """A union of the frame with itself asks for the partitions twice, and gets the same ones."""
@@ -92,6 +96,7 @@ def test_planning_twice_gives_the_same_plans(world: World) -> None:
     assert query.plans(0) == query.plans(0)
 
 
+@pytest.mark.law("source-3")
 def test_two_attempts_of_one_partition_give_the_same_rows(make_world: Callable[..., World]) -> None:
     """The attempt that loses serves the winner's rows; what it caught is free at once, and served by a later epoch."""
     world = make_world(maxMessagesPerTrigger="2", numPartitions="1")
@@ -120,6 +125,7 @@ def test_two_attempts_of_one_partition_give_the_same_rows(make_world: Callable[.
 # Deleting
 
 
+@pytest.mark.law("source-2")
 def test_nothing_is_deleted_before_commit(world: World) -> None:
     """The messages of a batch stay in the queue until Spark commits it."""
     world.send("a1", "b1")
@@ -132,6 +138,7 @@ def test_nothing_is_deleted_before_commit(world: World) -> None:
     assert sorted(world.deleted()) == ["a1", "b1"]
 
 
+@pytest.mark.law("source-6")
 @in_both_modes
 def test_epoch_that_delivered_is_followed_by_another_without_new_messages(world: World) -> None:
     """The last batch of a burst is committed and deleted though nothing more is sent."""
@@ -144,6 +151,7 @@ def test_epoch_that_delivered_is_followed_by_another_without_new_messages(world:
     assert world.depth() == (0, 0)
 
 
+@pytest.mark.law("source-6")
 def test_single_group_of_500_drains_without_waiting(world: World) -> None:
     """One group gives ten messages an epoch, epoch after epoch, with no pause that only time ends."""
     world.send(*(f"a{index}" for index in range(500)))
@@ -179,6 +187,7 @@ def test_commit_twice_changes_nothing(world: World) -> None:
     assert world.store.objects == objects
 
 
+@pytest.mark.law("source-5")
 @in_both_modes
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_failing_deletes_go_to_the_ledger_and_are_settled_later(world: World, elapsed_s: float) -> None:
@@ -198,6 +207,7 @@ def test_failing_deletes_go_to_the_ledger_and_are_settled_later(world: World, el
     world.audit()
 
 
+@pytest.mark.law("source-5")
 @in_both_modes
 def test_expired_handles_at_commit_go_to_the_ledger_and_the_copies_are_deleted(world: World) -> None:
     """A copy of a committed message is deleted when it comes, never emitted; the ledger is empty in the end."""
@@ -210,6 +220,7 @@ def test_expired_handles_at_commit_go_to_the_ledger_and_the_copies_are_deleted(w
     world.audit()
 
 
+@pytest.mark.law("source-5")
 def test_copy_of_a_committed_message_met_by_the_probe_is_deleted(world: World) -> None:
     """The probe recognises a committed message by the ledger too."""
     world.send("a1")
@@ -242,6 +253,7 @@ def test_partial_failure_of_a_delete_is_repeated_for_the_failed_entries(world: W
 # Redelivery
 
 
+@pytest.mark.law("source-5")
 @in_both_modes
 def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> None:
     """A message whose hold lapsed in mid-epoch and that another partition received is served once, deleted once."""
@@ -276,6 +288,7 @@ def test_partitions_are_for_what_is_carried_too(world: World) -> None:
     assert end.partitions >= min(-(-len(carried) // 4), len(set(carried)))
 
 
+@pytest.mark.law("source-5")
 @in_both_modes
 def test_receive_count_from_foreign_consumers_is_emitted_once(world: World) -> None:
     """A message that somebody else received and let lapse is not ours, so it is served, once and in order."""
@@ -288,6 +301,7 @@ def test_receive_count_from_foreign_consumers_is_emitted_once(world: World) -> N
     world.audit()
 
 
+@pytest.mark.law("source-4")
 @in_both_modes
 def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> None:
     """Of [1,2,3] somebody keeps 3: 1 and 2 are served, and 3 with all that follows it later."""
@@ -301,6 +315,7 @@ def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> No
     world.audit()
 
 
+@pytest.mark.law("source-7")
 @in_both_modes
 def test_heartbeat_keeps_messages_from_others_through_a_slow_batch(world: World) -> None:
     """While a batch takes four visibility timeouts nobody else gets its messages."""
@@ -365,6 +380,7 @@ def test_heartbeat_keeps_what_the_winning_attempt_received_and_the_loser_keeps_n
         "before drop epochs/00000000000000000002",
     ],
 )
+@pytest.mark.law("source-4", "source-5")
 def test_replay_after_a_crash_gives_each_message_once_in_order(world: World, point: str, elapsed_s: float) -> None:
     """Whatever the point of the crash, and whether or not the holds lapse before the restart."""
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
@@ -408,6 +424,7 @@ def crash_everywhere(
             return at
 
 
+@pytest.mark.law("source-1", "source-5")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_crash_at_every_single_step_loses_and_doubles_nothing(
@@ -423,6 +440,7 @@ def test_crash_at_every_single_step_loses_and_doubles_nothing(
     assert steps > 50
 
 
+@pytest.mark.law("source-1", "source-4", "source-5")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_crash_at_every_single_step_with_redelivery_under_way(
@@ -444,6 +462,7 @@ def test_crash_at_every_single_step_with_redelivery_under_way(
     crash_everywhere(make_world, elapsed_s, play, restart, deleteAfter=mode)
 
 
+@pytest.mark.law("source-1")
 @in_both_modes
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_new_query_on_an_old_journal_begins_with_what_was_not_committed(world: World, elapsed_s: float) -> None:
@@ -464,6 +483,7 @@ def test_new_query_on_an_old_journal_begins_with_what_was_not_committed(world: W
     world.audit()
 
 
+@pytest.mark.law("source-5")
 @in_both_modes
 def test_crash_during_commit_then_a_replayed_batch_that_is_not_read_doubles_nothing(world: World) -> None:
     """A commit broken off is finished also when the next batch's function never looks at its rows."""
@@ -546,6 +566,7 @@ def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> Non
     assert late == []
 
 
+@pytest.mark.law("source-2")
 def test_superseded_driver_deletes_nothing_that_a_leftover_sealed(world: World) -> None:
     """It stands still before it looks at the epoch; meanwhile the next driver settles it, and a leftover puts there."""
     world.send("a1")
@@ -751,6 +772,7 @@ def test_checkpoint_older_than_the_journal_is_data_loss(world: World) -> None:
 # foreachBatch that does not look
 
 
+@pytest.mark.law("source-1")
 @in_both_modes
 @pytest.mark.parametrize("tells_start", [True, False])
 def test_batch_that_never_asks_for_its_plan_loses_nothing(world: World, tells_start: bool) -> None:
@@ -801,6 +823,7 @@ def test_what_nobody_reads_is_kept_for_the_next_batch_without_another_receive(
     assert epochs == sorted(set(epochs))
 
 
+@pytest.mark.law("source-1")
 @in_both_modes
 def test_unread_partitions_lose_nothing(world: World) -> None:
     """An action that stops after the first partition leaves the others' messages for the next batches."""
@@ -828,6 +851,7 @@ def test_max_messages_per_trigger_is_exact(
     world.audit()
 
 
+@pytest.mark.law("source-4")
 @pytest.mark.parametrize("group", ["a", "b"])
 def test_what_follows_carried_messages_waits_for_them(make_world: Callable[..., World], group: str) -> None:
     """Also when somebody else deletes them and SQS delivers what follows: no other partition serves it before."""
@@ -964,6 +988,7 @@ def stolen_while_beating(world: World, seconds: int) -> list[str]:
     return bodies
 
 
+@pytest.mark.law("source-7")
 @in_both_modes
 def test_messages_are_held_between_the_end_of_a_batch_and_its_commit(world: World) -> None:
     """Another source's long poll, or a slow offset log, may stand in between for long."""
@@ -976,6 +1001,7 @@ def test_messages_are_held_between_the_end_of_a_batch_and_its_commit(world: Worl
     world.audit()
 
 
+@pytest.mark.law("source-7")
 def test_carried_messages_are_held_by_a_restarted_driver(make_world: Callable[..., World]) -> None:
     """Its tasks may start long after its plan."""
     world = make_world(numPartitions="1")
@@ -998,6 +1024,7 @@ def test_carried_messages_are_held_by_a_restarted_driver(make_world: Callable[..
     world.audit()
 
 
+@pytest.mark.law("source-7")
 @in_both_modes
 def test_what_an_earlier_driver_sealed_is_held_at_once_by_the_next(world: World) -> None:
     """Nobody has renewed it since that driver died, so the first heartbeat is not waited for."""
@@ -1268,6 +1295,7 @@ def test_spark_4_0_restart_is_exact(world: World, point: str, elapsed_s: float) 
 # Faults of the journal
 
 
+@pytest.mark.law("source-1", "source-5")
 @in_both_modes
 @pytest.mark.parametrize("lie", ["deny", "raise"])
 @pytest.mark.parametrize("name", ["epochs/", "ledger/", "drivers/", "journal.json"])

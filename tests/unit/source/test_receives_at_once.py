@@ -21,6 +21,8 @@ from tests.unit.by_hand import World, in_both_modes
 from tests.unit.sending import THROTTLED
 from tests.unit.source.test_far_apart import once
 
+pytestmark = pytest.mark.law("source-6", "source-7")
+
 S = TypeVar("S")
 T = TypeVar("T")
 ROUNDS = 11

@@ -12,6 +12,8 @@ from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
 from tests.unit.by_hand import HandHeartbeat, World, do_at
 
+pytestmark = pytest.mark.law("source-2")
+
 
 @pytest.fixture
 def world(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> World:

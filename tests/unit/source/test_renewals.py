@@ -23,6 +23,8 @@ from sqs_fifo_spark.source.owner import ANSWER_MARGIN_S, LONGEST_LOOK_S
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from tests.simulation.hub import Hub, HubLock, HubPool, Process, Threading
 
+pytestmark = pytest.mark.law("source-7")
+
 VISIBILITY_S, HEARTBEAT_S = 120, 40.0
 HELD = 5_000
 CALL_S, CLIENT_TIMEOUT_S = 0.05, 10.0

@@ -16,6 +16,8 @@ from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.by_hand import MODES, World, crash_at, in_both_modes
 
+pytestmark = pytest.mark.law("source-1", "source-3")
+
 
 def opened(world: World) -> Journal:
     """The journal, each of whose calls is a step."""

@@ -28,6 +28,8 @@ from sqs_fifo_spark.source.segment import (
     encode,
 )
 
+pytestmark = pytest.mark.law("source-3")
+
 NAME = "epochs/00000000000000000007/0003-000000-00000000000000000000"
 ORIGIN = Origin(journal="j", epoch=7, partitions=4, partition=3, writer="w", plan=0, after="")
 LARGEST = (1 << 128) - 1

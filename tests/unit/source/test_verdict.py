@@ -13,6 +13,8 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.segment import Chain, Head, Origin
 from sqs_fifo_spark.source.verdict import judge
 
+pytestmark = pytest.mark.law("source-4", "source-5")
+
 OFFSET = Offset("j", 2, 2)
 FIRST, SECOND, STRAY = (f"epochs/{2:020d}/{partition:04d}-000000-{0:020d}" for partition in (0, 1, 2))
 CAUGHT = f"epochs/{2:020d}/caught-{0:020d}"
