@@ -1,8 +1,7 @@
-"""The command `demo`: an auction through a local queue and Spark, and an audit of what arrived.
+"""The command `demo`: an auction through a local queue and Spark, and an audit of the rows that arrived.
 
-Bidders send interleaved bids of many auctions, one message group for each auction, and repeat some of them
-on purpose. A streaming query writes them to Parquet. Once the queue is empty, the Parquet files are compared
-with what was sent.
+Bidders send interleaved bids of many auctions, one message group for each auction, and repeat some of them on purpose.
+A streaming query writes them to Parquet. Once the queue is empty, the Parquet files are compared with the sent bids.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _PATIENCE_S = 180.0
-"""How long the demo goes on without a single row arriving."""
+"""Seconds for which the demo goes on without a single row arriving."""
 _ENTRIES = 10
 _PAUSE_S = 0.02
 """Between two calls of the bidders, so that bids still come while the query runs."""
@@ -134,7 +133,7 @@ class _Sender:
     """
 
     def __init__(self, sqs: Any, url: str, made: Sequence[Bid], tell: Callable[[int], None]) -> None:
-        """`tell` is given how many bids the queue has taken, on the thread."""
+        """`tell` is given the number of bids that the queue has taken, on the thread."""
         self._sqs = sqs
         self._url = url
         self._made = made
@@ -155,7 +154,7 @@ class _Sender:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was sent. Raises what went wrong with the sending."""
+        """True if everything was sent. Raises the error of the sending."""
         if self._result.done():
             self._result.result()
             return True
@@ -189,7 +188,7 @@ class _Sender:
 
 @contextmanager
 def _spark(work: Path) -> Iterator[SparkSession]:
-    """Spark on this machine, silent: what the JVM and its workers say goes to `spark.log`."""
+    """Spark on this machine, silent: the output of the JVM and its workers goes to `spark.log`."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -297,7 +296,7 @@ def _depth(sqs: Any, url: str) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    """Return our own message if one stands in Spark's error, else the first line that says something."""
+    """Return our own message if one stands in Spark's error, else its first line with a text."""
     text = str(error)
     own = re.findall(r"sqs_fifo_spark\.errors\.\w+: (.+)", text)
     spoken = [line.lstrip(": ") for line in text.splitlines() if line.strip(": ")]
