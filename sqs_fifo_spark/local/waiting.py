@@ -72,7 +72,7 @@ class WaitingRoom:
                 queue.remove(waiter)
 
     def serve(self) -> None:
-        """Give available messages to those who have waited longest, and send away those whose time is up."""
+        """Give available messages to those that have waited longest, and end the polls whose time is up."""
         now = self._clock.now()
         for queue_url, queue in list(self._waiters.items()):
             try:

@@ -190,7 +190,7 @@ class SentRecord:
                 self._looked_at = began_at
                 if is_second:
                     return began_at
-                is_second = True  # which is faster, for it reads only what is new
+                is_second = True  # faster, for it reads only new objects
             raise JournalUnavailableError(
                 f"to list and read what was sent took longer than {OLDEST_REFRESH_S:g} s in the journal at "
                 f"'{self._store.location}', so it is too old to tell which rows may be sent."

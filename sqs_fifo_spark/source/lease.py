@@ -137,8 +137,8 @@ class Lease:
 
         No call is begun after `within_s`, nor after half a heartbeat: the other holds stay due. A hold whose renewal
         fails is due again after a pause that grows with its failures, behind those without failures. A hold that is
-        over is lost without a call. Another pass at the same time makes other calls. Raises what no retry cures, once
-        all calls are made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
+        over is lost without a call. Another pass at the same time makes other calls. Raises errors that no retry
+        cures, once all calls are made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
         """
         began = self._clock.monotonic()
         latest = began + min(within_s, self._heartbeat_s / 2)
@@ -305,10 +305,10 @@ class Heartbeat:
                 pause_s = usual_s()
 
     def _look(self) -> None:
-        """Renew what is due; before that, discover, once a heartbeat, and at least once in LONGEST_LOOK_S.
+        """Renew holds that are due; before that, discover, once a heartbeat, and at least once in LONGEST_LOOK_S.
 
-        A discovered hold may be due before the other thread, which knew nothing of it, wakes. A pass is short, so
-        looks are on time whatever SQS does.
+        A discovered hold may be due before the other thread, which knew nothing of it, wakes. A pass is short, so looks
+        are on time whatever SQS does.
         """
         now = self._clock.monotonic()
         if now >= self._look_at and self._discover is not None:

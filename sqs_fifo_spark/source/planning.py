@@ -60,7 +60,6 @@ def epoch_size(
         return partition_count(expected, most), expected
     # A group goes on as soon as its messages are deleted. So a few hot groups need few partitions, and one of them may
     # get all messages. Until an epoch has shown how many groups there are, many cost less than few.
-    # may get all that there is. Until an epoch has told how many groups there are, many cost less than few.
     return partition_count(waiting + carried, min(most, groups or most)), waiting + carried
 
 
