@@ -211,7 +211,7 @@ def _to_file(file: Path, message_id: str) -> Iterator[PutAside]:
     with _written(file), _opened(file) as out:
         fcntl.flock(out, fcntl.LOCK_EX)
         there = out.read()
-        os.fsync(out.fileno())  # its writer may have been killed before that
+        os.fsync(out.fileno())  # whoever wrote it may have been killed before that
         is_there = message_id in map(_id_in, there.splitlines())
 
         def add(row: pa.RecordBatch) -> None:

@@ -117,7 +117,7 @@ def serve(
     try:
         segment, end, decided = first.result(), None, list[Message]()
         if segment is None or plan.skips:
-            # A look that was over before that read: if the epoch was settled between the two, this attempt finds it, and
+            # A look that was over before that read: if the epoch was settled in between, this attempt finds it, and
             # releases its messages. A task that needs the deal learns first if its driver is current.
             is_current.result()
         if segment is None:
