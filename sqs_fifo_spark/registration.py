@@ -68,10 +68,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _choose_python(context: SparkContext) -> None:
-    """Settle the interpreter of Spark's Python workers, and raise MissingPackageError if it lacks a package.
-
-    Spark takes PYSPARK_PYTHON, and for want of it the first python3 of the PATH.
-    """
+    """Settle the interpreter of Spark's Python workers; raise MissingPackageError if it lacks a package."""
     if os.environ.get("PYSPARK_PYTHON", _NOT_NAMED) == _NOT_NAMED:
         # spark-submit puts the setting into the environment; an application that its own Python starts must read it.
         named = context.getConf().get("spark.pyspark.python") or _environment_of_jvm(context, "PYSPARK_PYTHON")
@@ -103,10 +100,7 @@ def _environment_of_jvm(context: SparkContext, name: str) -> str | None:
 
 
 def _missing_packages(context: SparkContext, python: str) -> list[str]:
-    """Return the packages that `python` lacks on the driver's machine, or nothing if it gives no answer.
-
-    Then Spark says the reason, better than could be said here.
-    """
+    """Return the packages that `python` lacks on this machine; none without an answer, for Spark says the reason."""
     shipped = _shipped_files()
     paths = [str(shipped), *(str(path) for path in sorted(shipped.iterdir()) if path.suffix.lower() in _ARCHIVES)]
     set_for_workers: dict[str, Any] = context.environment

@@ -244,7 +244,7 @@ class QueueCalls:
         begun: Callable[[], Mapping[str, Any]] | None = None,
         **arguments: Any,
     ) -> Mapping[str, Any]:
-        """Make one call, or wait for the one that was `begun`; and make a second one if its signature was too old.
+        """Make one call, or wait for the `begun` one; and make a second one if its signature was too old.
 
         Nothing is sent after `latest`, if given, or once `stopped` is set: that is TransientQueueError.
         """

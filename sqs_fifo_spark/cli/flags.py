@@ -22,7 +22,6 @@ _NOT_CALLED = "http://localhost/0/none.fifo"
 
 
 def flag_of(option: Option) -> str:
-    """Return the flag of an option."""
     return "--" + re.sub("[A-Z]", lambda capital: f"-{capital[0].lower()}", option.name)
 
 

@@ -226,10 +226,7 @@ def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]], track: Tra
 
 
 def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str]]:
-    """Return the names of the epoch's segments by plan: of all plans, or of the one asked for.
-
-    Raises EpochSettledError if there are none, or the epoch is committed.
-    """
+    """Return the names of the epoch's segments, by plan, of all or of `plan`; EpochSettledError if there are none."""
     require_open(journal, epoch)
     found = plans_of(journal, epoch)
     if plan is not None:

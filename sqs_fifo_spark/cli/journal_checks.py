@@ -35,10 +35,7 @@ class _NotAskedError(JournalUnavailableError):
 
 
 class _Asked:
-    """A store that has `patience_s` for each answer, and is asked no more once one has not come.
-
-    Opening it may need credentials, from a service that does not answer.
-    """
+    """A store that has `patience_s` for each answer, opening included, and is asked no more once one has not come."""
 
     def __init__(self, location: str, access: S3Access, patience_s: float) -> None:
         self.location = location

@@ -60,7 +60,6 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, fo
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value, on one line."""
     click.echo(json.dumps(value, default=_as_json))
 
 
@@ -83,7 +82,6 @@ def printable(text: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """Print one line to the standard error."""
     click.echo(f"error: {printable(' '.join(text.split()))}", err=True)
 
 
@@ -95,7 +93,6 @@ def print_line(text: str, style: str = "") -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows below the names of their columns."""
     from rich.table import Table
     from rich.text import Text
 

@@ -131,8 +131,6 @@ def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_lett
 
 
 class _Interruption(threading.Event):
-    """Set by a signal."""
-
     status = Status.INTERRUPTED
 
 

@@ -127,10 +127,7 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
 
 
 class _Sender:
-    """Sends all bids on a thread of its own, in a `with` block whose end also ends the thread.
-
-    One thread, because two senders of one group would have no order between them.
-    """
+    """Sends all bids on one thread, so that they have an order, in a `with` block whose end also ends the thread."""
 
     def __init__(self, sqs: Any, url: str, made: Sequence[Bid], tell: Callable[[int], None]) -> None:
         """`tell` is given the number of bids that the queue has taken, on the thread."""
@@ -257,10 +254,7 @@ def _query(spark: SparkSession, url: str, work: Path) -> Iterator[StreamingQuery
 def _watch(
     query: StreamingQuery, sender: _Sender, sqs: Any, url: str, log: SinkLog, clock: Clock, screen: Screen
 ) -> None:
-    """Show the progress until all is sent and the queue is empty.
-
-    Raises DemoError when the query fails, or when nothing arrives for too long.
-    """
+    """Show the progress until all is sent and the queue is empty; DemoError if the query fails, or nothing arrives."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -10,7 +10,6 @@ from sqs_fifo_spark.errors import JournalCorruptError
 
 
 def to_json(content: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a JSON object of the journal."""
     return json.dumps(content).encode()
 
 

@@ -108,7 +108,6 @@ def task_does_not_exist() -> SqsError:
 
 
 def purge_in_progress(name: str) -> SqsError:
-    """The error for a second purge within 60 seconds."""
     return SqsError(
         "PurgeQueueInProgress",
         f"Only one PurgeQueue operation on {name} is allowed every 60 seconds.",

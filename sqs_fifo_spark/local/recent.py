@@ -36,6 +36,5 @@ class Recent(Generic[K, V]):
                 del self._values[key]
 
     def clear(self) -> None:
-        """Drop everything."""
         self._values.clear()
         self._to_forget.clear()

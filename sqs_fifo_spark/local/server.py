@@ -155,7 +155,6 @@ class LocalQueueServer:
         return self._room.count
 
     def queue_url(self, name: str) -> str:
-        """The URL of the queue `name`."""
         return self._model.queue_url(name)
 
     def start(self) -> None:

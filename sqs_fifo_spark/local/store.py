@@ -292,10 +292,7 @@ class MessageStore:
         return self._horizon is not None and message.sequence <= self._horizon.sequence
 
     def _settle(self, group: Group) -> None:
-        """Give `group` the last place in line if it became free, or take its place away if it is no longer.
-
-        A group that was free before and still is keeps its place.
-        """
+        """Give `group` the last place in line if it became free, or take its place away if it is no longer."""
         if not self._is_deliverable(group.first):
             self._free.pop(group, None)
         elif group not in self._free:

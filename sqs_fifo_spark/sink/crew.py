@@ -118,7 +118,6 @@ class Crew:
         return pending
 
     def end(self, pending: Pending) -> None:
-        """Note that it is over."""
         with self.changed:
             self.deadlines.discard(pending)
 

@@ -144,7 +144,6 @@ def _judged(row: int, form: RowForm, values: Sequence[Any]) -> Outgoing:
 
 
 def _text_of(body: Any) -> Any:
-    """Return the text of a body that is bytes, if it is text."""
     try:
         return body.decode() if isinstance(body, bytes) else body
     except UnicodeDecodeError:

@@ -106,10 +106,7 @@ class Chains:
             yield from (*head.receipts, *head.chain.unconfirmed)
 
     def _require_all_links(self, there: Set[tuple[int, int]], ends: Mapping[int, Head]) -> None:
-        """Raise JournalUnavailableError if a link before the last one of its chain is gone.
-
-        Somebody has removed it: a task would put a link with other messages in its place.
-        """
+        """Raise JournalUnavailableError if a link before the last is gone: a task would put another in its place."""
         for partition, end in ends.items():
             for link in range(end.origin.link):
                 name = _name(self._offset, partition, link)

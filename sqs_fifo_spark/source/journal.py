@@ -19,7 +19,7 @@ Spark has logged. Objects of another plan of the same epoch are no content, and 
 that of the newest ledger are settled: their objects are dropped, but for those that the ledger carries. The newest is
 the one of the highest claim, and of that of the highest epoch.
 
-Put-if-absent guards a name only while its object is there: once it is dropped, a late task may put it again. So
+Put-if-absent guards a name only while its object is there: once it is dropped, a late writer may put it again. So
 
 - a claim counts once a list *after* its put shows that it is the highest; it is dropped only by a higher one's driver;
 - a driver recognises its claim by the content, not by the name alone;

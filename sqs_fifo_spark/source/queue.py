@@ -351,10 +351,7 @@ class Queue(QueueCalls):
     def _begin_batch(
         self, operation: str, entries: Sequence[Mapping[str, Any]], budget_s: float, *, is_beside: bool = True
     ) -> Begun[list[Outcome]]:
-        """Send a call for these entries, up to ten, and return the outcome of each: FAILED if the last try fails.
-
-        Not `is_beside`: it is sent only when somebody waits.
-        """
+        """Send a call for up to ten entries, only on demand if not `is_beside`; return outcomes, FAILED if in vain."""
         outcomes = [Outcome.FAILED] * len(entries)
         left = set(range(len(entries)))
         """The places of entries that have no outcome yet."""

@@ -194,10 +194,7 @@ class Receiver:
         return LINK_MESSAGES if self._until_more < 0 else max(1, self._worth)
 
     def _has_only_new(self, messages: list[Message]) -> bool:
-        """Return True if the backlog is drained: all of these were sent since this attempt began.
-
-        A chain that went on with messages still coming in would keep it from the sink.
-        """
+        """Return True if all of these were sent since this attempt began: the backlog is drained, the chain may end."""
         return bool(messages) and all(message.receipt.sent_at_ms > self._began_ms for message in messages)
 
     def _note(self, receives: int, messages: list[Message]) -> None:
@@ -209,10 +206,7 @@ class Receiver:
         self._was_full = receives == 1 and len(messages) == MAX_ENTRIES and len(groups) == 1
 
     def _at_once(self, receives: int, most: int, room: int, size: int) -> int:
-        """Return the number of receives to make at once, when so many have brought something for this link.
-
-        As many as for the last link; beyond that, as many as have brought something, so that few are made in vain.
-        """
+        """Return the number of receives to make at once: as many as for the last link, or as have brought something."""
         hoped = self._worth - receives if receives < self._worth else receives - self._worth
         wanted, space = min(self._messages_left, max(self._share, 1)), self._bytes_left
         if self._in_links:
@@ -220,10 +214,7 @@ class Receiver:
         return max(1, min(CONCURRENT_CALLS, hoped, -(-wanted // MAX_ENTRIES), space // max(1, self._largest)))
 
     def _receive(self, count: int, wait_time_s: int) -> list[Received]:
-        """Return the answers of up to so many receives; all are held.
-
-        Where one fails for good, that is raised when all are over: the messages of the others are in `unsealed`.
-        """
+        """Return the answers of up to so many receives, all held; after an error, which is raised, see `unsealed`."""
         left = self._messages_left
         begun: list[tuple[float, Begun[Received]]] = []
         while len(begun) < count and not (begun and (self._queue.pace.is_slow or is_held_up(begun[0][0], self._clock))):

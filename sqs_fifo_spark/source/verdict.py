@@ -49,7 +49,6 @@ class Verdict:
         return not (self.count or self.copies or self.carried)
 
     def carried_receipts(self) -> list[Receipt]:
-        """Return the receipts of all carried messages."""
         return [receipt for held in self.carried.values() for receipt in held.values()]
 
 

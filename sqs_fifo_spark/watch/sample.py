@@ -112,6 +112,5 @@ class LastSamples:
                     self._last[key] = replace(sample, figures=kept)
 
     def last(self) -> list[Sample]:
-        """Return the last sample of each query and queue."""
         with self._lock:
             return list(self._last.values())
