@@ -1,8 +1,8 @@
 """Spark Structured Streaming for Amazon SQS FIFO queues: `spark.readStream.format("sqsfifo")`, and `writeStream`.
 
 `register` makes the format known to a session in which Spark does not find it by itself. `SqsFifoDataSource` is for
-those who register it themselves; `in_group_order` arranges rows for the sink; the errors are what a query can stop
-with.
+applications that register it themselves; `in_group_order` arranges rows for the sink; the errors are those with which a
+query can stop.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs Spark only when it is asked for: the local queue does not.
+    """Import names that need Spark only when they are asked for: the local queue does not.
 
     Raises MissingPackageError where there is no PySpark, or an older one than 4.0.
     """

@@ -1,7 +1,7 @@
-"""Where Spark calls this package: an error of ours leaves it as one line, without the frames that led to it.
+"""The package's boundary to Spark: an error of ours leaves it as one line, without the frames that led to it.
 
-Spark shows the user the traceback of whatever its Python processes raise, with all causes, and some of it twice. Our
-errors say what to do, and their frames say nothing to who reads them there.
+Spark shows the user the traceback of any error of its Python processes, with all causes, and some of it twice. Our
+errors name the remedy, and their frames are of no use there.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the package knows of time. All durations are seconds."""
+    """The time, as the rest of the package knows it. All durations are seconds."""
 
     def now(self) -> float:
         """The wall-clock time, in seconds since the Unix epoch."""

@@ -1,7 +1,7 @@
-"""The name `sqsfifo`, and what Spark builds under it.
+"""The format `sqsfifo`, and the readers and writers that Spark builds under this name.
 
-Spark imports this module in every application of its environment, so it imports boto3, Arrow and the rest only when
-a stream is really read or written.
+Spark imports this module in every application of its environment, so it imports boto3, Arrow and the rest only when a
+stream is really read or written.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Every error this package raises on purpose, and what its reader should do.
+"""Every error this package raises on purpose, and its remedy.
 
-A message is one line: the value seen, the rule, the reason, the remedy. No message ever holds a body, a
-receipt handle or a credential. All arguments go to `Exception.__init__`, so that an error survives the
-pickling between Spark's processes.
+A message is one line: the value seen, the rule, the reason, the remedy. No message ever holds a body, a receipt handle
+or a credential. All arguments go to `Exception.__init__`, so that an error survives the pickling between Spark's
+processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnsupportedReadError(SqsFifoError):
 
 
 class UnsupportedWriteError(SqsFifoError):
-    """The write would replace what is there; messages can only be added to a queue."""
+    """The write would replace rows; messages can only be added to a queue."""
 
 
 class RowError(SqsFifoError):
@@ -44,7 +44,7 @@ class AccessDeniedError(SqsFifoError):
     """AWS refused the credentials or the permission: correct the policy, then restart the query."""
 
     has_no_credentials = False
-    """Whether the AWS chain gave no credentials. It may give some later, if it asks a service of the machine."""
+    """True if the AWS chain gave no credentials. It may give some later, if it asks a service of the machine."""
 
 
 class QueueNotFoundError(SqsFifoError):
@@ -63,7 +63,7 @@ class TransientQueueError(SqsFifoError):
     """SQS throttled, failed or did not answer: worth another try while there is time."""
 
     is_throttling = False
-    """Whether SQS has said that there are too many calls."""
+    """True if SQS has said that there are too many calls."""
 
 
 class JournalUnavailableError(SqsFifoError):
@@ -79,7 +79,7 @@ class JournalMismatchError(SqsFifoError):
 
 
 class DataLossError(SqsFifoError):
-    """The journal no longer holds what Spark asks to read again; see `failOnDataLoss`."""
+    """The journal no longer holds rows that Spark asks to read again; see `failOnDataLoss`."""
 
 
 class FencedError(SqsFifoError):
@@ -91,7 +91,7 @@ class EpochSettledError(SqsFifoError):
 
 
 class BatchForgottenError(SqsFifoError):
-    """An old micro-batch runs again, and the record of what was sent for it is already forgotten."""
+    """An old micro-batch runs again, and the record of its sent rows is already forgotten."""
 
 
 class DisorderError(SqsFifoError):

@@ -1,4 +1,4 @@
-"""This package's log lines in Spark's Python processes: time, level, and of which queue, query and epoch they tell.
+"""This package's log lines in Spark's Python processes: time, level, queue, query and epoch.
 
 All loggers lie below `sqs_fifo_spark`, whose level the environment variable SQS_FIFO_SPARK_LOG_LEVEL sets. Where a
 process has set logging up itself, its handlers are left as they are, and nothing is added.
@@ -14,7 +14,7 @@ LEVEL_VARIABLE = "SQS_FIFO_SPARK_LOG_LEVEL"
 _FORMAT = "%(asctime)s %(levelname)s %(name)s [%(where)s] %(message)s"
 _logger = logging.getLogger("sqs_fifo_spark")
 _where = "-"
-"""Of what this process's lines tell: it does one thing at a time."""
+"""The subject of this process's lines: it does one thing at a time."""
 
 
 class _Where(logging.Filter):
@@ -24,7 +24,7 @@ class _Where(logging.Filter):
 
 
 def tell_of(queue_name: str, **of: object) -> None:
-    """Let the lines of this process tell of a queue, and `of` an epoch or what else is not None, from now on.
+    """Let the lines of this process name a queue, and `of` an epoch or others that are not None, from now on.
 
     Called in the reader process and in Python workers.
     """

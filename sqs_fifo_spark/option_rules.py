@@ -1,4 +1,4 @@
-"""What a declared option is, the rules for its value, and one way to read all options of a side.
+"""The declaration of an option, the rules for its value, and one way to read all options of a side.
 
 Nothing here touches the network. Of the disk, botocore's own table of AWS's partitions is read once.
 """
@@ -20,14 +20,14 @@ from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
 
 FIFO_ID = re.compile(r"[!-~]{1,128}")
 FIFO_ID_RULE = "it must be 1 to 128 letters, digits or ASCII punctuation marks, without spaces."
-"""What SQS takes as the id of a group or of a deduplication."""
+"""SQS's rule for the id of a group or of a deduplication."""
 S3_PREFIXES = ("s3:", "s3a:")
 JOURNAL_SCHEMES = ("file", "s3", "s3a", "gs", "az", "abfs", "abfss")
 _KINDS = {"s3a": "s3", "az": "abfs", "abfss": "abfs"}
 """Schemes that are another name for one."""
 
 _NAMES = [each["outputs"] for each in Loader().load_data("partitions")["partitions"]]
-"""How the names of AWS's hosts end, in each of its partitions."""
+"""Ends of the names of AWS's hosts, in each of its partitions."""
 _PLAIN = "|".join(re.escape(each["dnsSuffix"]) for each in _NAMES)
 _ANY = "|".join([_PLAIN, *(re.escape(each["dualStackDnsSuffix"]) for each in _NAMES)])
 _AWS_REGION = re.compile(rf"(?:^|\.)([a-z]{{2,4}}(?:-[a-z]+)+-\d+)\.(?:.+\.)?(?:{_ANY})$")
@@ -54,11 +54,11 @@ _NONE_GIVEN: Any = object()
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of an option; the field that it fills has its own name, and its type."""
+    """The declaration of an option; the field that it fills has its own name, and its type."""
 
     name: str
     rule: Callable[[Option, str], Any]
-    """Turns what a user wrote into the value; OptionError, or NotFifoQueueError, if it is none."""
+    """Turns a user's text into the value; OptionError, or NotFifoQueueError, if it is none."""
     meaning: str
     default: Any
     default_from: Callable[[Mapping[str, Any]], Any] | None
@@ -76,7 +76,7 @@ class Option:
         return self.default_from(values) if self.default_from else self.default
 
     def shown_default(self) -> str:
-        """Return the default for the documentation: what a user may write for it, unless it has a text of its own."""
+        """Return the default for the documentation: a user's text for it, unless it has a text of its own."""
         if self.default_text is not None:
             return self.default_text
         if self.is_required:
@@ -104,8 +104,8 @@ def option(
     """Declare the option `name` as a field of a dataclass; `meaning` is its line in the documentation.
 
     Without a default it is required. `default_from` works the default out from the fields declared before;
-    `default_text` is what the documentation says then, or in place of "none". Without the option called `needs` this
-    one would have no effect. `low` and `high` bound a number.
+    `default_text` stands in the documentation then, or in place of "none". Without the option called `needs` this one
+    would have no effect. `low` and `high` bound a number.
     """
     declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high)
     made: T = field(repr=repr, metadata={"option": declared})
@@ -374,9 +374,9 @@ class OptionTable:
     def parse(self, given: Mapping[str, str], other: OptionTable, *, beside_missing: str = "") -> Any:
         """Return the dataclass, complete with defaults; keys are compared without regard to case.
 
-        Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says what to
-        change. `other` is the other side's table: an option of that side is reported as such. `beside_missing` is what
-        else to say where a required option is missing.
+        Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says the remedy.
+        `other` is the other side's table: an option of that side is reported as such. `beside_missing` is the text to
+        add where a required option is missing.
         """
         values: dict[str, Any] = {}
         for key, written in given.items():

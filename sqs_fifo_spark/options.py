@@ -28,7 +28,7 @@ MAX_PARTITION_BYTES = 1 << 30
 MAX_IN_FLIGHT = 120_000
 """SQS's cap of messages in flight in one FIFO queue."""
 MAX_CALLS_PER_S = 1_000_000
-"""Far above what one queue answers."""
+"""Far above one queue's answers."""
 
 
 def _own_endpoint(chosen: Mapping[str, Any]) -> str | None:
@@ -39,7 +39,7 @@ def _own_endpoint(chosen: Mapping[str, Any]) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class QueueOptions:
-    """Which queue, and where it is called."""
+    """The queue, and the host on which it is called."""
 
     queue_url: str = option(
         "queueUrl",
@@ -71,10 +71,10 @@ class QueueOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Whose credentials calls to AWS are signed with. Travels to the executors; its repr has no secret.
+    """The identity that signs calls to AWS. Travels to the executors; its repr has no secret.
 
     At most one of service credential, provider, profile and keys is given; else the AWS chain of each process is asked.
-    A role is assumed with what that gives.
+    A role is assumed with those credentials.
     """
 
     service_credential: str | None = option(
@@ -152,7 +152,7 @@ class Identity:
 
 
 AWS_CHAIN = Identity(**{each.name: each.metadata["option"].default for each in fields(Identity)})
-"""That of a query that names none."""
+"""The identity of a query that names none."""
 _BASES = {
     "service_credential": "serviceCredential",
     "credentials_provider": "credentialsProvider",
@@ -163,13 +163,13 @@ _BASES = {
 
 
 def base_of(identity: Identity) -> str | None:
-    """Return the name of the option that says where the credentials come from; None for the AWS chain."""
+    """Return the name of the option that gives the credentials; None for the AWS chain."""
     return next((name for each, name in _BASES.items() if getattr(identity, each) is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionOptions(Identity, QueueOptions):
-    """Which queue and whose credentials, those for S3 included: the same on both sides."""
+    """The queue and the credentials, those for S3 included: the same on both sides."""
 
     journal_credentials: str = option(
         "journalCredentials",
@@ -188,18 +188,18 @@ class ConnectionOptions(Identity, QueueOptions):
 
     @property
     def identity(self) -> Identity:
-        """Whose credentials the calls to SQS are signed with."""
+        """The identity that signs the calls to SQS."""
         return Identity(**{each.name: getattr(self, each.name) for each in fields(Identity)})
 
     @property
     def journal_identity(self) -> Identity:
-        """Whose credentials the calls to S3 are signed with."""
+        """The identity that signs the calls to S3."""
         return AWS_CHAIN if self.journal_credentials == "chain" else self.identity
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ConnectionOptions):
-    """What a user chose for a source, checked and complete."""
+    """A user's choices for a source, checked and complete."""
 
     journal_location: str = option(
         "journalLocation",
@@ -305,7 +305,7 @@ class SourceOptions(ConnectionOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SendOptions:
-    """What is sent to the queue, and who remembers it."""
+    """The messages for the queue, and the memory of sent ones."""
 
     message_group_id: str | None = option(
         "messageGroupId",
@@ -425,7 +425,7 @@ class SendOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions(ConnectionOptions, SendOptions):
-    """What a user chose for a sink, checked as far as options alone can be. Its table begins with what is sent."""
+    """A user's choices for a sink, checked as far as options alone can be. Its table begins with SendOptions."""
 
 
 SOURCE = OptionTable("source", SourceOptions, added_by_spark=("path",))
@@ -435,8 +435,8 @@ SINK = OptionTable("sink", SinkOptions, added_by_spark=("checkpointLocation", "q
 def parse_source_options(given: Mapping[str, str], *, beside_missing: str = "") -> SourceOptions:
     """Return the options of a source, complete with defaults; keys are compared without regard to case.
 
-    `beside_missing` is what else to say where a required option is missing.
-    Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says what to change.
+    `beside_missing` is the text to add where a required option is missing. Raises OptionError, or NotFifoQueueError for
+    the URL of a standard queue, with one line that says the remedy.
     """
     options: SourceOptions = SOURCE.parse(given, SINK, beside_missing=beside_missing)
     _require_one_region(options)
@@ -497,7 +497,7 @@ def parse_sink_options(given: Mapping[str, str], *, beside_missing: str = "") ->
 
 
 def _require_one_region(options: QueueOptions, queue_url: str = "queueUrl") -> None:
-    """Of hosts that are called as SQS's own: any other may sign for another region than its name says."""
+    """Require one region of hosts that are called as SQS's own: any other may sign for another than its name says."""
     in_url = rules.region_of(options.queue_url)
     for name, url in ((queue_url, options.queue_url), ("endpointUrl", options.endpoint_url or "")):
         region = rules.region_of(url) if rules.is_sqs(url) else None
@@ -548,7 +548,7 @@ def bad_records_in_queue() -> OptionError:
 
 
 def bad_records_queue(options: SinkOptions) -> SinkOptions | None:
-    """Return the options of the queue that refused rows are sent to: where its own URL does not say more, the same."""
+    """Return the options of the queue for refused rows: the same, but for those that its own URL gives."""
     url = options.bad_records_queue_url
     if url is None:
         return None
@@ -568,7 +568,7 @@ def _require_one_base(identity: Identity) -> None:
 
 
 def _require_s3(options: ConnectionOptions, **locations: str | None) -> None:
-    """Where none of these is on S3, nothing may be said of how S3 is reached."""
+    """Require options for S3 only with a location there."""
     given = {name: location for name, location in locations.items() if location is not None}
     if any(location.startswith(rules.S3_PREFIXES) for location in given.values()):
         return

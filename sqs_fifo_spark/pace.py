@@ -21,11 +21,11 @@ class Pace:
         self._lock = threading.Lock()
         self._began = clock.monotonic()
         self._next = self._began + first_in_s
-        """When the next call may be made, on the monotonic clock."""
+        """Time of the next call, on the monotonic clock."""
 
     @property
     def is_slow(self) -> bool:
-        """Whether turns are so far apart that what has been asked for is not to wait for the next one."""
+        """True if turns are so far apart that a call begun before is not to wait for the next one."""
         return self._every_s >= SLOW_S
 
     def wait(self, latest: float = math.inf, stopped: threading.Event | None = None) -> bool:
@@ -48,11 +48,11 @@ class Pace:
         return True
 
     def rest(self, calls: int) -> None:
-        """Return once the time is over that so many calls take: whoever comes after this caller may begin at once."""
+        """Return once the time is over that so many calls take: the next caller may begin at once."""
         left_s = self._began + self.needed_s(calls) - self._clock.monotonic()
         if left_s > 0:
             self._clock.sleep(left_s)
 
     def needed_s(self, calls: int) -> float:
-        """Return how long so many calls wait for each other."""
+        """Return the seconds for which so many calls wait for each other."""
         return calls * self._every_s

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _REQUIRED = ("sqs_fifo_spark", "pyarrow", "boto3", "obstore", "tenacity")
-"""What Spark's Python workers import."""
+"""Imports of Spark's Python workers."""
 _ARCHIVES = (".zip", ".egg", ".jar")
 """Spark puts shipped files that end so on its workers' path."""
 _STREAMING_FILES = "streaming_job"
-"""Where Spark's runner of streaming sources looks for shipped files, below the folder that has them."""
+"""Subfolder in which Spark's runner of streaming sources looks for shipped files."""
 _NOT_NAMED = "python3"
-"""What Spark takes where nobody has named an interpreter; its launcher `pyspark` even puts it into PYSPARK_PYTHON."""
+"""Spark's choice where nobody has named an interpreter; its launcher `pyspark` even puts it into PYSPARK_PYTHON."""
 _PROBE = """
 import json, sys
 from importlib.util import find_spec
@@ -68,10 +68,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _choose_python(context: SparkContext) -> None:
-    """Settle with which interpreter Spark's Python workers run, and raise MissingPackageError if it lacks a package.
-
-    Spark takes PYSPARK_PYTHON, and for want of it the first python3 of the PATH.
-    """
+    """Settle the interpreter of Spark's Python workers; raise MissingPackageError if it lacks a package."""
     if os.environ.get("PYSPARK_PYTHON", _NOT_NAMED) == _NOT_NAMED:
         # spark-submit puts the setting into the environment; an application that its own Python starts must read it.
         named = context.getConf().get("spark.pyspark.python") or _environment_of_jvm(context, "PYSPARK_PYTHON")
@@ -91,22 +88,19 @@ def _choose_python(context: SparkContext) -> None:
 
 
 def _environment_of_jvm(context: SparkContext, name: str) -> str | None:
-    """Return a variable of the JVM's environment, to which Spark adds what stands in conf/spark-env.sh."""
+    """Return a variable of the JVM's environment, to which Spark adds those of conf/spark-env.sh."""
     from py4j.protocol import Py4JError
 
     jvm: Any = context._jvm
     try:
         value: str | None = getattr(jvm, "java.lang.System").getenv(name)
-    except Py4JError:  # a platform that lets Python call only what it knows
+    except Py4JError:  # a platform that lets Python call only functions it knows
         return None
     return value
 
 
 def _missing_packages(context: SparkContext, python: str) -> list[str]:
-    """Return what the interpreter `python` lacks on the driver's machine, or nothing if it gives no answer.
-
-    Then Spark says why, better than could be said here.
-    """
+    """Return the packages that `python` lacks on this machine; none without an answer, for Spark says the reason."""
     shipped = _shipped_files()
     paths = [str(shipped), *(str(path) for path in sorted(shipped.iterdir()) if path.suffix.lower() in _ARCHIVES)]
     set_for_workers: dict[str, Any] = context.environment
@@ -130,6 +124,6 @@ def _shipped_files() -> Path:
 
 def _link_shipped_files() -> None:
     """Let Spark's runner of streaming sources find the shipped files: it looks in a subfolder that is never made."""
-    # Another call was first, or this Spark has made it. Without links, what is installed on the machine still works.
+    # Another call was first, or this Spark has made it. Without links, packages on the machine still work.
     with suppress(OSError):
         _shipped_files().joinpath(_STREAMING_FILES).symlink_to(os.curdir, target_is_directory=True)

@@ -1,7 +1,7 @@
-"""Which failures are tried again, how often, and for how long: one policy for every SQS call.
+"""The one policy by which failed SQS calls are tried again: the failures, the number of tries, and the time.
 
-Botocore's own retries are off (`aws.client`), so that this is the only one. A retry never starts unless its pause
-ends within the budget, or the call is one that must be tried more than once.
+Botocore's own retries are off (`aws.client`), so that this is the only one. A retry never starts unless its pause ends
+within the budget, or the call is one that must be tried more than once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def retry_transient(
 
 
 def retried(call: Callable[[], T], failure: type[Exception], retrying: Callable[[], Retrying]) -> T:
-    """Return `call()`, or what `retrying()` makes of it if it fails with `failure`; that counts as its first try.
+    """Return `call()`, or the result of `retrying()` if it fails with `failure`; that counts as its first try.
 
     So a call that succeeds, as nearly all do, costs nothing more.
     """
@@ -94,9 +94,9 @@ class Begun(Generic[T]):
         min_tries: int = 1,
         otherwise: Callable[[], T] | None = None,
     ) -> None:
-        """`ask` returns the answer to what was sent when it is called first, and to a try of its own after that.
+        """`ask` returns the answer to the sent call when it is called first, and to a try of its own after that.
 
-        It is tried again as by `retry_transient`, for `budget_s` from now. What `otherwise` returns is the result where
+        It is tried again as by `retry_transient`, for `budget_s` from now. The result of `otherwise` is taken where
         that raises TransientQueueError.
         """
         self._ask = ask
@@ -108,7 +108,7 @@ class Begun(Generic[T]):
         self._error: Exception | None = None
 
     def wait(self) -> bool:
-        """Wait for the answer to the first try, if nobody has; return whether it is one. `result` tells what is not."""
+        """Wait for the answer to the first try, if nobody has; return False for an error, which `result` raises."""
         if not self._answers and self._error is None:
             try:
                 self._answers.append(self._ask())
@@ -117,7 +117,7 @@ class Begun(Generic[T]):
         return bool(self._answers)
 
     def result(self) -> T:
-        """Return the answer, tried again if need be. Raises what `retry_transient` raises."""
+        """Return the answer, tried again if need be. Raises the errors of `retry_transient`."""
 
         def first_or_again() -> T:
             error, self._error = self._error, None
@@ -139,7 +139,7 @@ class Begun(Generic[T]):
 
 
 class SharedPause:
-    """What the calls of one task have in common while SQS throttles them: when one is, the others wait too.
+    """The pause that the calls of one task share while SQS throttles them: when one is, the others wait too.
 
     Each that goes on would be one more call that SQS counts. A queue that throttles none is not delayed.
     """

@@ -1,4 +1,4 @@
-"""The source's columns as Spark's types, and what a user's own schema becomes in Arrow.
+"""The source's columns as Spark's types, and the Arrow form of a user's own schema.
 
 Spark imports this module in every application of its environment, so it imports Arrow only when it is asked for.
 """
@@ -55,8 +55,7 @@ _NAMES = {name.lower(): name for name in SCHEMA.names}
 def known_name(name: str) -> str | None:
     """Return the source's column that a user means by `name`, in whatever case; None if there is none.
 
-    Spark resolves names without regard to case unless `spark.sql.caseSensitive` is set, which it tells neither source
-    nor sink.
+    Spark resolves names without regard to case unless `spark.sql.caseSensitive` is set, and gives that to neither side.
     """
     return _NAMES.get(name.lower())
 

@@ -1,4 +1,4 @@
-"""What Spark's Python workers are spared.
+"""A Python worker's garbage collection, made shorter for later tasks.
 
 After each task a worker collects garbage, which looks at every object there is. Nearly all of them have come with
 imports and clients and stay: boto3's, Spark's and pandas' alone take some 60 ms, as much as receiving 1,000 messages.
@@ -13,10 +13,10 @@ import os
 
 @functools.cache
 def exempt_from_collection() -> None:
-    """Let collections pass over what this process has by now; once for each process, at the end of its first task.
+    """Let collections pass over the objects of this process; once for each process, at the end of its first task.
 
-    What is no longer used is freed as before, unless it refers to itself: then it stays. Runs on executors; does
-    nothing in a process that ends with its task.
+    Unused objects are freed as before, unless they refer to themselves: then they stay. Runs on executors; does nothing
+    in a process that ends with its task.
     """
     if os.environ.get("SPARK_REUSE_WORKER"):
         gc.collect()

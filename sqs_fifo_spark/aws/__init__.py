@@ -1,1 +1,1 @@
-"""Amazon's side: sessions and roles, one queue's calls, and what its error codes mean here."""
+"""Amazon's side: sessions and roles, one queue's calls, and our errors for its error codes."""

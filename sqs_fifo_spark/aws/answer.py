@@ -1,4 +1,4 @@
-"""Reads what SQS answers to a lean call, from the connection's own socket and to a deadline.
+"""Reads SQS's answer to a lean call, from the connection's own socket and to a deadline.
 
 Of an answer as SQS gives it only the length is read; any other is http.client's matter.
 
@@ -49,12 +49,12 @@ class Arrival:
     _idle_s: float = math.inf
 
     def begin(self, read_timeout_s: float) -> None:
-        """Take note that the call is sent now, on a connection that waits so long for the first byte."""
+        """Note that the call is sent now, on a connection that waits so long for the first byte."""
         self._sent_at, self._idle_s = SYSTEM_CLOCK.monotonic(), read_timeout_s - self.wait_s
         self.waited_s, self.is_cut = None, False
 
     def limits(self) -> tuple[float, float]:
-        """Take note of the first byte. Return by when the last one must come, and how long each piece may take."""
+        """Note the first byte. Return the time by which the last must come, and the time that each piece may take."""
         self.waited_s = SYSTEM_CLOCK.monotonic() - self._sent_at
         return self._sent_at + min(self.waited_s, self.wait_s) + self.within_s, self._idle_s
 
@@ -112,7 +112,7 @@ def received(
     If there is an `arrival`, only the first byte must come by `until`. Of an answer that is cut the body has the
     messages that are whole, if there is one.
 
-    Raises what a socket raises, or HTTPException for what SQS never answers; then more may be to come.
+    Raises the socket's errors, or HTTPException for an answer that SQS never gives; then more may be to come.
     """
     file = io.BufferedReader(_Until(connection, until, arrival), _BUFFER)
     content = _plain_content(file, arrival)
@@ -146,7 +146,7 @@ def parsed(operation: str, content: bytes) -> dict[str, Any]:
 
 
 def _plain_content(file: io.BufferedReader[Any], arrival: Arrival | None) -> bytes | None:
-    """Return the body of an answer as SQS gives it: 200, of a told length, on a connection that stays.
+    """Return the body of an answer as SQS gives it: 200, of a given length, on a connection that stays.
 
     Returns None for any other, and leaves that to http.client, of which nothing is read then. That takes a large part
     of a call's time for headers that nobody asks for.
@@ -183,7 +183,7 @@ def _plain_content(file: io.BufferedReader[Any], arrival: Arrival | None) -> byt
 
 
 def _whole_messages(content: bytes) -> bytes | None:
-    """Return the answer to a receive without what follows the last whole message; None if it has none."""
+    """Return the answer to a receive, cut after the last whole message; None if it has none."""
     text = codecs.getincrementaldecoder("utf-8")().decode(content)  # the last character may be cut, too
     decoder, end = json.JSONDecoder(), None
     separator = _FIRST_MESSAGE.match(text)

@@ -40,16 +40,16 @@ _log = logging.getLogger(__name__)
 
 MAX_ENTRIES = 10
 MAX_CALL_BYTES = 1_048_576
-"""What the messages of one call may have together, and one message, unless its queue allows less."""
+"""Bytes that the messages of one call may have together, and one message, unless its queue allows less."""
 CALL_BUDGET_S = 30.0
-"""How long a call is tried again when its caller has no closer deadline."""
+"""Seconds for which a call is tried again when its caller has no closer deadline."""
 TOLD_AFTER_S = 3.0
-"""After how long the log says that a call is tried again: a wrong host gives no answer either."""
+"""Seconds after which the log says that a call is tried again: a wrong host gives no answer either."""
 
 
 Ask = Callable[[], Mapping[str, Any]]
 Beside = Callable[[Ask], Ask]
-"""Begins a call while its caller goes on, and returns what waits for it."""
+"""Begins a call while its caller goes on, and returns a function that waits for it."""
 
 
 def named_apart(entries: Iterable[T]) -> dict[str, T]:
@@ -63,7 +63,7 @@ def named_apart(entries: Iterable[T]) -> dict[str, T]:
 
 @dataclass(frozen=True)
 class QueueFacts:
-    """What the queue says of itself."""
+    """The queue's own facts."""
 
     arn: str
     retention_s: int
@@ -71,12 +71,12 @@ class QueueFacts:
     """None without a redrive policy."""
     has_content_based_deduplication: bool
     deduplicates_across_groups: bool
-    """Whether rows of two groups can be equal: its DeduplicationScope."""
+    """True if rows of two groups can be equal: its DeduplicationScope."""
     max_message_bytes: int
 
 
 class CallCounts(NamedTuple):
-    """How many calls were made."""
+    """Numbers of calls made."""
 
     receives: int = 0
     failed: int = 0
@@ -101,7 +101,6 @@ class _Tally:
 
     @contextmanager
     def counted(self, operation: str) -> Iterator[None]:
-        """Count the call that is made inside."""
         if operation == "receive_message":
             self._add(CallCounts(receives=1))
         try:
@@ -126,7 +125,7 @@ class QueueCalls:
 
     @property
     def call_counts(self) -> CallCounts:
-        """How many calls it has made so far."""
+        """Numbers of calls that it has made so far."""
         return self._tally.calls
 
     def describe(self) -> QueueFacts:
@@ -151,7 +150,7 @@ class QueueCalls:
         )
 
     def caller(self) -> str:
-        """Return the ARN of who makes the calls. Raises AccessDeniedError, and TransientQueueError after one try."""
+        """Return the ARN of our caller identity. Raises AccessDeniedError, and TransientQueueError after one try."""
         return aws.caller_arn(self._config)
 
     def _attributes(self, *names: str, budget_s: float = CALL_BUDGET_S) -> Mapping[str, str]:
@@ -176,7 +175,7 @@ class QueueCalls:
         return retry_transient(call, clock=self._clock, budget_s=budget_s)
 
     def _begin(self, operation: str, wait_time_s: int, beside: Beside, **arguments: Any) -> Ask:
-        """Send a call now, and return what waits for its answer, or raises, for `_call` to be given as `begun`.
+        """Send a call now, and return a function that waits for its answer, or raises: `_call` gets it as `begun`.
 
         A client that cannot do the one without the other does both `beside` the caller.
         """
@@ -218,7 +217,7 @@ class QueueCalls:
             return begun() if begun else ask()
         except botocore.exceptions.ClientError as error:
             what, text = _code_and_text(error)
-            # They may have been renewed; or this machine stood still before it sent what it had signed.
+            # They may have been renewed; or this machine stood still between signing and sending.
             if what not in STALE and not is_signed_too_early(what, text):
                 raise
         except (
@@ -227,7 +226,7 @@ class QueueCalls:
             botocore.exceptions.NoCredentialsError,
             botocore.exceptions.CredentialRetrievalError,
         ) as error:
-            # A client is built with what the chain has; it may have had no answer in time.
+            # A client is built with the chain's credentials; it may have had no answer in time.
             what = type(error).__name__
         aws.forget_clients(self._config)
         if begun:
@@ -245,7 +244,7 @@ class QueueCalls:
         begun: Callable[[], Mapping[str, Any]] | None = None,
         **arguments: Any,
     ) -> Mapping[str, Any]:
-        """Make one call, or wait for the one that was `begun`; and make a second one if its signature was too old.
+        """Make one call, or wait for the `begun` one; and make a second one if its signature was too old.
 
         Nothing is sent after `latest`, if given, or once `stopped` is set: that is TransientQueueError.
         """

@@ -1,7 +1,7 @@
-"""How clients are made: one per process and configuration, with connections that are watched.
+"""Makes the SDK's clients: one per process and configuration, with connections that are watched.
 
-A client takes tens of milliseconds to build, so each process builds one per configuration and keeps it. Clients
-are never pickled and never survive a fork: Spark's worker daemon forks its workers.
+A client takes tens of milliseconds to build, so each process builds one per configuration and keeps it. Clients are
+never pickled and never survive a fork: Spark's worker daemon forks its workers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READ_TIMEOUT_S = 10
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """All that tells one SQS client from another."""
+    """All that sets one SQS client apart from another."""
 
     region: str | None
     endpoint_url: str | None
@@ -44,7 +44,7 @@ class ClientConfig:
 
 _clients: dict[tuple[ClientConfig, int], Any] = {}
 _building: dict[tuple[ClientConfig, int], threading.Lock] = {}
-"""For each client, what is held while it is built: that may call a function of the user's, which may take long."""
+"""Lock of each client while it is built: that may call a function of the user's, which may take long."""
 
 
 def sqs_client(config: ClientConfig, wait_time_s: int = 0) -> Any:
@@ -105,7 +105,7 @@ def cloudwatch_client(region: str | None, endpoint_url: str | None) -> Any:
 
 
 def caller_arn(config: ClientConfig) -> str:
-    """Return the ARN of who makes the calls of the client for `config`: STS is asked, which needs no permission.
+    """Return the ARN of the identity of the client for `config`: STS is asked, which needs no permission.
 
     Raises AccessDeniedError if there are no credentials or AWS refuses them, TransientQueueError without an answer.
     """
@@ -148,7 +148,7 @@ def checked_before_sending(check: Callable[[], None]) -> Iterator[None]:
 
 
 def require_in_time() -> None:
-    """Raise what the check of the call that is being made raises, if it has one."""
+    """Raise the error of the check of the call that is being made, if it has one."""
     check = _check.get()
     if check is not None:
         check()
@@ -157,8 +157,8 @@ def require_in_time() -> None:
 class _Watched:
     """A connection that asks in the last moment, before each piece of a request.
 
-    A server that gets no whole request takes nothing of it. So what is given up is revoked: to close the connection
-    resets it, where else the kernel would go on for minutes to deliver what it has taken of the last piece.
+    A server that gets no whole request takes nothing of it. So a request that is given up is revoked: to close the
+    connection resets it, where else the kernel would go on for minutes to deliver the last piece.
     """
 
     sock: Any
@@ -203,7 +203,7 @@ def forget_clients(config: ClientConfig | None = None) -> None:
     """Let the next call build its client anew, with the credentials that are found then; all clients, or `config`'s.
 
     A provider that expires renews them by itself; a file of credentials is read once for each client, and Spark's
-    workers live longer than what stands in it.
+    workers live longer than its content.
     """
     for key in list(_clients):
         if config is None or key[0] == config:

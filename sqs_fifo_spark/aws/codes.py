@@ -1,4 +1,4 @@
-"""What SQS's error codes mean to us: the one table from AWS's words to our errors. Pure: no call, no SDK."""
+"""The one table from SQS's error codes to our errors. Pure: no call, no SDK."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNTRUSTED = frozenset(
         "SignatureDoesNotMatch",
     }
 )
-"""The call is not taken for one of an identity's at all, whatever that may do."""
+"""The call is not taken for one of an identity's at all, whatever permissions that has."""
 _KEY_DENIED = frozenset(
     {
         "KmsAccessDenied",
@@ -53,7 +53,7 @@ STALE = frozenset(
         "UnrecognizedClientException",
     }
 )
-"""The credentials themselves are refused, not what they may do."""
+"""The credentials themselves are refused, not their permissions."""
 _MISSING = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist", "ResourceNotFoundException"})
 _TRANSIENT = frozenset(
     {
@@ -87,7 +87,7 @@ _LONGEST_REASON = 200
 
 
 class MessageRefusedError(QueueRequestError):
-    """SQS does not take a message of the call, for what it is. `code` is AWS's, `reason` what it says of it."""
+    """SQS does not take a message of the call, for good. `code` is AWS's, `reason` its text on it."""
 
     def __init__(self, text: str, code: str, reason: str) -> None:
         super().__init__(text, code, reason)
@@ -181,7 +181,7 @@ def is_wrong_clock(code: str, message: str) -> bool:
 
 
 def _remedy(operation: str, code: str) -> str:
-    """Return what to do about a call that was denied. The permission of a batch call is that of the single one."""
+    """Return the remedy for a call that was denied. The permission of a batch call is that of the single one."""
     if code == "InvalidSecurity":
         return (
             "SQS takes calls over HTTPS alone, signed with version 4: use https:// in 'queueUrl' and 'endpointUrl', "

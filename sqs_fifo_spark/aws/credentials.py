@@ -1,8 +1,8 @@
-"""Where an `Identity` gets its credentials: keys, a profile, somebody's function, the AWS chain; and a role over them.
+"""The credentials of an `Identity`: keys, a profile, somebody's function, the AWS chain; and a role over them.
 
-An identity travels between processes, and of credentials only the keys that an option gives: each process of driver
-and executors finds its own, and renews them before they expire. What is said of a failure is the kind of its error, for
-its text may hold secrets.
+An identity travels between processes, and of credentials only the keys that an option gives: each process of driver and
+executors finds its own, and renews them before they expire. Of a failure only the kind of its error is logged, for its
+text may hold secrets.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from sqs_fifo_spark.options import AWS_CHAIN, Identity, base_of
 
 ASSUME_ROLE = "AssumeRole"
 _STS_TIMEOUT_S = 5
-"""How long one try to assume a role may take to connect, and to be answered."""
+"""Seconds that one try to assume a role may take to connect, and to be answered."""
 _CREDENTIAL_TTL = timedelta(minutes=10)
 _RENEWED_S, _WAITED_FOR_S = 15 * 60, 10 * 60
-"""How long before they expire credentials are renewed, and how long before that all calls wait: botocore's own."""
+"""Seconds before they expire from which credentials are renewed, and from which all calls wait: botocore's own."""
 RENEW_EVERY_S = 30.0
-"""How long after a renewal that failed, or brought keys that are to be renewed at once, another one is tried."""
+"""Seconds after a renewal that failed, or brought keys that are to be renewed at once, until another one is tried."""
 _DATABRICKS = "databricks.service_credentials:getServiceCredentialsProvider"
 
 
@@ -61,7 +61,7 @@ def find_credentials(identity: Identity, session: botocore.session.Session, regi
     """Return botocore credentials of `identity`, which renew themselves if they expire; None if there are none.
 
     `region` is the queue's. A role is not assumed before the first call. Raises OptionError for a function that cannot
-    be called, or does not return credentials; what the SDK raises; and ChainError for all else.
+    be called, or does not return credentials; the SDK's errors; and ChainError for all else.
     """
     own = from_chain(lambda: _own(identity, session))
     if own is None or identity.role_arn is None:
@@ -72,8 +72,8 @@ def find_credentials(identity: Identity, session: botocore.session.Session, regi
 def from_chain(find: Callable[[], Any]) -> Any:
     """Return `find()`, which may run a program of the user's, read files and ask services.
 
-    Raises ChainError for what none of the SDK's own errors tells: a token file or a program that is not there, an
-    answer that cannot be read, credentials that are renewed to expired ones.
+    Raises ChainError for faults that none of the SDK's own errors names: a token file or a program that is not there,
+    an answer that cannot be read, credentials that are renewed to expired ones.
     """
     try:
         return find()
@@ -89,7 +89,7 @@ def from_chain(find: Callable[[], Any]) -> Any:
 
 
 class Keys:
-    """What to sign with: the keys of `credentials`, renewed in time by one thread, while others use those there are.
+    """The keys to sign with: those of `credentials`, renewed in time by one thread, while others use the old ones.
 
     botocore lets each call renew them by itself, one after the other, from ten minutes before they expire. Where
     renewing takes long, fails, or brings nothing newer, a renewal of a hold would wait behind all others.
@@ -157,7 +157,7 @@ def _function(path: str, option: tuple[str, str], remedy: str) -> Callable[..., 
 
 
 def _given(ask: Callable[[], Any], option: tuple[str, str]) -> Any:
-    """Return credentials made of what `ask` returns: a session, credentials, a mapping, or None."""
+    """Return credentials from the result of `ask`: a session, credentials, a mapping, or None."""
     given = ask()
     if isinstance(given, Mapping):
         first = _as_metadata(given, option)
@@ -238,7 +238,7 @@ def sts_region(endpoint: str | None) -> str | None:
 
 
 def told(error: Exception) -> str:
-    """Return what may be said of an error: its kind; of a refusal, also which call and why."""
+    """Return the part of an error that may be shown: its kind; of a refusal, also which call and why."""
     if isinstance(error, ChainError):
         return str(error)
     if isinstance(error, botocore.exceptions.ClientError):
@@ -275,7 +275,7 @@ class S3Credentials:
         with without_sdk_logs():
             try:
                 if not isinstance(self._credentials, RefreshableCredentials):
-                    # A file's content may have been renewed since; what stood in it first is better than nothing.
+                    # A file's content may have been renewed since; the old one is better than nothing.
                     session = open_session(self._identity)
                     found = find_credentials(self._identity, session, self._queue_region)
                     self._credentials = found or self._credentials
@@ -283,7 +283,7 @@ class S3Credentials:
                 frozen = self._keys()
             except OptionError as error:
                 raise RuntimeError(str(error)) from None
-            except Exception as error:  # obstore tells its text: that of a credential process holds anything
+            except Exception as error:  # obstore shows its text: that of a credential process holds anything
                 raise RuntimeError(told(error)) from None
         asked_again_at = datetime.now(timezone.utc) + _CREDENTIAL_TTL
         expires_at = getattr(self._credentials, "_expiry_time", None) or asked_again_at

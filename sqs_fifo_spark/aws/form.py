@@ -1,6 +1,6 @@
-"""What a lean call looks like, and how it is signed: boto3 says so once for each operation.
+"""The form of a lean call and its signature, which boto3 gives once for each operation.
 
-It is asked to make a call that never leaves this process, since something answers it in place of SQS.
+boto3 is asked to make a call that never leaves this process, since something answers it in place of SQS.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def before_call(**event: Any) -> Any:
 
 @contextmanager
 def answered_by(answer: Callable[..., Any]) -> Iterator[None]:
-    """Let `answer` answer what this thread asks boto3 for, instead of SQS; for a client with `before_call`."""
+    """Let `answer` answer this thread's calls of boto3, instead of SQS; for a client with `before_call`."""
     token = _instead.set(answer)
     try:
         yield
@@ -64,7 +64,7 @@ def _key_of_day(secret: str, *scope: str) -> bytes:
 
 
 class Form:
-    """What is the same in all calls of one operation, as boto3 makes them: address, headers, what is signed."""
+    """The part that is the same in all calls of one operation, as boto3 makes them: address, headers, text to sign."""
 
     def __init__(self, client: Any, operation: str, needed: Mapping[str, Any]) -> None:
         """`needed` is as much of the arguments as boto3 asks for, but for the URL."""
@@ -101,7 +101,7 @@ class Form:
                 raise LookupError
 
     def _canonical(self, marks: dict[str, str]) -> tuple[str, str]:
-        """Return what botocore signs, with marks where calls differ and without the body's hash, which is its end."""
+        """Return the text that botocore signs, with marks where calls differ, up to the body's hash, which ends it."""
         request = AWSRequest("POST", self.url, headers={**self._headers, **marks}, data=b"{}")
         signer = self._signer(None)
         canonical: str = signer.canonical_request(request)

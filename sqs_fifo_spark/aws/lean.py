@@ -1,12 +1,12 @@
 """The calls that are made for every ten messages, at a fourth of the CPU that boto3 takes; all else is boto3's.
 
-boto3 says once what a call looks like: address, headers, what is signed. From then on a call is its arguments as JSON,
-a signature by botocore's signer, and one exchange on a connection of the client's own pool: proxies aside, all that is
-set for connections holds, and each asks in the last moment whether it may still send. A refusal is raised by boto3
-itself. Nothing is tried again here.
+boto3 gives the form of a call once: address, headers, text to sign. From then on a call is its arguments as JSON, a
+signature by botocore's signer, and one exchange on a connection of the client's own pool: proxies aside, all settings
+of connections hold, and each asks in the last moment whether it may still send. A refusal is raised by boto3 itself.
+Nothing is tried again here.
 
-Answers are as boto3 gives them, but `ResponseMetadata` is not in them. What is no JSON, or ends early, or has a status
-that SQS never gives, is an error, and closes the connection, on which more may be to come.
+Answers are as boto3 gives them, but `ResponseMetadata` is not in them. An answer that is no JSON, or ends early, or has
+a status that SQS never gives, is an error, and closes the connection, on which more may be to come.
 
 The environment variable SQSFIFO_TRANSPORT=boto3, on driver and executors, leaves these calls to boto3, too.
 """
@@ -52,7 +52,7 @@ OPERATIONS: Mapping[str, Mapping[str, Any]] = {
 """The lean calls, each with as much of its arguments as boto3 asks for."""
 
 _LEAST_S = 0.25
-"""How long an answer is waited for that nobody has waited for in time: it may be there."""
+"""Seconds for which an answer is waited for that nobody has waited for in time: it may be there."""
 _log = logging.getLogger(__name__)
 _limit_s: ContextVar[float | None] = ContextVar("limit_s", default=None)
 
@@ -78,7 +78,7 @@ def with_lean_calls(client: Any, credentials: Any) -> Any:
     try:
         return LeanClient(client, credentials)
     except (NotLeanError, botocore.exceptions.BotoCoreError):
-        return client  # whose own calls tell what is wrong, if anything is
+        return client  # its own calls say what is wrong, if anything is
     except Exception as error:
         _warn_once(f"botocore {botocore.__version__} does not fit ({type(error).__name__})")
         return client
@@ -98,7 +98,7 @@ class LeanClient:
         self._connect_timeout = client.meta.config.connect_timeout
         self._read_timeout = client.meta.config.read_timeout
         self._came_at = -math.inf
-        """The monotonic time at which the end of an answer came last."""
+        """Monotonic time at which the end of an answer came last."""
         client.meta.events.register_last("before-call.sqs", before_call)
         self._forms = {operation: Form(client, operation, needed) for operation, needed in OPERATIONS.items()}
         (url,) = {form.url for form in self._forms.values()}
@@ -127,9 +127,9 @@ class LeanClient:
         return self._call("send_message_batch", arguments)
 
     def begin(self, operation: str, **arguments: Any) -> Callable[[], dict[str, Any]]:
-        """Send one of the lean calls, and return what waits for its answer: to be called once, by the same thread.
+        """Send a lean call, and return a function that waits for its answer: call it once, in the same thread.
 
-        Both raise what boto3 raises.
+        Both raise boto3's errors.
         """
         body = _encode(arguments).encode()
         headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
@@ -147,7 +147,7 @@ class LeanClient:
     def _answer(
         self, operation: str, arguments: dict[str, Any], connection: Any, latest: float, arrival: Arrival | None
     ) -> dict[str, Any]:
-        """Return the answer. Raises what boto3 raises, and ResponseParserError for what cannot be read."""
+        """Return the answer. Raises boto3's errors, and ResponseParserError for an answer that cannot be read."""
         latest = max(latest, SYSTEM_CLOCK.monotonic() + _LEAST_S)
         with self._closed_on_error(connection):
             if arrival:  # it may wait behind others that this link has just brought
@@ -182,7 +182,7 @@ class LeanClient:
 
     @contextmanager
     def _closed_on_error(self, connection: Any) -> Iterator[None]:
-        """Whatever is still to come on a connection that has failed belongs to no later call."""
+        """Close a connection that has failed: an answer still to come on it belongs to no later call."""
         try:
             yield
         except BaseException as error:
@@ -195,7 +195,7 @@ class LeanClient:
     def _refuse(
         self, operation: str, arguments: dict[str, Any], response: http.client.HTTPResponse, content: bytes
     ) -> NoReturn:
-        """Raise what boto3 raises for this answer, by letting it believe that it has asked."""
+        """Raise boto3's error for this answer, by letting it believe that it has asked."""
 
         def answer(*, model: Any, **event: Any) -> tuple[Any, Any]:
             told = {
@@ -218,7 +218,7 @@ class LeanClient:
 
 
 class IllegalHeaderError(botocore.exceptions.BotoCoreError):  # type: ignore[misc]
-    """A header would be two, or cannot be sent: a token from a file, as a rule. It does not say what it holds."""
+    """A header would be two, or cannot be sent: a token from a file, as a rule. It does not show its content."""
 
     fmt = "a header has a character that no header may have; look at the credentials"
 
@@ -227,7 +227,7 @@ _ILLEGAL = re.compile(r"[^\t\x20-\x7e\x80-\xff]")
 
 
 def _head(headers: Mapping[str, str]) -> bytes:
-    """Return what stands before the body. Raises IllegalHeaderError."""
+    """Return the request's head, up to the body. Raises IllegalHeaderError."""
     values = "".join(headers.values())
     if not (values.isascii() and values.isprintable()) and _ILLEGAL.search(values):
         raise IllegalHeaderError
@@ -252,7 +252,7 @@ _TOLD_AS: tuple[tuple[tuple[type[Exception], ...], Callable[..., Any]], ...] = (
     ((OSError, http.client.HTTPException), botocore.exceptions.ConnectionClosedError),
     ((Exception,), botocore.exceptions.HTTPClientError),
 )
-"""What a connection raises and what botocore makes of it, the first that fits. The last holds what a check raises."""
+"""Errors of a connection and botocore's errors for them, the first that fits. The last holds those of a check."""
 
 
 def _as_botocore_tells(error: Exception, url: str) -> Exception:

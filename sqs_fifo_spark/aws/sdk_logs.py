@@ -1,4 +1,4 @@
-"""What the AWS SDK may log while it makes our calls: neither a message's body nor a credential."""
+"""A filter on the AWS SDK's logs while it makes our calls: neither a message's body nor a credential may show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class _InOurCalls(logging.Filter):
     """Drops the SDK's own DEBUG and INFO records while this thread makes one of our calls, and tracebacks of others.
 
     At DEBUG, botocore and urllib3 log whole requests and answers: bodies of messages, signatures and tokens. The
-    traceback of credentials that were not renewed holds what a credential process has said.
+    traceback of credentials that were not renewed holds the output of a credential process.
     """
 
     active = threading.local()

@@ -1,4 +1,4 @@
-"""The commands by their names, each imported when it is asked for, and how a failure ends: one line and a status."""
+"""The commands by their names, each imported when it is asked for, and the end of a failure: one line and a status."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Commands(click.Group):
     def main(  # type: ignore[override]  # click tells apart who wants the status, and who exits: this one exits
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        """Run what the command line asks for, and exit with what the command returned as its status."""
+        """Run the command line, and exit with the status that the command has returned."""
         extra["standalone_mode"] = False
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, _terminate)
@@ -76,7 +76,7 @@ class Commands(click.Group):
         except click.Abort as error:
             is_terminated = isinstance(error.__cause__, _Terminated)
             status = _fail("interrupted", Status.TERMINATED if is_terminated else Status.INTERRUPTED)
-        except OSError as error:  # of the output, for all else is told by who meets it
+        except OSError as error:  # of the output, for all others are reported where they are met
             if isinstance(error, BrokenPipeError):
                 raise
             status = _fail(f"the output cannot be written: {error.strerror or error}.", Status.REFUSED)

@@ -19,8 +19,7 @@ from sqs_fifo_spark.journal.object_store import journal_access
 from sqs_fifo_spark.options import SourceOptions
 
 HOST_S = 4.0
-"""A silent host keeps an operator waiting so long: the queue's, then STS if the queue answers, and beside them the
-journal's. So all is over within 10 s."""
+"""Seconds to wait for a silent host: the queue's, then STS, and beside them the journal's. All take under 10 s."""
 _ROLES = {"source": ("source",), "sink": ("sink",), "both": ("source", "sink")}
 
 

@@ -22,7 +22,7 @@ _ENDINGS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json
 
 
 def format_of(file: Path, chosen: str | None) -> str:
-    """Return the format of the file. Raises UsageError if neither its name nor `chosen` tells."""
+    """Return the format of the file. Raises UsageError if neither its name nor `chosen` gives it."""
     found = chosen or _ENDINGS.get(file.suffix.lower())
     if found is None:
         raise click.UsageError(
@@ -47,10 +47,10 @@ def _text(value: Any) -> Any:
 
 
 def write_file(file: Path, chosen: str, batches: Iterable[pa.RecordBatch], *, replace: bool) -> int:
-    """Write the rows to a file in the format `chosen`, and return how many there are.
+    """Write the rows to a file in the format `chosen`, and return their number.
 
     A file of that name is replaced, or else left as it is and ClickException raised, as it is where the file cannot be
-    written. Whatever `batches` raises leaves no file behind.
+    written. Any error of `batches` leaves no file behind.
     """
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     try:

@@ -1,4 +1,4 @@
-"""What a check of `doctor` has found."""
+"""The finding of one check of `doctor`, as a line for the operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STYLES = {OK: "green", WARNING: "yellow", FAILURE: "red"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One line. `remedy` says what to do, unless it stands in `says` or there is nothing to do."""
+    """One line. `remedy` is for the operator to do, unless it stands in `says` or there is nothing to do."""
 
     level: str
     check: str

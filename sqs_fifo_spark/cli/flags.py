@@ -1,4 +1,4 @@
-"""Flags made of the options' own table: `queueUrl` is `--queue-url`. What they mean, the options' parser decides."""
+"""Flags made of the options' own table: `queueUrl` is `--queue-url`. The options' parser decides on their values."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NOT_OPENED = "/"
 """A journalLocation for a command that has none: the source's options ask for one."""
 _NOT_CALLED = "http://localhost/0/none.fifo"
-"""A queueUrl for a command that looks at a journal alone; it tells of no region."""
+"""A queueUrl for a command that looks at a journal alone; it names no region."""
 
 
 def flag_of(option: Option) -> str:
-    """Return the flag of an option."""
     return "--" + re.sub("[A-Z]", lambda capital: f"-{capital[0].lower()}", option.name)
 
 
 def connection_flags(command: F) -> F:
-    """Add a flag for each option that says which queue, and how it is called; they come as the field's argument."""
+    """Add a flag for each option of the queue and its calls; they come as the field's argument."""
     return _flags(command, lambda name: not name.startswith("journal_"))
 
 
 def journal_flags(*, required: bool, has_queue: bool = True) -> Callable[[F], F]:
-    """Return what adds `--journal-location`, and flags for how that and the queue are reached.
+    """Return the decorator that adds `--journal-location`, and flags for the way to it and to the queue.
 
     Without `has_queue`, the command names its queue in another way.
     """
@@ -47,7 +46,7 @@ def journal_flags(*, required: bool, has_queue: bool = True) -> Callable[[F], F]
 def _flags(command: F, is_wanted: Callable[[str], bool]) -> F:
     for each in reversed(fields(ConnectionOptions)):
         option: Option = each.metadata["option"]
-        # What stands on a command line shows in the list of processes: keys come from environment or profile.
+        # A command line shows in the list of processes: keys come from environment or profile.
         if is_wanted(each.name) and option.rule is not rules.secret:
             command = _flag(each.name, option)(command)
     return command
@@ -67,15 +66,12 @@ def given(chosen: Mapping[str, str | None], table: OptionTable = SOURCE) -> dict
 def parse_connection(
     chosen: Mapping[str, str | None], journal_location: str | None = None, **more: str
 ) -> SourceOptions:
-    """Return the options of the flags in `chosen`, and `more`, as a source has them.
-
-    Raises what `parse_source_options` raises.
-    """
+    """Return the options of the flags in `chosen`, and `more`; raises as `parse_source_options` does."""
     return parse_source_options({"journalLocation": journal_location or _NOT_OPENED, **given(chosen), **more})
 
 
 def access_of(chosen: Mapping[str, str | None], journal_location: str) -> S3Access:
-    """Return how a journal on S3 is reached with the flags in `chosen`. Raises as `parse_connection`."""
+    """Return the access to a journal on S3 with the flags in `chosen`. Raises as `parse_connection`."""
     queue_url = chosen.get("queue_url") or _NOT_CALLED
     return journal_access(parse_connection({**chosen, "queue_url": queue_url}, journal_location))
 

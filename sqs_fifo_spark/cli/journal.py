@@ -1,4 +1,4 @@
-"""`journal show`, `cat` and `export`: what a journal holds. Nothing is claimed or changed."""
+"""`journal show`, `cat` and `export`: the content of a journal, for an operator. Nothing is claimed or changed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _SHOWN = ("partition", "sequenceNumber", "messageGroupId", "messageId", "sentTim
 
 
 def _place(command: F) -> F:
-    """Add the flags that say which journal, and which queue it has to belong to."""
+    """Add the flags that name the journal, and the queue that it has to belong to."""
     return journal_flags(required=True)(command)
 
 
@@ -212,7 +212,7 @@ class _Part:
 
 
 def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]], track: Track) -> Iterator[_Part]:
-    """Yield what each segment serves, in order. Raises EpochSettledError if the epoch is committed meanwhile."""
+    """Yield the served rows of each segment, in order. Raises EpochSettledError if the epoch is committed meanwhile."""
     skipped = journal.skipped()
     for name in track([name for names in plans.values() for name in names], f"epoch {epoch}"):
         segment = journal.read(name)
@@ -226,10 +226,7 @@ def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]], track: Tra
 
 
 def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str]]:
-    """Return the names of the epoch's segments by plan: of all plans, or of the one asked for.
-
-    Raises EpochSettledError if there are none, or the epoch is committed.
-    """
+    """Return the names of the epoch's segments, by plan, of all or of `plan`; EpochSettledError if there are none."""
     require_open(journal, epoch)
     found = plans_of(journal, epoch)
     if plan is not None:

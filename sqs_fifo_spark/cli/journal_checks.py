@@ -1,4 +1,4 @@
-"""What `doctor` tries on the journal's place: to write, to write only what is absent, to list, to read, to delete.
+"""The checks of `doctor` on the journal's place: to write, to write only absent objects, to list, to read, to delete.
 
 The object that it writes is below `check/`, where neither source nor sink reads anything, and has a name of its own.
 Where the place gives no answer, that is waited for once.
@@ -35,10 +35,7 @@ class _NotAskedError(JournalUnavailableError):
 
 
 class _Asked:
-    """A store that has `patience_s` for each answer, and is asked no more once one has not come.
-
-    Opening it may need credentials, from a service that does not answer.
-    """
+    """A store that has `patience_s` for each answer, opening included, and is asked no more once one has not come."""
 
     def __init__(self, location: str, access: S3Access, patience_s: float) -> None:
         self.location = location
@@ -78,7 +75,7 @@ class _Asked:
 def check_journal(
     location: str | None, access: S3Access, queue_arn: Callable[[], str | None], patience_s: float
 ) -> Iterator[Finding]:
-    """Yield what is found of the journal at `location`, if there is one to check, and whether it is the queue's.
+    """Yield the findings on the journal at `location`, if there is one to check, and on its queue.
 
     A step that is not got to, because one before it failed, is not said to be well. An answer is waited for
     `patience_s`, and a place that gives none is asked no more.
@@ -112,14 +109,14 @@ def _missing_folders(store: Store) -> list[Path]:
 
 
 def _check_store(store: Store) -> Iterator[Finding]:
-    """Yield what is found of each of _STEPS, up to the one that fails; what was written is deleted in any case."""
+    """Yield the finding of each of _STEPS, up to the one that fails; written objects are deleted in any case."""
     token = uuid.uuid4().hex
     folder, first = f"check/{token}", token.encode()
     name = f"{folder}/doctor"
     is_written = False
     step = _WRITE
     try:
-        store.put_if_absent(name, first)  # its answer may be lost, so what counts is what stands there
+        store.put_if_absent(name, first)  # its answer may be lost, so the object that stands there counts
         is_written = True
         yield ok(step, f"an object was written to {store.location}")
         step = _PUT
@@ -138,7 +135,7 @@ def _check_store(store: Store) -> Iterator[Finding]:
     except JournalUnavailableError as error:
         yield failure(step, str(error))
     with suppress(_NotAskedError):
-        deleted = _delete(store, folder, name)  # also what was written without an answer
+        deleted = _delete(store, folder, name)  # also an object whose write had no answer
         if is_written or deleted.level == FAILURE:
             yield deleted
 

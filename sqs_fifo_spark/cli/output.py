@@ -1,4 +1,4 @@
-"""What commands print: for people with rich, for machines as JSON; and their exit statuses."""
+"""The output of commands: for people with rich, for machines as JSON; and their exit statuses."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _REFUSED = (
     TransientQueueError,
 )
 _WIDEST = 10_000
-"""Columns; what goes to a file or a pipe is not wrapped."""
+"""Columns; lines for a file or a pipe are not wrapped."""
 
 
 class Status(enum.IntEnum):
-    """With what a command exits."""
+    """The exit status of a command."""
 
     OK = 0
     PROBLEM = 1
@@ -60,7 +60,6 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, fo
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value, on one line."""
     click.echo(json.dumps(value, default=_as_json))
 
 
@@ -78,12 +77,11 @@ def time_text(at: datetime | float) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` with what could move a terminal's cursor, or break a line, written as an escape."""
+    """Return `text` with escapes for characters that could move a terminal's cursor, or break a line."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def print_error(text: str) -> None:
-    """Print one line to the standard error."""
     click.echo(f"error: {printable(' '.join(text.split()))}", err=True)
 
 
@@ -95,7 +93,6 @@ def print_line(text: str, style: str = "") -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows below the names of their columns."""
     from rich.table import Table
     from rich.text import Text
 
@@ -108,14 +105,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 class Track(Protocol):
-    """Goes through `items`; what a terminal shows of that begins with `what`."""
+    """Goes through `items`; a terminal's line about it begins with `what`."""
 
     def __call__(self, items: Sequence[T], what: str) -> Iterable[T]: ...
 
 
 @contextmanager
 def progress(*, is_shown: bool) -> Iterator[Track]:
-    """While the block runs, show on the standard error how much of what is tracked is done, if that is a terminal.
+    """While the block runs, show the share of tracked items on the standard error, if that is a terminal.
 
     It has one line to move its cursor in, so only one sequence is to be tracked.
     """

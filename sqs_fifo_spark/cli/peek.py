@@ -1,4 +1,4 @@
-"""`peek`: looks at messages that the queue has to hand out, and gives them back in their order."""
+"""`peek`: shows messages that the queue has to hand out, and gives them back in their order."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Outcome, Queue
 from sqs_fifo_spark.source.startup import FEWEST_RECEIVES
 
 HIDDEN_S = 60
-"""How long a message stays hidden if this process is killed before it has released it."""
+"""Seconds for which a message stays hidden if this process is killed before it has released it."""
 ANSWER_S = 1.0
-"""How long an interruption waits, at most, for the receive under way, whose messages could then be released."""
+"""Seconds for which an interruption waits, at most, for the receive under way, to release its messages."""
 MOST = 1_000
 _COLUMNS = ("messageGroupId", "sequenceNumber", "messageId", "sentTimestamp", "receiveCount")
 _CONTENT = ("body", "messageAttributes")
@@ -103,10 +103,7 @@ def _receive(queue: Queue, most: int, interrupted: threading.Event) -> list[Mess
 
 
 def _release(queue: Queue, receipts: list[Receipt]) -> int:
-    """Release all, the last one first, so that no group's later message is free before its earlier ones.
-
-    Return how many SQS has not released.
-    """
+    """Release all, a group's last message first, so that no later one is free before it; return how many failed."""
     kept = 0
     for end in range(len(receipts), 0, -MAX_ENTRIES):
         part = receipts[max(0, end - MAX_ENTRIES) : end][::-1]
@@ -134,8 +131,6 @@ def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_lett
 
 
 class _Interruption(threading.Event):
-    """Set by a signal."""
-
     status = Status.INTERRUPTED
 
 

@@ -1,7 +1,7 @@
-"""What `doctor` finds of this machine: versions, and whether Spark finds the format, and with which Python.
+"""The checks of `doctor` on this machine: versions, and the Python with which Spark finds the format.
 
 Spark looks a format up with PYSPARK_DRIVER_PYTHON, else PYSPARK_PYTHON, else the first python3 of the PATH; it runs its
-workers with PYSPARK_PYTHON, else that python3. Only what the environment says is known here.
+workers with PYSPARK_PYTHON, else that python3. Only the environment is known here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqs_fifo_spark.cli.finding import Finding, failure, ok, warning
 
 _PACKAGES = ("pyspark", "boto3", "botocore", "obstore", "pyarrow")
 _NEEDED = ("sqs_fifo_spark", "pyarrow", "boto3", "obstore", "tenacity")
-"""What Spark's Python workers import."""
+"""Imports of Spark's Python workers."""
 _LOOKED_FOR = "pyspark_sqsfifo"
 """By this module Spark finds the format."""
 _PROBE = """
@@ -43,7 +43,7 @@ _SPARK_S = 180.0
 
 
 def check_python(*, start_spark: bool) -> Iterator[Finding]:
-    """Yield what is found; with `start_spark`, a Spark is started that looks the format up."""
+    """Yield the findings; with `start_spark`, a Spark is started that looks the format up."""
     yield ok("sqs_fifo_spark", sqs_fifo_spark.__version__)
     yield ok("python", f"{sys.version.split()[0]}, {sys.executable}")
     for name in _PACKAGES:
@@ -66,7 +66,7 @@ def _version(name: str) -> Finding:
 
 
 def _java() -> Finding:
-    """Find Java and what it says of itself in a file, without starting it."""
+    """Find Java and its version in a file of its own, without starting it."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if found is None:
@@ -88,7 +88,7 @@ def _interpreters(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _named(environment: Mapping[str, str], *names: str) -> str:
-    """Return by what an interpreter is chosen."""
+    """Return the name of the setting that chooses an interpreter."""
     return next((name for name in names if environment.get(name)), f"the PATH, as {' or '.join(names)} is not set")
 
 
@@ -125,7 +125,7 @@ def _workers(python: str, named_by: str) -> Finding:
 
 
 def _ask(python: str, names: Sequence[str]) -> tuple[list[str], str] | None:
-    """Return which of these modules the interpreter has not, and its version; None if it gives no answer."""
+    """Return those of these modules that the interpreter lacks, and its version; None if it gives no answer."""
     try:
         command = [python, "-c", _PROBE, json.dumps(names)]
         done = subprocess.run(command, capture_output=True, check=True, timeout=_PROBE_S, stdin=subprocess.DEVNULL)

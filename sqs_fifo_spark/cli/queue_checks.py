@@ -1,7 +1,7 @@
-"""What `doctor` asks of the queue: who calls, what the caller may do, and how the queue is set up.
+"""The checks of `doctor` on the queue: the caller, its permissions, and the queue's settings.
 
 No call here takes, hides, deletes or adds a message. Reading attributes is asked for real. For every other action SQS
-gets a request that it has to refuse. What is known of the order in which it judges one:
+gets a request that it has to refuse. This is known of the order in which it judges one:
 
 - A batch call that is answered, with its entry failed, was allowed: SQS judges entries after the permission.
 - A call that is refused with AccessDenied is not allowed.
@@ -57,7 +57,7 @@ class _Probe:
     operation: str
     arguments: Mapping[str, Any]
     without: str
-    """What alone shows for certain that the action is allowed."""
+    """The only call that shows for certain that the action is allowed."""
     remedy: str
 
 
@@ -67,7 +67,7 @@ _PROBES = {
         _Probe(
             "sqs:ReceiveMessage",
             "receive_message",
-            # More than SQS gives at once. What stands in for it may take 0 for 1.
+            # More than SQS gives at once. A stand-in for it may take 0 for 1.
             {"MaxNumberOfMessages": 11, "WaitTimeSeconds": 0, "VisibilityTimeout": 0},
             "receiving a message",
             _PEEK,
@@ -100,13 +100,13 @@ _PROBES = {
 
 
 class CheckedQueue(QueueCalls):
-    """A queue that is asked what it is, and what the caller may do."""
+    """A queue that is asked for its settings, and for the caller's permissions."""
 
     is_silent = False
-    """Whether a call has had no answer, in all the time that a call has."""
+    """True if a call has had no answer, in all the time that a call has."""
 
     def __init__(self, options: ConnectionOptions, patience_s: float) -> None:
-        """`patience_s` is how long each call may take, with all that it needs: names, credentials, other tries."""
+        """`patience_s` is the time that each call may take, with all that it needs: names, credentials, other tries."""
         super().__init__(options, SYSTEM_CLOCK)
         self.patience_s = patience_s
 
@@ -116,7 +116,7 @@ class CheckedQueue(QueueCalls):
 
     def _retrying(self, operation: str, budget_s: float, **arguments: Any) -> Mapping[str, Any]:
         limit_s = min(budget_s, self.patience_s)
-        call = functools.partial(super()._retrying, operation, limit_s / 2, **arguments)  # whose error tells more
+        call = functools.partial(super()._retrying, operation, limit_s / 2, **arguments)  # its error says more
         try:
             return answer(call, "the queue", limit_s)
         except NoAnswerError:
@@ -130,7 +130,7 @@ class CheckedQueue(QueueCalls):
             raise
 
     def has_judged(self, operation: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether SQS has looked at what is inside of the call, so that the caller may make such calls.
+        """Return whether SQS has looked into the call, so that the caller may make such calls.
 
         Raises AccessDeniedError if not, and the other errors of `aws.calls` but QueueRequestError.
         """
@@ -146,7 +146,7 @@ class CheckedQueue(QueueCalls):
 
 
 def require_sending(options: ConnectionOptions) -> None:
-    """Raise AccessDeniedError if SQS tells, without a message, that the caller may not send to the queue."""
+    """Raise AccessDeniedError if SQS says, without a message, that the caller may not send to the queue."""
     (probe,) = _PROBES["sink"]
     CheckedQueue(options, CALL_BUDGET_S).has_judged(probe.operation, probe.arguments)
 
@@ -154,10 +154,10 @@ def require_sending(options: ConnectionOptions) -> None:
 def check_queue(
     options: SourceOptions, roles: tuple[str, ...], patience_s: float
 ) -> Generator[Finding, None, str | None]:
-    """Yield what is found of the queue, and return its ARN if the queue tells it.
+    """Yield the findings on the queue, and return its ARN if the queue gives it.
 
-    `roles` are those in which it is to be used: source, sink or both. Each answer may take `patience_s`, and a
-    service that gives none is asked no more.
+    `roles` are those in which it is to be used: source, sink or both. Each answer may take `patience_s`, and a service
+    that gives none is asked no more.
     """
     queue = CheckedQueue(options, patience_s)
     probes = [probe for role in roles for probe in _PROBES[role]]
@@ -189,7 +189,7 @@ def check_queue(
 
 
 def _credentials(queue: CheckedQueue, options: SourceOptions, failed: SqsFifoError | None) -> Finding:
-    """Return who calls. `failed` is how the queue was asked in vain, which may have shown that there is nobody."""
+    """Return the finding on the caller. `failed` is the queue's error, which may have shown that there is none."""
     if isinstance(failed, AccessDeniedError) and failed.has_no_credentials:
         return failure("credentials", str(failed))
     if region_of(options.endpoint_url or options.queue_url) is None:

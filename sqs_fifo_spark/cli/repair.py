@@ -1,4 +1,4 @@
-"""`journal skip`, `release` and `forget`: what an operator may change in a journal whose query does not run."""
+"""`journal skip`, `release` and `forget`: an operator's changes in a journal whose query does not run."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _owner_to_follow(journal: Journal, *, force: bool) -> int | None:
 
 
 def _require_own_user(store: Store) -> None:
-    """Raise ClickException for a journal in a directory of another user, whose query could not read what we write."""
+    """Raise ClickException for a journal in a directory of another user, whose query could not read our objects."""
     if isinstance(store, FileStore):
         try:
             owner = Path(store.location, "journal.json").stat().st_uid
@@ -207,7 +207,7 @@ def _require_own_user(store: Store) -> None:
 
 @contextmanager
 def _to_file(file: Path, message_id: str) -> Iterator[PutAside]:
-    """Open the file, for this process alone, and yield what adds a row to it, unless it is there already."""
+    """Open the file, for this process alone, and yield a function that adds a row to it, unless it is there already."""
     with _written(file), _opened(file) as out:
         fcntl.flock(out, fcntl.LOCK_EX)
         there = out.read()
@@ -255,7 +255,7 @@ def _id_in(line: bytes) -> str | None:
 
 
 def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], row: pa.RecordBatch) -> PutAside:
-    """Return what sends a row to the queue. Raises now for what can be told before `row` is sent there."""
+    """Return a function that sends a row to the queue. Raises now for faults that show before `row` is sent there."""
     chosen = {name: value for name, value in connection.items() if not name.startswith("journal_")}
     options = parse_sink_options(given({**chosen, "queue_url": url}, SINK))
     queue = SinkQueue(options, SYSTEM_CLOCK)
@@ -293,4 +293,4 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], 
 
 
 def _confirmed(found: list[Confirmed], pending: list[Any]) -> None:
-    """Nothing is to be noted: the call returns only once the one message is confirmed."""
+    """Note nothing: the call returns only once the one message is confirmed."""

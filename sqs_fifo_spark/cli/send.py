@@ -78,7 +78,7 @@ def send(
             what = f"{'the message' if file is None else f'line {error.row}'} cannot be sent: {error.reason}."
         print_error(f"{what} {_confirmed(done, lines)}")
         return Status.PROBLEM if isinstance(error, RefusedRowError) else status_of(error)
-    except (OSError, KeyboardInterrupt, SystemExit):  # SystemExit is what rich raises at a closed pipe
+    except (OSError, KeyboardInterrupt, SystemExit):  # rich raises SystemExit at a closed pipe
         click.echo(_confirmed(done, lines), err=True)
         raise
     if added < len(done):
@@ -94,7 +94,7 @@ def _confirmed(done: Sequence[Confirmed], lines: Sequence[Any]) -> str:
 
 
 def _read(file: IO[bytes]) -> list[dict[str, Any]]:
-    """Return what stands on the lines of the file. Raises UsageError for a line that is no message's."""
+    """Return the messages on the lines of the file. Raises UsageError for a line that is no message's."""
     lines = []
     for number, line in enumerate(file, start=1):
         try:
@@ -153,7 +153,7 @@ def _checked(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | 
 
 
 def _send(queue: SinkQueue, rows: Sequence[Outgoing], done: list[Confirmed], show: Callable[[Confirmed], None]) -> None:
-    """Send the messages, in calls that hold at most one of each group; add to `done` what SQS has confirmed."""
+    """Send the messages, in calls that hold at most one of each group; add to `done` those that SQS has confirmed."""
 
     def confirmed(found: list[Confirmed], pending: list[Outgoing]) -> None:
         done.extend(found)

@@ -1,7 +1,7 @@
-"""A journal as one who only looks sees it: nothing is claimed, put or dropped.
+"""A journal as an operator's command sees it, which only looks: nothing is claimed, put or dropped.
 
-A query may change it meanwhile. So an object that is gone when it is read was dropped since, and is left out; and what
-is shown of different epochs may be of different moments.
+A query may change it meanwhile. So an object that is gone when it is read was dropped since, and is left out; and lines
+about different epochs may be of different moments.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ def open_to_look(location: str, access: S3Access, queue_arn: str | None = None) 
 
 @dataclass(frozen=True)
 class PlanView:
-    """What stands in the journal of one epoch, as one driver has planned it."""
+    """The objects of one epoch in the journal, as one driver has planned it."""
 
     epoch: int
     plan: int
     partitions: int
-    """How many it was planned with; 0 if nothing but what the driver itself received is there."""
+    """Number with which it was planned; 0 if nothing but the driver's catch is there."""
     chains: Mapping[int, Chain]
-    """What each partition comes to, by its newest link."""
+    """The sums of each partition, by its newest link."""
     segments: int
     deferred: int
     """Messages in these segments that a later epoch serves."""
     caught: int
-    """Messages that the driver itself received before this epoch, for its tasks to serve."""
+    """Messages of the driver's catch, for the tasks of this epoch to serve."""
     oldest_caught_ms: int | None
 
     @property
@@ -65,23 +65,23 @@ class PlanView:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest message was sent that it serves, or that was caught for it."""
+        """Time of sending of the oldest message that it serves, or that was caught for it."""
         times = [self.oldest_caught_ms, *(each.oldest_ms for each in self.chains.values())]
         return min((each for each in times if each is not None), default=None)
 
     @property
     def is_closed(self) -> bool:
-        """Whether all partitions are there to their last link."""
+        """True if all partitions are there to their last link."""
         return 0 < len(self.chains) == self.partitions and all(chain.is_last for chain in self.chains.values())
 
 
 @dataclass(frozen=True)
 class JournalView:
-    """What `look_at` has seen."""
+    """The findings of `look_at`."""
 
     claims: list[int]
     owner: Owner | None
-    """Who made the highest claim."""
+    """The owner by the highest claim."""
     skipped: list[str]
     """Ids of the messages that were moved aside."""
     ledger: Ledger
@@ -90,13 +90,13 @@ class JournalView:
     leftovers: int
     """Objects of settled epochs: those that the ledger carries, and those that the next commit drops."""
     writers: list[Writer]
-    """Whose sent rows are recorded here, if this is a sink's journal."""
+    """Writers whose sent rows are recorded here, if this is a sink's journal."""
     damage: list[str]
-    """What is wrong with objects that cannot be used, one line for each."""
+    """Faults of objects that cannot be used, one line for each."""
 
 
 def look_at(journal: Journal, track: Track) -> JournalView:
-    """Return what stands in the journal now. `track` goes once through the objects that are read.
+    """Return a view of the journal now. `track` goes once through the objects that are read.
 
     Raises JournalUnavailableError, and JournalCorruptError for a ledger that is damaged.
     """
@@ -117,7 +117,7 @@ def look_at(journal: Journal, track: Track) -> JournalView:
 
 
 def _look_at_plan(journal: Journal, epoch: int, plan: int, names: Iterable[str]) -> tuple[PlanView, list[str]]:
-    """Return what stands there of a plan, and what is wrong with it; `names` are by partition and link."""
+    """Return a plan's objects there, and their faults; `names` are by partition and link."""
     chains: dict[int, Chain] = {}
     partitions = segments = deferred = 0
     caught: list[int] = []

@@ -1,4 +1,4 @@
-"""Calls that may have no answer for long: they are told of, given up, and keep no command from ending."""
+"""Calls of commands that may have no answer for long: they are reported, given up, and keep no command from ending."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_over(future: Future[T], within_s: float) -> bool:
 def answer(call: Callable[[], T], whose: str, budget_s: float) -> T:
     """Return `call()`, given up after `budget_s`; until then, the standard error says whose answer is waited for.
 
-    Raises NoAnswerError, and what `call` raises.
+    Raises NoAnswerError, and the errors of `call`.
     """
     future = begun(call)
     if not is_over(future, min(TOLD_AFTER_S, budget_s)):

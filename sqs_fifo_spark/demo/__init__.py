@@ -1,1 +1,1 @@
-"""The command `demo`: what this package does, shown on the local queue."""
+"""The command `demo`: the package at work, shown on the local queue."""

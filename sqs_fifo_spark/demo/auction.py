@@ -1,7 +1,7 @@
-"""The demo's auction: which bids are made, and the audit of what arrived.
+"""The demo's auction: its bids, and the audit of the rows that arrived.
 
-The audit counts from data alone: what was sent, and the rows of the Parquet files with the micro-batch that
-each file belongs to. It trusts nothing that the source says of itself.
+The audit counts from data alone: the sent bids, and the rows of the Parquet files with the micro-batch that each file
+belongs to. It trusts no figure of the source.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RECENT = 100
 
 @dataclass(frozen=True)
 class Bid:
-    """One bid. `number` counts the bids of its auction from 1; together they tell bids apart."""
+    """One bid. `number` counts the bids of its auction from 1; the two together are unique."""
 
     auction: str
     number: int
@@ -93,7 +93,7 @@ class Row(NamedTuple):
 
 
 class SinkLog:
-    """Reads which files each micro-batch committed, from the file sink's own `_spark_metadata`."""
+    """Reads the files that each micro-batch committed from the file sink's own `_spark_metadata`."""
 
     def __init__(self, parquet: Path) -> None:
         self._log = parquet / "_spark_metadata"
@@ -121,7 +121,7 @@ class SinkLog:
 
 
 def count_rows(files: Iterable[SinkFile]) -> int:
-    """Return how many rows the files hold, from their footers alone."""
+    """Return the number of rows in the files, from their footers alone."""
     return sum(pq.ParquetFile(file.path).metadata.num_rows for file in files)
 
 
@@ -143,7 +143,7 @@ def read_rows(files: Iterable[SinkFile]) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Audit:
-    """What became of the bids. All but `sent` and `delivered` should be 0."""
+    """The fate of the bids. All but `sent` and `delivered` should be 0."""
 
     sent: int
     delivered: int
@@ -159,12 +159,11 @@ class Audit:
 
 
 def audit(sent: Iterable[Bid], rows: Iterable[Row]) -> Audit:
-    """Compare what was sent with the rows, which stand in the order of micro-batches, files, and positions.
+    """Compare the sent bids with the rows, which stand in the order of micro-batches, files, and positions.
 
-    Nothing is sorted. A row is out of order if its sequence number or its bid number is not above all before
-    it in its group, if it stands in another group than its auction's, or if its micro-batch has already put
-    the group into another file, for files have no order among themselves. A row that came before is doubled,
-    and not judged again.
+    Nothing is sorted. A row is out of order if its sequence number or its bid number is not above all before it in its
+    group, if it stands in another group than its auction's, or if its micro-batch has already put the group into
+    another file, for files have no order among themselves. A row that came before is doubled, and not judged again.
     """
     expected = {(bid.auction, bid.number) for bid in sent}
     seen: set[tuple[str, int]] = set()

@@ -1,4 +1,4 @@
-"""The flags of the command `demo`. What plays it is imported when it is played: Arrow, boto3 and Spark."""
+"""The flags of the command `demo`. The module that plays it is imported when needed: Arrow, boto3 and Spark."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The command `demo`: an auction through a local queue and Spark, and an audit of what arrived.
+"""The command `demo`: an auction through a local queue and Spark, and an audit of the rows that arrived.
 
-Bidders send interleaved bids of many auctions, one message group for each auction, and repeat some of them
-on purpose. A streaming query writes them to Parquet. Once the queue is empty, the Parquet files are compared
-with what was sent.
+Bidders send interleaved bids of many auctions, one message group for each auction, and repeat some of them on purpose.
+A streaming query writes them to Parquet. Once the queue is empty, the Parquet files are compared with the sent bids.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _PATIENCE_S = 180.0
-"""How long the demo goes on without a single row arriving."""
+"""Seconds for which the demo goes on without a single row arriving."""
 _ENTRIES = 10
 _PAUSE_S = 0.02
 """Between two calls of the bidders, so that bids still come while the query runs."""
@@ -128,13 +127,10 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
 
 
 class _Sender:
-    """Sends all bids on a thread of its own, in a `with` block whose end also ends the thread.
-
-    One thread, because two senders of one group would have no order between them.
-    """
+    """Sends all bids on one thread, so that they have an order, in a `with` block whose end also ends the thread."""
 
     def __init__(self, sqs: Any, url: str, made: Sequence[Bid], tell: Callable[[int], None]) -> None:
-        """`tell` is given how many bids the queue has taken, on the thread."""
+        """`tell` is given the number of bids that the queue has taken, on the thread."""
         self._sqs = sqs
         self._url = url
         self._made = made
@@ -155,7 +151,7 @@ class _Sender:
 
     @property
     def is_done(self) -> bool:
-        """Whether everything was sent. Raises what went wrong with the sending."""
+        """True if everything was sent. Raises the error of the sending."""
         if self._result.done():
             self._result.result()
             return True
@@ -189,7 +185,7 @@ class _Sender:
 
 @contextmanager
 def _spark(work: Path) -> Iterator[SparkSession]:
-    """Spark on this machine, silent: what the JVM and its workers say goes to `spark.log`."""
+    """Spark on this machine, silent: the output of the JVM and its workers goes to `spark.log`."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -258,10 +254,7 @@ def _query(spark: SparkSession, url: str, work: Path) -> Iterator[StreamingQuery
 def _watch(
     query: StreamingQuery, sender: _Sender, sqs: Any, url: str, log: SinkLog, clock: Clock, screen: Screen
 ) -> None:
-    """Show the progress until all is sent and the queue is empty.
-
-    Raises DemoError when the query fails, or when nothing arrives for too long.
-    """
+    """Show the progress until all is sent and the queue is empty; DemoError if the query fails, or nothing arrives."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -297,7 +290,7 @@ def _depth(sqs: Any, url: str) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    """Return our own message if one stands in Spark's error, else the first line that says something."""
+    """Return our own message if one stands in Spark's error, else its first line with a text."""
     text = str(error)
     own = re.findall(r"sqs_fifo_spark\.errors\.\w+: (.+)", text)
     spoken = [line.lstrip(": ") for line in text.splitlines() if line.strip(": ")]

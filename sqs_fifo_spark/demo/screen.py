@@ -1,4 +1,4 @@
-"""What the demo shows: bars on a terminal, plain lines elsewhere, and the table at the end."""
+"""The demo's screen: bars on a terminal, plain lines elsewhere, and the table at the end."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ class Screen(Protocol):
     ) -> None: ...
 
     def begin(self, step: str) -> None:
-        """Say what goes on from now; the step before is over."""
+        """Name the step that begins; the one before is over."""
 
     def sent(self, count: int) -> None:
-        """Say how many messages the queue has taken. May be called on any thread."""
+        """Show the number of messages that the queue has taken. May be called on any thread."""
 
     def arrived(self, delivered: int, deleted: int) -> None:
-        """Say how many messages stand in the sink's files, and how many are gone from the queue."""
+        """Show the numbers of messages in the sink's files, and of those gone from the queue."""
 
 
 def make_screen(total: int, clock: Clock) -> Screen:
-    """Return what shows `total` messages on standard output: bars if that is a terminal with colours, else lines."""
+    """Return the screen for `total` messages on standard output: bars on a terminal with colours, else lines."""
     return Bars(total, clock) if is_terminal(os.environ) else Lines(clock)
 
 
 def is_terminal(environment: Mapping[str, str]) -> bool:
-    """Whether standard output may be drawn on; NO_COLOR is a word against it."""
+    """True if standard output may be drawn on; NO_COLOR is a word against it."""
     return (
         sys.stdout.isatty()
         and not environment.get("NO_COLOR")
@@ -89,7 +89,7 @@ class Lines:
 
 
 class Bars:
-    """A bar each for what is sent, delivered and deleted, below the steps and what each took."""
+    """A bar each for sent, delivered and deleted messages, below the steps and the time that each took."""
 
     def __init__(self, total: int, clock: Clock) -> None:
         from rich.console import Console, Group
@@ -138,7 +138,7 @@ class Bars:
 
 
 class Entry(NamedTuple):
-    """A line of the table. `is_good` is None for what is neither good nor bad."""
+    """A line of the table. `is_good` is None for one that is neither good nor bad."""
 
     name: str
     figure: str

@@ -1,4 +1,4 @@
-"""The JSON objects of a journal: bytes of a dictionary, and one error for whatever is damaged."""
+"""The JSON objects of a journal: bytes of a dictionary, and one error for damaged ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from sqs_fifo_spark.errors import JournalCorruptError
 
 
 def to_json(content: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a JSON object of the journal."""
     return json.dumps(content).encode()
 
 
 def parse_json(data: bytes, name: str) -> dict[str, Any]:
-    """Return what `to_json` wrote. Raises JournalCorruptError, naming the object `name`."""
+    """Return the content that `to_json` wrote. Raises JournalCorruptError, naming the object `name`."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
@@ -26,7 +25,6 @@ def parse_json(data: bytes, name: str) -> dict[str, Any]:
 
 
 def damaged(name: str) -> JournalCorruptError:
-    """Return the error about the JSON object `name`."""
     return JournalCorruptError(
         f"'{name}' in the journal is damaged or not of this format, so the query stops. With deleteAfter=commit, "
         "what is not committed is still in the queue. Restore the object."

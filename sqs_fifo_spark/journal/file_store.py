@@ -52,7 +52,7 @@ class FileStore:
 
     Linux reports once that it could not write a folder: the next fsync may succeed though names there are on no disk.
     So a failed one leaves a mark in the folder, and no process that finds it acts upon a name there. The mark need not
-    outlast the machine: after a loss of power only what is on the disk shows.
+    outlast the machine: after a loss of power only names on the disk show.
 
     With an `anchor`, the name of an object, nothing is written, or said to be missing, unless that object is there: see
     `anchored`.
@@ -63,7 +63,7 @@ class FileStore:
         self._root = root
         self._clock = clock
         self._anchor = None if anchor is None else root / anchor
-        # Folders whose names this process has made durable, and what it has seen in them when it made that durable.
+        # Folders whose names this process has made durable, and the state in which it saw them then.
         # Both are emptied when they are long.
         self._durable: set[Path] = set()
         self._synced: dict[Path, tuple[int, int]] = {}
@@ -86,7 +86,7 @@ class FileStore:
         def read() -> bytes:
             with (self._root / name).open("rb") as file:
                 file.seek(start)
-                # Python reserves what it is asked for; a damaged header may ask for anything.
+                # Python reserves all bytes that it is asked for; a damaged header may ask for any number.
                 return file.read(max(0, min(length, os.fstat(file.fileno()).st_size - start)))
 
         return self._call("read", name, lambda: self._or_none(read))
@@ -157,12 +157,12 @@ class FileStore:
                 is_new = False
         finally:
             _remove_draft(draft)
-        self._sync(path.parent)  # also another writer's name, who may have died before this
+        self._sync(path.parent)  # also another writer's name, which may have died before this
         self._require_anchor()  # the file system may have gone in between
         return is_new
 
     def _make_folder(self, folder: Path) -> None:
-        """Make the folder and what is missing above it; make the names down to it durable, whoever made them."""
+        """Make the folder and missing ones above it; make the names down to it durable, whoever made them."""
         self._require_anchor()
         if folder in self._durable and folder.exists():
             return
@@ -176,7 +176,7 @@ class FileStore:
         self._make_durable(folder)
 
     def _sync_once(self, folder: Path) -> None:
-        """Make what stands in the folder durable, unless nothing has changed there since this process did so."""
+        """Make the names in the folder durable, unless nothing has changed there since this process did so."""
         status = folder.stat()
         seen = status.st_ino, status.st_mtime_ns
         if self._synced.get(folder) == seen:
@@ -228,10 +228,7 @@ class FileStore:
             raise OSError(errno.ENODEV, "no journal stands there; the file system that held it may not be mounted")
 
     def _remove_if_empty(self, folder: Path) -> bool:
-        """Remove a folder without objects, with the drafts of writers that died in it: a living one writes again.
-
-        Return whether it went.
-        """
+        """Remove a folder without objects, and drafts of dead writers: a living one writes again. True if it went."""
         self._durable.discard(folder)
         try:
             entries = list(os.scandir(folder))

@@ -1,4 +1,4 @@
-"""Whose journal it is: `journal.json` names its format, its id and its queue. Made once, read at every start."""
+"""A journal's identity, `journal.json`: its format, its id and its queue. Made once, read at every start."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class JournalIdentity:
 
     @staticmethod
     def id_in(store: Store) -> str | None:
-        """Return the id of the journal in `store`, whoever's it is, or None if there is none."""
+        """Return the id of the journal in `store`, of any queue, or None if there is none."""
         data = store.get(_IDENTITY)
         found = None if data is None else parse_json(data, _IDENTITY).get("journal")
         return found if isinstance(found, str) else None
 
     @classmethod
     def look(cls: type[_Self], store: Store) -> _Self | None:
-        """Return the journal in `store`, whichever queue it belongs to, or None if there is none; for who only reads.
+        """Return the journal in `store`, of any queue, or None if there is none; for a command that only reads.
 
         Raises JournalMismatchError if it is of another format.
         """
@@ -76,8 +76,8 @@ class JournalIdentity:
     def join(cls: type[_Self], store: Store, journal_id: str) -> _Self:
         """Return the journal that the driver has opened, as an executor sees it.
 
-        Raises JournalUnavailableError unless it stands in `store`: on a path of its own, an executor would keep what
-        it receives where the driver never finds it.
+        Raises JournalUnavailableError unless it stands in `store`: on a path of its own, an executor would keep
+        received messages where the driver never finds them.
         """
         if cls.id_in(store) != journal_id:
             raise JournalUnavailableError(
@@ -98,10 +98,10 @@ class JournalIdentity:
 
     @staticmethod
     def check_store(store: Store) -> None:
-        """Raise JournalUnavailableError unless `store` can be written and truly puts only what is absent."""
+        """Raise JournalUnavailableError unless `store` can be written and truly puts only absent objects."""
         token = uuid.uuid4().hex
         name, first = f"check/{token}/probe", token.encode()
-        store.put_if_absent(name, first)  # its answer may be lost, so what counts is what stands there
+        store.put_if_absent(name, first)  # its answer may be lost, so the object that stands there counts
         was_put_again = store.put_if_absent(name, b"second")
         kept = store.get(name)
         store.delete([name])

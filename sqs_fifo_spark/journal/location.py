@@ -34,7 +34,7 @@ os.register_at_fork(after_in_child=open_store.cache_clear)
 def anchored(store: Store, anchor: str) -> Store:
     """Return `store` for an executor, which reads and writes only where the object called `anchor` stands.
 
-    A path may be a mount point, and what it held may be gone: an executor must not make folders in it anew, nor take
-    what it does not find for what was never written. An object store is there or not.
+    A path may be a mount point, and its objects may be gone: an executor must not make folders in it anew, nor take
+    missing objects for some that were never written. An object store is there or not.
     """
     return store.anchored(anchor) if isinstance(store, FileStore) else store

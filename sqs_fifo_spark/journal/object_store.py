@@ -1,4 +1,4 @@
-"""A store in a bucket, through obstore."""
+"""A store in a bucket of S3, Google Cloud Storage or Azure, through obstore."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 RETRY_TIMEOUT = timedelta(seconds=25)
 """obstore tries again for so long where it does not reach the store, or the store refuses for a while."""
-_RETRY_PAUSE = timedelta(seconds=3)  # at the most: so that what it met is said before the 30 s of `doctor` are over
+_RETRY_PAUSE = timedelta(seconds=3)  # at the most: so that its error is said before the 30 s of `doctor` are over
 REQUEST_TIMEOUT_S = 60.0
 """After this a request is given up. A read goes on where it broke off, a large write is given longer."""
 SLOWEST_LINK = 128 * 1024
@@ -39,7 +39,7 @@ OPEN_EVERY_S = 5.0
 """The shortest time between two requests for new credentials, while they are refused."""
 _REFUSALS = (obstore.exceptions.PermissionDeniedError, obstore.exceptions.UnauthenticatedError)
 _REFUSAL = re.compile(r"status code: 40[013]\b")
-"""What a GenericError says of a refused list, and of a token that has expired, which S3 calls a bad request."""
+"""The text of a GenericError for a refused list, and for a token that has expired, which S3 calls a bad request."""
 
 _PAST_END = re.compile(r"status code: 416\b")
 _DENIED = re.compile(r"status code: 403\b|AccessDenied")
@@ -50,7 +50,7 @@ _CHECK_NETWORK = (
 )
 _UNTRUSTED = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _S3_PERMISSIONS = {
-    "read": "'s3:GetObject' on the prefix and 's3:ListBucket' on the bucket",  # which tells what is not there
+    "read": "'s3:GetObject' on the prefix and 's3:ListBucket' on the bucket",  # which shows that an object is missing
     "list": "'s3:ListBucket' on the bucket",
     "write": "'s3:PutObject' on the prefix",
     "delete": "'s3:DeleteObject' on the prefix",
@@ -62,10 +62,10 @@ _process: int | None = None
 
 @dataclass(frozen=True)
 class S3Access:
-    """How a bucket of S3 is reached. Travels to the executors; its repr has no secret."""
+    """The way to reach a bucket of S3. Travels to the executors; its repr has no secret."""
 
     queue_region: str | None = None
-    """Where a bucket is looked for if neither AWS_REGION nor the SDK's configuration says where."""
+    """Region of a bucket if neither AWS_REGION nor the SDK's configuration says one."""
     identity: Identity = AWS_CHAIN
     endpoint_url: str | None = None
     """Without it AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL, as the AWS SDKs have it, else AWS's own."""
@@ -76,14 +76,14 @@ BY_ENVIRONMENT = S3Access()
 
 
 def journal_access(options: ConnectionOptions) -> S3Access:
-    """Return how the journal of these options is reached, if it is on S3."""
+    """Return the access to the journal of these options, if it is on S3."""
     return S3Access(options.region, options.journal_identity, options.journal_endpoint_url)
 
 
 class _Clients:
     """obstore's clients for a location, with the credentials that were found at one time.
 
-    A client has one time-out for all that it does, so there is one for each limit, opened when it is first needed.
+    A client has one time-out for all its requests, so there is one for each limit, opened when it is first needed.
     """
 
     def __init__(self, location: str, access: S3Access) -> None:
@@ -159,14 +159,14 @@ class _Read:
 class ObjectStore:
     """A prefix in S3, Google Cloud Storage or Azure, through obstore and its conditional put.
 
-    S3 is reached by `access`; the others take what they need from their usual environment variables.
+    S3 is reached by `access`; the others use their usual environment variables.
     """
 
     def __init__(self, location: str, access: S3Access = BY_ENVIRONMENT, clock: Clock = SYSTEM_CLOCK) -> None:
         self.location = location
         self._access = access
         self._clock = clock
-        self._clients = self._open()  # replaced by whoever is refused; a call that is under way keeps its own
+        self._clients = self._open()  # replaced by a call that is refused; one that is under way keeps its own
         self._opened_at = -math.inf
 
     def _open(self) -> _Clients:
@@ -229,9 +229,9 @@ class ObjectStore:
     ) -> T:
         """Return `call(client)`, made once more after a request that had no answer: obstore itself never repeats a put.
 
-        Also after a refusal, with the credentials that are found then: obstore keeps for minutes what it was given.
-        A call that has `moved` something is made again as often as it does so. `size` bytes are written.
-        A certificate that is not accepted is an error at once: obstore has then tried for long.
+        Also after a refusal, with the credentials that are found then: obstore keeps its own for minutes. A call that
+        has `moved` something is made again as often as it does so. `size` bytes are written. A certificate that is not
+        accepted is an error at once: obstore has then tried for long.
         """
         self._require_same_process()
         idle = last_moved = 0
@@ -248,7 +248,7 @@ class ObjectStore:
                         self._open_anew(clients)
 
     def _open_anew(self, refused: _Clients) -> None:
-        """Take the credentials that are found now, unless that was done: a permission may be what is missing."""
+        """Take the credentials that are found now, unless that was done: a permission may be missing instead."""
         now = self._clock.monotonic()
         if self._clients is refused and now >= self._opened_at + OPEN_EVERY_S:
             self._clients, self._opened_at = self._open(), now

@@ -1,15 +1,15 @@
 """Durable bytes under a name, on a local path or an object store: get, list, put-if-absent, delete.
 
-Names are relative paths with `/`. What the journal builds on, for every store here:
+Names are relative paths with `/`. The journal relies on this, of every store here:
 
 - an object appears whole or not at all, and never changes afterwards;
 - of several `put_if_absent` for one name at most one returns True, unless the object was deleted in between;
 - one that returns False has seen the object;
 - a list made after a put has returned shows the object.
 
-Error semantics: anything that keeps the store from a definite answer is JournalUnavailableError, also after a
-put that may have happened. A `put_if_absent` that returns False may have been beaten by its own earlier try,
-whose answer was lost: the caller recognises its own content.
+Error semantics: anything that keeps the store from a definite answer is JournalUnavailableError, also after a put that
+may have happened. A `put_if_absent` that returns False may have been beaten by its own earlier try, whose answer was
+lost: the caller recognises its own content.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ PAUSES_S = (0.05, 0.2, 0.5)
 
 
 class Store(Protocol):
-    """What the journal needs of the place where it lives."""
+    """The journal's needs of the place where it lives."""
 
     location: str
 
     def get(self, name: str) -> bytes | None:
-        """Return the object's bytes, or None if there is none. What was returned is durable, so it may be acted upon.
+        """Return the object's bytes, or None if there is none. They are durable, so they may be acted upon.
 
-        Its writer may have died before that was so: what a list or a range shows may be gone after a loss of power.
+        Its writer may have died before that was so: objects that a list or a range shows may be gone after a loss of
+        power.
         """
 
     def get_range(self, name: str, start: int, length: int) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A clock that can be set ahead: what moves the local queue's time, and nobody else's."""
+"""A clock that a test sets ahead: it moves the local queue's time, and nobody else's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqs_fifo_spark.clock import Clock
 
 
 class AheadClock:
-    """`clock`, and as much later as `advance` was told in all.
+    """`clock`, later by the sum of all calls to `advance`.
 
     One thread advances it; any may read it. Waits take as long as they take on `clock`.
     """
@@ -19,7 +19,7 @@ class AheadClock:
         self._ahead_s = 0.0
 
     def advance(self, seconds: float) -> None:
-        """Set the clock ahead by `seconds`. Raises ValueError for what is negative or no finite number."""
+        """Set the clock ahead by `seconds`. Raises ValueError for a negative or infinite number, or none."""
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
             raise ValueError(f"the clock cannot be advanced by {seconds!r}; seconds must be a number, at least 0")
         self._ahead_s += seconds

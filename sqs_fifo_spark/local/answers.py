@@ -1,4 +1,4 @@
-"""How messages and lists look in a response, in the shapes of AWS's service model."""
+"""Messages and lists in the local queue's responses, in the shapes of AWS's service model."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def received(queue: FifoQueue, message: Message, system_names: frozenset[str], a
     attributes = payload.select_attributes(message.attributes, attribute_names)
     if attributes:
         shown["MessageAttributes"] = attributes
-        # Over what is returned, not over what was sent: so a client can check what it got.
+        # Over the returned attributes, not over the sent ones: so a client can check them.
         shown["MD5OfMessageAttributes"] = (
             message.attributes_md5 if len(attributes) == len(message.attributes) else payload.attributes_md5(attributes)
         )

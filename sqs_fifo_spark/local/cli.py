@@ -139,7 +139,7 @@ def local_queue(
 
 
 def usage(endpoint_url: str, queue_urls: Sequence[str], region: str) -> str:
-    """What to paste into a shell, and into Python, to use a local queue: the first one, if there are several."""
+    """The text to paste into a shell, and into Python, to use a local queue: the first one, if there are several."""
     text = _EXPORTS.format(endpoint_url=endpoint_url, region=region)
     if queue_urls:
         text += _SNIPPET.format(endpoint_url=endpoint_url, queue_url=queue_urls[0], region=region)

@@ -1,4 +1,4 @@
-"""The paths below `/_local/`: how a test in another process, or language, looks into the server and steers it."""
+"""The paths below `/_local/`, by which a test in another process, or language, looks into the server and steers it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _HELP = (
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the paths lead to. Lives on the server's event loop.
+    """The answers to those paths. Lives on the server's event loop.
 
-    `now` is the queue's time. `advance` sets its clock ahead by seconds; it raises ValueError for what is no time.
+    `now` is the queue's time. `advance` sets its clock ahead by seconds; it raises ValueError for a bad number.
     """
 
     requests: RequestLog

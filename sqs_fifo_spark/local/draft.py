@@ -1,4 +1,4 @@
-"""What a send's request says, checked against the queue that it is for, and what the send answers."""
+"""A send's request, checked against the queue that it is for, and the send's answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a send answers: the ids of the message, or of the one that it duplicates."""
+    """A send's answer: the ids of the message, or of the one that it duplicates."""
 
     message_id: str
     sequence: int
@@ -37,10 +37,7 @@ class Sent:
 
 
 def read(request: dict[str, Any], settings: Settings) -> Draft:
-    """Make a draft of `request`, with the deduplication id of its content where that is the queue's way.
-
-    Raises what SQS refuses it with.
-    """
+    """Make a draft of `request`, with its content's deduplication id on such a queue. Raises SQS's refusal."""
     text, encoded = validation.body(request)
     attributes = validation.message_attributes(request)
     trace_header, system_attributes = validation.trace_header(request)
@@ -81,8 +78,8 @@ def read(request: dict[str, Any], settings: Settings) -> Draft:
 def require_ids(request: dict[str, Any], settings: Settings, *, no_group: Callable[[str], errors.SqsError]) -> None:
     """Raise when an id is absent that the queue cannot do without; an entry without it fails its whole batch.
 
-    Raises what `no_group` makes for the group id, InvalidParameterValue for the deduplication id. An empty id is
-    not absent but invalid, and fails its entry alone.
+    Raises the error of `no_group` for the group id, InvalidParameterValue for the deduplication id. An empty id is not
+    absent but invalid, and fails its entry alone.
     """
     if not settings.is_fifo:
         return

@@ -1,9 +1,8 @@
 """The errors that SQS answers with, code for code.
 
-SQS speaks AWS JSON 1.0 but keeps the error codes of its older query protocol: the body names the
-error's *shape*, the header `x-amzn-query-error` its *query code*, and boto3 shows the query code
-as `Error.Code` while `client.exceptions.<Shape>` matches the shape. Wordings are AWS's recorded
-ones where a record is public.
+SQS speaks AWS JSON 1.0 but keeps the error codes of its older query protocol: the body names the error's *shape*, the
+header `x-amzn-query-error` its *query code*, and boto3 shows the query code as `Error.Code` while
+`client.exceptions.<Shape>` matches the shape. Wordings are AWS's recorded ones where a record is public.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from __future__ import annotations
 class SqsError(Exception):
     """A refusal in AWS's words: nothing took effect. Never carries a message body.
 
-    `shape` is the error's name in the service model, `query_code` what boto3 shows as the code,
-    `status` the HTTP status, `sender_fault` whose fault AWS says it is.
+    `shape` is the error's name in the service model, `query_code` the code that boto3 shows, `status` the HTTP status;
+    `sender_fault` is False for a fault that AWS calls its own.
     """
 
     def __init__(
@@ -82,7 +81,6 @@ def unsupported_operation(action: str) -> SqsError:
 
 
 def queue_does_not_exist() -> SqsError:
-    """The error for a queue URL or name that names no queue."""
     return SqsError("QueueDoesNotExist", "The specified queue does not exist.", _LEGACY + "NonExistentQueue")
 
 
@@ -110,7 +108,6 @@ def task_does_not_exist() -> SqsError:
 
 
 def purge_in_progress(name: str) -> SqsError:
-    """The error for a second purge within 60 seconds."""
     return SqsError(
         "PurgeQueueInProgress",
         f"Only one PurgeQueue operation on {name} is allowed every 60 seconds.",
@@ -145,7 +142,6 @@ def invalid_message_contents() -> SqsError:
 
 
 def empty_batch(action: str) -> SqsError:
-    """The error for a batch call without entries."""
     return SqsError(
         "EmptyBatchRequest",
         f"There should be at least one {action}RequestEntry in the request.",
@@ -154,7 +150,6 @@ def empty_batch(action: str) -> SqsError:
 
 
 def too_many_entries(count: int, maximum: int) -> SqsError:
-    """The error for a batch call with more than `maximum` entries."""
     return SqsError(
         "TooManyEntriesInBatchRequest",
         f"Maximum number of entries per request are {maximum}. You have sent {count}.",
@@ -163,7 +158,6 @@ def too_many_entries(count: int, maximum: int) -> SqsError:
 
 
 def entry_ids_not_distinct(entry_id: str) -> SqsError:
-    """The error for two entries of one batch with the same id."""
     return SqsError("BatchEntryIdsNotDistinct", f"Id {entry_id} repeated.", _LEGACY + "BatchEntryIdsNotDistinct")
 
 
@@ -178,7 +172,6 @@ def invalid_entry_id() -> SqsError:
 
 
 def batch_too_long(size_bytes: int, maximum_bytes: int) -> SqsError:
-    """The error for a batch that is too large in all."""
     return SqsError(
         "BatchRequestTooLong",
         f"Batch requests cannot be longer than {maximum_bytes} bytes. You have sent {size_bytes} bytes.",
@@ -202,7 +195,7 @@ def expired_handle_in_batch() -> SqsError:
 
 
 def not_available_for_change(handle: str) -> SqsError:
-    """The error for changing the visibility of what was deleted or received by somebody else since."""
+    """The error for changing the visibility of a message that was deleted or received by somebody else since."""
     return invalid_value(
         handle,
         "ReceiptHandle",
@@ -225,7 +218,6 @@ def void_attempt_id(attempt_id: str) -> SqsError:
 
 
 def throttled() -> SqsError:
-    """The error for calling faster than the queue's quota."""
     return SqsError("ThrottlingException", "Rate exceeded")
 
 
@@ -272,5 +264,5 @@ def service_unavailable() -> SqsError:
 
 
 def entry_failed() -> SqsError:
-    """What a batch entry fails with when the fault is the server's and the entry may be repeated."""
+    """The failure of a batch entry when the fault is the server's and the entry may be repeated."""
     return SqsError("InternalError", "The entry could not be processed. Try again.", sender_fault=False)

@@ -1,4 +1,4 @@
-"""What happened to messages, for whoever audits a history."""
+"""Events of messages in the local queue, for a test that audits their history."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to one message; never holds its body.
+    """One event of one message; never holds its body.
 
-    `at` is the model's wall-clock time in seconds, `queue` the queue's name. `visible_at` is when the
-    message shows again, for "received", "replayed" and "visibility_changed". `receive_count` stands
-    as after the event. "duplicate" names the message whose ids were given again; its
-    `message_group_id` is the one that the duplicate was sent with. "redriven" is a message's end in a dead-letter
-    queue: what comes of it is a new message, "sent" to the other queue.
+    `at` is the model's wall-clock time in seconds, `queue` the queue's name. `visible_at` is the time at which the
+    message shows again, for "received", "replayed" and "visibility_changed". `receive_count` stands as after the event.
+    "duplicate" names the message whose ids were given again; its `message_group_id` is the one that the duplicate was
+    sent with. "redriven" is a message's end in a dead-letter queue: the new message is "sent" to the other queue.
     """
 
     kind: Kind

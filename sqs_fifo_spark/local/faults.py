@@ -1,4 +1,4 @@
-"""Failing on purpose, and the same way every time: what to do to which request, from a seed."""
+"""Failures of the local queue on purpose, drawn for each request from a seed, the same way every time."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ PROBABILITIES = KINDS
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often to fail. Each probability is from 0 (never) to 1 (always), per request.
+    """Probabilities of failures, each from 0 (never) to 1 (always), per request.
 
-    `throttle`: ThrottlingException, no effect. `server_error`: HTTP 500 or 503, no effect. `reset`: the connection
-    is reset before any effect. `drop_answer`: the request takes effect, then the connection is closed without an
-    answer. `fail_entry`: per entry of a batch, InternalError without effect. `short_answer`: a receive returns
-    fewer messages than it could, perhaps none. `delay_s`: seconds that every request waits first.
-    `calls_per_second`: how many calls of each action a queue without high throughput takes in a second, where SQS
-    takes 300; more are throttled. `actions`: the only actions to which all this happens (None: all); `queues`: the
-    only queues, by name or URL. `planned`: failures that are sure, by the number of the request (see
-    `PlannedFault`). `deny`: actions that always answer AccessDenied, each with its batch, as on AWS: DeleteMessage
-    denies DeleteMessageBatch, too. A batch that is named is denied alone. `expired_keys`: access keys with which
-    every request answers ExpiredToken.
+    `throttle`: ThrottlingException, no effect. `server_error`: HTTP 500 or 503, no effect. `reset`: the connection is
+    reset before any effect. `drop_answer`: the request takes effect, then the connection is closed without an answer.
+    `fail_entry`: per entry of a batch, InternalError without effect. `short_answer`: a receive returns fewer messages
+    than it could, perhaps none. `delay_s`: seconds that every request waits first. `calls_per_second`: calls of each
+    action that a queue without high throughput takes in a second, where SQS takes 300; more are throttled. `actions`:
+    the only actions to which all this happens (None: all); `queues`: the only queues, by name or URL. `planned`:
+    failures that are sure, by the number of the request (see `PlannedFault`). `deny`: actions that always answer
+    AccessDenied, each with its batch, as on AWS: DeleteMessage denies DeleteMessageBatch, too. A batch that is named is
+    denied alone. `expired_keys`: access keys with which every request answers ExpiredToken.
 
     Lists of texts may come in any collection, and are kept as sets. Raises ValueError for a value of the wrong kind or
     out of range, or an action that there is not.
@@ -110,7 +109,7 @@ def _texts(field_name: str, value: object) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What shall happen to one request. `error` is answered instead of doing it.
+    """The fate of one request. `error` is answered instead of doing it.
 
     `receive_share` is the share of the messages asked for that a receive may return, rounded down.
     """
@@ -126,8 +125,8 @@ class Verdict:
 class Injector:
     """Decides about requests, one after another. Not for use by several threads.
 
-    The dice of a request depend on the seed, its action and its number among the requests of that
-    action, and on nothing else: other actions in between, and other probabilities, change nothing.
+    The dice of a request depend on the seed, its action and its number among the requests of that action, and on
+    nothing else: other actions in between, and other probabilities, change nothing.
     """
 
     def __init__(self, faults: Faults) -> None:
@@ -135,7 +134,7 @@ class Injector:
             raise ValueError(f"faults are {faults!r}; they must be Faults(...)")
         self.faults = faults
         self._seen: Counter[str] = Counter()
-        # For each planned fault, how many requests that it counts there were.
+        # For each planned fault, the number of requests that it has counted.
         self._counted = [0] * len(faults.planned)
         self._rolls = any(getattr(faults, name) > 0 for name in PROBABILITIES)
         self._quota = Quota(faults.calls_per_second)
@@ -184,7 +183,7 @@ class Injector:
         )
 
     def _planned(self, action: str, queue: str) -> Verdict | None:
-        """What is planned for this request; of several faults the first. All of them count it."""
+        """The fault planned for this request; of several the first. All of them count it."""
         hit: PlannedFault | None = None
         for position, fault in enumerate(self.faults.planned):
             if fault.concerns(action, queue):

@@ -1,7 +1,7 @@
 """One queue: sending, receiving, deleting and hiding, as SQS FIFO does them.
 
-A standard queue is the same thing with every message in a group of its own, so that nothing locks
-anything, and without deduplication; it serves to test what clients do on meeting one.
+A standard queue is the same thing with every message in a group of its own, so that nothing locks anything, and without
+deduplication; it serves to test clients that meet one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from sqs_fifo_spark.local.recent import Recent
 from sqs_fifo_spark.local.settings import Settings
 from sqs_fifo_spark.local.store import Message, MessageStore
 
-# The sequence numbers of a receive with the `receives_here` that each message had: together they tell
-# whether the same delivery is still in flight. Not the messages, so that deleted ones leave the memory.
+# The sequence numbers of a receive with the `receives_here` that each message had: together they show whether the same
+# delivery is still in flight. Not the messages, so that deleted ones leave the memory.
 Attempt = list[tuple[int, int]]
 
 DEDUPLICATION_S = 300.0
 ATTEMPT_S = 300.0
 
-# Of how many messages that went to another queue the old handles are told from those of deleted ones.
+# Number of messages that went to another queue whose old handles are known apart from those of deleted ones.
 _MOVED_KEPT = 120_000
 
 # AWS's numbers are 20 digits long, rise, and leave gaps. Each queue begins somewhere in a range of its own making.
@@ -43,9 +43,9 @@ class _Remembered:
 class FifoQueue:
     """A queue and its messages. Not for use by several threads.
 
-    `find_dead_letter_queue` looks up the target of the redrive policy, by its ARN. With `any_order`, `rng`
-    draws which free group comes next, for SQS does not say. Every public method takes the time `now`, in
-    wall-clock seconds, and first lets happen what time alone brings about.
+    `find_dead_letter_queue` looks up the target of the redrive policy, by its ARN. With `any_order`, `rng` draws the
+    next free group, for SQS does not say which. Every public method takes the time `now`, in wall-clock seconds, and
+    first lets the changes happen that time alone brings.
     """
 
     def __init__(
@@ -130,14 +130,13 @@ class FifoQueue:
     ) -> list[Message]:
         """Hand out at most `limit` messages and hide them for `visibility_timeout_s` (None: the queue's).
 
-        Takes the group that has been free the longest first, as far as it goes, then the next: one that
-        lapsed or was released comes behind those that were free before it. Never more messages than the
-        in-flight cap leaves room for, and no error at the cap. With an `attempt_id` that was used in the
-        last five minutes, hands out that receive's messages again with the same handles, as long as all
-        of them are still in flight from it.
+        Takes the group that has been free the longest first, as far as it goes, then the next: one that lapsed or was
+        released comes behind those that were free before it. Never more messages than the in-flight cap leaves room
+        for, and no error at the cap. With an `attempt_id` that was used in the last five minutes, hands out that
+        receive's messages again with the same handles, as long as all of them are still in flight from it.
 
-        Raises InvalidParameterValue when a message of that earlier receive is gone or had its visibility
-        changed since, whoever did it.
+        Raises InvalidParameterValue when a message of that earlier receive is gone or had its visibility changed since,
+        whoever did it.
         """
         self.advance(now)
         timeout_s = self.settings.visibility_timeout_s if visibility_timeout_s is None else visibility_timeout_s
@@ -154,9 +153,9 @@ class FifoQueue:
     def delete(self, handle: str, now: float, *, expired: Callable[[str], errors.SqsError]) -> None:
         """Delete the message that `handle` was given out for; one that is gone already is a success.
 
-        Raises ReceiptHandleIsInvalid for what is no handle of this queue, and what `expired` makes when
-        the visibility timeout has lapsed, or the message was received again or has gone to the
-        dead-letter queue since. A standard queue takes such a handle.
+        Raises ReceiptHandleIsInvalid for a text that is no handle of this queue, and the error of `expired` when the
+        visibility timeout has lapsed, or the message was received again or has gone to the dead-letter queue since. A
+        standard queue takes such a handle.
         """
         self.advance(now)
         receipt = self._decode(handle)
@@ -173,8 +172,8 @@ class FifoQueue:
     def change_visibility(self, handle: str, timeout_s: int, now: float) -> None:
         """Hide the message for `timeout_s` from now; 0 shows it at once.
 
-        Raises InvalidParameterValue when the message is gone, was received again, or would be hidden
-        for more than 12 hours since its receive; MessageNotInflight when it waits to be received.
+        Raises InvalidParameterValue when the message is gone, was received again, or would be hidden for more than 12
+        hours since its receive; MessageNotInflight when it waits to be received.
         """
         self.advance(now)
         receipt = self._decode(handle)
@@ -208,7 +207,7 @@ class FifoQueue:
         self.purged_at = now
 
     def advance(self, now: float) -> None:
-        """Let happen what time alone brings about: timeouts lapse, messages expire, ids are forgotten."""
+        """Let the changes of time alone happen: timeouts lapse, messages expire, ids are forgotten."""
         for message in self._store.pop_due(now):
             self._tell("lapsed", message, now)
         oldest_kept = now - self.settings.retention_s
@@ -219,12 +218,12 @@ class FifoQueue:
         self._attempts.forget(now)
 
     def has_deliverable(self, now: float) -> bool:
-        """Whether a receive would now find a free group, and room under the in-flight cap."""
+        """True if a receive would now find a free group, and room under the in-flight cap."""
         self.advance(now)
         return self._store.in_flight_count < self._in_flight_cap and self._store.first_free() is not None
 
     def next_change_at(self) -> float | None:
-        """When the next hidden message shows again unless something happens first, or None."""
+        """The time at which the next hidden message shows again unless something happens first, or None."""
         return self._store.next_due_at()
 
     def counts(self, now: float) -> dict[str, int]:
@@ -320,7 +319,7 @@ class FifoQueue:
         self._tell("received", message, now, now + timeout_s)
 
     def _delivered_by(self, attempt_id: str) -> list[Message] | None:
-        """What an earlier receive handed out if it is all still in flight from it, else None."""
+        """The messages that an earlier receive handed out if all are still in flight from it, else None."""
         attempt = self._attempts.get(attempt_id)
         if attempt is None:
             return None

@@ -1,4 +1,4 @@
-"""Looking into queues without receiving: what stands in them, and what became of a message."""
+"""A look into queues without receiving, for tests: the messages in them, and the history of each."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Inspector:
         return [_message(name, message) for name in names for message in self._model.messages(name)]
 
     def history(self, message_id: str) -> list[Described]:
-        """What happened to a message, in order, also after its end; empty for one that is not known, or forgotten.
+        """The events of a message, in order, also after its end; none for one that is not known, or forgotten.
 
-        What time alone brought about stands at the time at which the queue noticed it, here at the latest.
+        Changes by time alone stand at the time at which the queue noticed them, here at the latest.
         """
         self._model.advance()
         return [_event(event) for event in self._events if event.message_id == message_id]

@@ -60,10 +60,10 @@ class FifoModel:
     """An account's queues in one region. Not for use by several threads.
 
     Ids, sequence numbers and receipt handles are drawn from `rng`; without one, no two models share any.
-    `in_flight_cap` is the number of messages per queue above which receives come back empty;
-    `scan_limit` how many messages from the oldest are looked at for free groups. Groups are served in the
-    order in which they became free; with `any_order`, `rng` draws the next one instead, so that nobody can
-    rely on an order that SQS does not promise. Within a group the order is always that of sending.
+    `in_flight_cap` is the number of messages per queue above which receives come back empty; `scan_limit` the number of
+    messages, from the oldest, that are looked at for free groups. Groups are served in the order in which they became
+    free; with `any_order`, `rng` draws the next one instead, so that nobody can rely on an order that SQS does not
+    promise. Within a group the order is always that of sending.
     """
 
     def __init__(
@@ -128,10 +128,10 @@ class FifoModel:
     ) -> Response:
         """Do `action` and return its response.
 
-        `base_url` stands in place of the model's own in queue URLs that the response names.
-        `receive_share` makes a receive return only that share of the messages it is asked for, rounded down;
-        `failing_entries` are positions in a batch whose entries fail with InternalError and take no effect.
-        Raises SqsError, with nothing done, for what AWS refuses, and UnsupportedOperation for other actions.
+        `base_url` stands in place of the model's own in queue URLs that the response names. `receive_share` makes a
+        receive return only that share of the messages it is asked for, rounded down; `failing_entries` are positions in
+        a batch whose entries fail with InternalError and take no effect. Raises SqsError, with nothing done, for
+        requests that AWS refuses, and UnsupportedOperation for other actions.
         """
         self._let_move()
         if action == "ReceiveMessage":
@@ -151,7 +151,7 @@ class FifoModel:
             queue.notify = self._notify
 
     def has_deliverable(self, queue_url: str) -> bool:
-        """Whether a receive from the queue would now find something."""
+        """True if a receive from the queue would now find something."""
         self._let_move()
         return self._queue_at(queue_url).has_deliverable(self._clock.now())
 
@@ -166,17 +166,17 @@ class FifoModel:
         return self._queue_at(name).messages(self._clock.now())
 
     def advance(self) -> None:
-        """Let happen in all queues what time alone brings about, so that listeners are told of it."""
+        """Let the changes of time alone happen in all queues, so that listeners hear of them."""
         self._let_move()
         for queue in self._queues.values():
             queue.advance(self._clock.now())
 
     def next_change_at(self, queue_url: str) -> float | None:
-        """When time alone next makes a message of the queue visible (wall clock, seconds), or None."""
+        """The next time (wall clock, seconds) at which time alone makes a message of the queue visible, or None."""
         return self._queue_at(queue_url).next_change_at()
 
     def wait_s(self, request: Request) -> int:
-        """How long a ReceiveMessage `request` may wait for messages: its own time or the queue's."""
+        """The seconds that a ReceiveMessage `request` may wait for messages: its own time or the queue's."""
         given = validation.optional_number(request, "WaitTimeSeconds", 0, 20, "Must be >= 0 and <= 20, if provided.")
         return self._queue_of(request).settings.wait_s if given is None else given
 

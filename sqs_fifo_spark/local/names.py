@@ -1,4 +1,4 @@
-"""Which queue is meant: by a URL, a name or an ARN; and which queues are to be made."""
+"""The names of queues, read from a URL, a name or an ARN; and of queues to make."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def of_queue(given: str) -> str:
 
 
 def of_new_queues(given: Iterable[str]) -> tuple[str, ...]:
-    """The names of FIFO queues to make. Raises ValueError, with one line, for what is no list of such names."""
+    """The names of FIFO queues to make. Raises ValueError, with one line, for anything but such names."""
     if isinstance(given, str):
         raise ValueError(f"queues is {given!r}; it must be a list of names, such as ['bids.fifo']")
     found = tuple(given)

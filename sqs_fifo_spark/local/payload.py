@@ -1,7 +1,7 @@
-"""What a message weighs and what its MD5s are, counted the way SQS counts them.
+"""A message's size and its MD5s, counted the way SQS counts them.
 
-Message attributes stand here in the wire form of AWS JSON 1.0, `{name: {"DataType": ...,
-"StringValue": ... or "BinaryValue": base64}}`.
+Message attributes stand here in the wire form of AWS JSON 1.0, `{name: {"DataType": ..., "StringValue": ... or
+"BinaryValue": base64}}`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def body_md5(body: bytes) -> str:
 def attributes_md5(attributes: Attributes) -> str | None:
     """MD5 of attributes, in hexadecimal, or None when there are none, for SQS then omits the field.
 
-    The digest runs over name, data type, transport tag and value of each attribute in the order of
-    names; each piece but the tag is preceded by its length in 4 bytes, big-endian. Source: "Amazon SQS
-    message metadata" in the developer guide.
+    The digest runs over name, data type, transport tag and value of each attribute in the order of names; each piece
+    but the tag is preceded by its length in 4 bytes, big-endian. Source: "Amazon SQS message metadata" in the developer
+    guide.
     """
     if not attributes:
         return None
@@ -58,7 +58,7 @@ def attributes_md5(attributes: Attributes) -> str | None:
 
 
 def content_deduplication_id(body: bytes) -> str:
-    """What `ContentBasedDeduplication` takes as deduplication id: SHA-256 of the body alone."""
+    """The deduplication id of `ContentBasedDeduplication`: SHA-256 of the body alone."""
     return hashlib.sha256(body).hexdigest()
 
 

@@ -22,7 +22,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PlannedFault:
-    """What happens to the `number`-th request for `action`, counted from 1, and to the `times - 1` after it.
+    """A failure of the `number`-th request for `action`, counted from 1, and of the `times - 1` after it.
 
     Counting begins when the faults are set. With a `queue`, only requests for the queue of that name or URL count.
     `fault` is one of the faults of `Faults`: it is sure to happen. `entries` are the positions, from 0, of the entries
@@ -69,11 +69,11 @@ class PlannedFault:
             )
 
     def concerns(self, action: str, queue: str) -> bool:
-        """Whether a request for `action` on `queue` counts."""
+        """True if a request for `action` on `queue` counts."""
         return action == self.action and self.queue in (None, queue)
 
     def hits(self, count: int) -> bool:
-        """Whether the `count`-th request that counts fails."""
+        """True if the `count`-th request that counts fails."""
         return self.number <= count < self.number + self.times
 
     @classmethod

@@ -1,8 +1,9 @@
-"""Who may do what: IAM policy documents, by access key, as far as this queue evaluates them.
+"""The permissions of each access key: IAM policy documents, as far as this queue evaluates them.
 
-As on AWS, what no statement allows is denied, a `Deny` beats every `Allow`, and a batch action needs the permission of
-its single one: `DeleteMessageBatch` needs `sqs:DeleteMessage`. What would be ignored here, such as a `Condition`, is
-refused when a policy is given. Other than on AWS, to start a move of dead letters needs its own action alone.
+As on AWS, an action that no statement allows is denied, a `Deny` beats every `Allow`, and a batch action needs the
+permission of its single one: `DeleteMessageBatch` needs `sqs:DeleteMessage`. Elements that would be ignored here, such
+as a `Condition`, are refused when a policy is given. Other than on AWS, to start a move of dead letters needs its own
+action alone.
 """
 
 from __future__ import annotations
@@ -110,6 +111,6 @@ def _texts(where: str, given: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _pattern(wildcards: Iterable[str], flags: int = 0) -> re.Pattern[str]:
-    """What any of these texts matches, in which `*` stands for any characters and `?` for one."""
+    """The pattern that matches any of these texts, in which `*` stands for any characters and `?` for one."""
     each = (re.escape(text).replace(r"\*", ".*").replace(r"\?", ".") for text in wildcards)
     return re.compile("|".join(f"(?:{text})" for text in each), flags)

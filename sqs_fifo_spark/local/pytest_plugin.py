@@ -55,7 +55,7 @@ class LocalQueue:
     ) -> str:
         """Send a message and return its id. Without `dedup_id`, it duplicates no other message.
 
-        `attributes` become message attributes of type String. Raises SqsError for what SQS refuses.
+        `attributes` become message attributes of type String. Raises SqsError if SQS would refuse it.
         """
         __tracebackhide__ = True
         request = {
@@ -76,7 +76,7 @@ class LocalQueue:
         return self._server.messages(self.name)
 
     def history(self, message_id: str) -> list[dict[str, Any]]:
-        """What happened to a message, in order, also after its end; empty for one that is not known."""
+        """The events of a message, in order, also after its end; none for one that is not known."""
         return self._server.history(message_id)
 
     def advance(self, seconds: float) -> None:

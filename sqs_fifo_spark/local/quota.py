@@ -15,7 +15,7 @@ class Quota:
     def __init__(self, per_second: int | None) -> None:
         self._per_second = per_second
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
-        """Calls of an action on a queue that were left, and when; a monotonic time."""
+        """Calls of an action on a queue that were left, and the monotonic time of that."""
 
     def admits(self, action: str, queue: str, now: float) -> bool:
         """Return whether the quota has room for this call, and count it if so. One that is refused costs nothing."""

@@ -1,4 +1,4 @@
-"""Receipt handles: which delivery of which message, in a form nobody should take apart."""
+"""Receipt handles: each names one delivery of one message, in a form nobody should take apart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def encode(tag: int, sequence: int, receive: int) -> str:
 
 
 def decode(tag: int, handle: str) -> Receipt | None:
-    """What `handle` stands for, or None when the queue `tag` never gave out such a handle."""
+    """The delivery that `handle` names, or None when the queue `tag` never gave out such a handle."""
     try:
         raw = base64.b64decode(handle.encode("ascii"), validate=True)
     except (UnicodeEncodeError, binascii.Error):

@@ -1,4 +1,4 @@
-"""What a queue remembers for a time: deduplication ids, and receives that may be repeated."""
+"""A queue's memory of deduplication ids, and of receives that may be repeated, each for a time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ class Recent(Generic[K, V]):
         self._to_forget: deque[tuple[float, K]] = deque()
 
     def get(self, key: K) -> V | None:
-        """What is remembered under `key`, or None."""
         found = self._values.get(key)
         return None if found is None else found[1]
 
     def remember(self, key: K, value: V, until: float) -> None:
-        """Keep `value` under `key` until `until`, in place of what is there. No call names an earlier time."""
+        """Keep `value` under `key` until `until`, in place of the old one. No call names an earlier time."""
         self._values[key] = until, value
         self._to_forget.append((until, key))
 
     def forget(self, now: float) -> None:
-        """Drop what was to be kept until `now` or earlier."""
+        """Drop values that were to be kept until `now` or earlier."""
         while self._to_forget and self._to_forget[0][0] <= now:
             until, key = self._to_forget.popleft()
             # Another time there means that the key was used anew since.
@@ -37,6 +36,5 @@ class Recent(Generic[K, V]):
                 del self._values[key]
 
     def clear(self) -> None:
-        """Drop everything."""
         self._values.clear()
         self._to_forget.clear()

@@ -2,7 +2,7 @@
 
 Rules and wordings are those of the API text of `StartMessageMoveTask` and of recorded answers. A task without
 `MaxNumberOfMessagesPerSecond` moves everything at once, when it is started. With a rate, it moves its first message
-then and one more in every 1/rate seconds; whoever asks the model next finds them moved.
+then and one more in every 1/rate seconds; the model's next call finds them moved.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Response = dict[str, Any]
 
 @dataclass(slots=True, eq=False)
 class MoveTask:
-    """One task. `next_at` is when its next message moves: wall clock, seconds."""
+    """One task. `next_at` is the time of its next message's move: wall clock, seconds."""
 
     task_id: str
     source: FifoQueue
@@ -49,12 +49,11 @@ class MoveTask:
 
     @property
     def handle(self) -> str:
-        """What `CancelMessageMoveTask` takes."""
         content = {"taskId": self.task_id, "sourceArn": self.source.arn}
         return base64.b64encode(json.dumps(content, separators=(",", ":")).encode()).decode()
 
     def described(self) -> Response:
-        """The task as `ListMessageMoveTasks` shows it; what it does not have is left out."""
+        """The task as `ListMessageMoveTasks` shows it; absent values are left out."""
         shown = {
             "TaskHandle": self.handle if self.status == "RUNNING" else None,
             "Status": self.status,
@@ -72,7 +71,7 @@ class MoveTask:
 class MoveTasks:
     """The move tasks of all queues. Not for use by several threads.
 
-    `by_arn` finds a queue; `has_sources` tells whether it is some queue's dead-letter queue.
+    `by_arn` finds a queue; `has_sources` returns whether it is some queue's dead-letter queue.
     """
 
     def __init__(
@@ -133,7 +132,7 @@ class MoveTasks:
         return {"Results": [task.described() for task in newest_first[:limit]]}
 
     def cancel(self, request: Request) -> Response:
-        """Stop a running task; what it has moved stays moved."""
+        """Stop a running task; its moved messages stay moved."""
         task_id, arn = _decode(validation.required_text(request, "TaskHandle"))
         if self._by_arn(arn) is None:
             raise errors.resource_not_found("SourceArn")
@@ -151,7 +150,7 @@ class MoveTasks:
         self.running = [task for task in self.running if task.source is not source]
 
     def advance(self) -> None:
-        """Move what is due by now, in the order of time."""
+        """Move messages that are due by now, in the order of time."""
         while self.running:
             task = min(self.running, key=lambda task: task.next_at)
             if task.next_at > self._clock.now():
@@ -161,7 +160,7 @@ class MoveTasks:
     def _move_one(self, task: MoveTask) -> None:
         message = task.source.next_to_redrive(task.last_sequence, task.next_at)
         if message is None:
-            # Nothing is left, or what is left is in flight in the dead-letter queue.
+            # Nothing is left, or all the rest is in flight in the dead-letter queue.
             self._end(task, "COMPLETED")
             return
         target_arn = task.destination_arn or message.source_arn

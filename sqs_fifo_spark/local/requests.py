@@ -1,4 +1,4 @@
-"""What was asked of the local queue, for tests that count calls."""
+"""The log of the local queue's requests, for tests that count calls."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ HISTORY = 10_000
 class RequestRecord:
     """One request that was dealt with.
 
-    `at` is the server's wall-clock time in seconds when it was; `entries` the number of messages that a
-    receive returned, of entries of a batch, else 1. `outcome` is "ok", the error's code, "reset" (no effect),
-    "dropped" (effect, but no answer) or "gone" (the client left while it waited; no effect).
+    `at` is the server's wall-clock time in seconds then; `entries` the number of messages that a receive returned, of
+    entries of a batch, else 1. `outcome` is "ok", the error's code, "reset" (no effect), "dropped" (effect, but no
+    answer) or "gone" (the client left while it waited; no effect).
     """
 
     at: float
@@ -40,7 +40,7 @@ class RequestLog:
             self._recent.append(record)
 
     def counts(self) -> dict[str, int]:
-        """How many requests there were, by action."""
+        """Numbers of requests, by action."""
         with self._lock:
             return dict(self._counts)
 

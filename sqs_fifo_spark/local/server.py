@@ -44,7 +44,7 @@ _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _SHUTDOWN_S = 1.0
 # SO_LINGER with a linger time of 0: closing sends a reset instead of an orderly end.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-# Addresses to listen on that nobody can call, and what to call instead.
+# Addresses to listen on that nobody can call, and the ones to call instead.
 _CALLABLE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 T = TypeVar("T")
@@ -124,10 +124,7 @@ class LocalQueueServer:
 
     @cached_property
     def client(self) -> Any:
-        """A boto3 client for this server, with made-up credentials; made when it is first asked for, closed by `stop`.
-
-        Needs boto3, and a server that runs.
-        """
+        """A boto3 client for a server that runs, with made-up credentials; made on first use, closed by `stop`."""
         self._running_loop()
         import boto3
 
@@ -141,7 +138,7 @@ class LocalQueueServer:
 
     @property
     def faults(self) -> Faults:
-        """How the server fails on purpose. Setting it starts its dice, and the counting of requests, anew."""
+        """The failures on purpose. Setting them starts the server's dice, and the counting of requests, anew."""
         return self._injector.faults
 
     @faults.setter
@@ -154,11 +151,10 @@ class LocalQueueServer:
 
     @property
     def waiting(self) -> int:
-        """How many long polls wait at the moment."""
+        """Number of long polls that wait at the moment."""
         return self._room.count
 
     def queue_url(self, name: str) -> str:
-        """The URL of the queue `name`."""
         return self._model.queue_url(name)
 
     def start(self) -> None:
@@ -174,7 +170,7 @@ class LocalQueueServer:
         self._endpoint_url = started.result()
 
     def stop(self) -> None:
-        """Answer who waits with nothing, close all connections, and end the thread.
+        """Answer all waiting polls with nothing, close all connections, and end the thread.
 
         Raises RuntimeError when a request failed through a defect of the server itself.
         """
@@ -206,13 +202,13 @@ class LocalQueueServer:
         try:
             return asyncio.run_coroutine_threadsafe(call(), loop).result()
         except SqsError as error:
-            # Without the frames of the server's thread: what was refused, and why, stands in the error.
+            # Without the frames of the server's thread: the refused request, and the reason, stand in the error.
             raise error.with_traceback(None) from None
 
     def advance(self, seconds: float) -> None:
         """Set the queue's clock ahead: visibility timeouts, delays, deduplication ids and retention lapse.
 
-        Long polls that find something by it, or whose own time is over, end. Raises ValueError for what is no time.
+        Long polls that find something by it, or whose own time is over, end. Raises ValueError for a bad number.
         """
         self.run(lambda model: self._advance(seconds))
 
@@ -224,7 +220,7 @@ class LocalQueueServer:
         return self.run(lambda model: self._inspector.messages(queue))
 
     def history(self, message_id: str) -> list[dict[str, Any]]:
-        """What happened to a message, in order, also after its end; empty for one that is not known."""
+        """The events of a message, in order, also after its end; none for one that is not known."""
         return self.run(lambda model: self._inspector.history(message_id))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -270,7 +266,7 @@ class LocalQueueServer:
             await runner.cleanup()
 
     async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
-        # What goes wrong here is the client's or the connection's doing, and aiohttp deals with it.
+        # Errors here are the client's or the connection's doing, and aiohttp deals with them.
         body = await http.read()
         try:
             if http.path.startswith(PREFIX):
@@ -346,7 +342,7 @@ class LocalQueueServer:
         def receive() -> dict[str, Any]:
             return self._model.call("ReceiveMessage", request, receive_share=verdict.receive_share)
 
-        # Those who wait already come first, also for what lapsed just now.
+        # Waiting polls come first, also for messages that lapsed just now.
         self._room.serve()
         response = receive()
         # A receive can move messages to a dead-letter queue on which somebody waits.

@@ -1,4 +1,4 @@
-"""A queue's attributes: their ranges and defaults, and what a queue reads from them.
+"""A queue's attributes: their ranges and defaults, and the settings that a queue reads from them.
 
 Ranges and defaults are those of the API text of `CreateQueue` and `SetQueueAttributes`.
 """
@@ -46,7 +46,7 @@ _KNOWN_TO_FIFO = _KNOWN | {*_FIFO_CHOICES, "FifoQueue"}
 
 @dataclass(frozen=True, slots=True)
 class RedrivePolicy:
-    """Where a message goes once it was received `max_receive_count` times from this queue."""
+    """The target of a message that was received `max_receive_count` times from this queue."""
 
     target_arn: str
     max_receive_count: int
@@ -137,12 +137,12 @@ def parse(given: Mapping[str, str], *, is_fifo: bool) -> Settings:
 
 
 def is_true(given: Mapping[str, str], name: str) -> bool:
-    """Whether the boolean attribute `name` is given as true, in any case."""
+    """True if the boolean attribute `name` is given as true, in any case."""
     return _in_aws_case(name, given.get(name, "")) == "true"
 
 
 def _in_aws_case(name: str, value: str) -> str:
-    # AWS takes booleans in any case, and shows them in lower case. What is no string is refused later.
+    # AWS takes booleans in any case, and shows them in lower case. A value that is no string is refused later.
     return value.lower() if name in _BOOLEANS and isinstance(value, str) else value
 
 

@@ -1,12 +1,11 @@
-"""Messages in order, and which of them may be handed out: the data structure under a queue.
+"""A queue's messages in order, and those of them that may be handed out: the data structure under it.
 
-Every message stands in two linked lists, its queue's and its group's, both in sequence order. A group
-is free while its first message may be handed out and lies within the scan limit; free groups stand in
-line in the order in which they became free. Nothing that a message goes through walks over all messages:
-each operation costs O(log n) at most.
+Every message stands in two linked lists, its queue's and its group's, both in sequence order. A group is free while its
+first message may be handed out and lies within the scan limit; free groups stand in line in the order in which they
+became free. Nothing that a message goes through walks over all messages: each operation costs O(log n) at most.
 
-The heap of hidden messages is cleaned lazily. An entry that no longer holds is dropped when it comes to
-the top, and a heap with more dead entries than live ones is rebuilt.
+The heap of hidden messages is cleaned lazily. An entry that no longer holds is dropped when it comes to the top, and a
+heap with more dead entries than live ones is rebuilt.
 """
 
 from __future__ import annotations
@@ -126,8 +125,7 @@ _NO_GROUP = Group(None)
 class MessageStore:
     """All messages of one queue, in sequence order.
 
-    Messages past the first `scan_limit` are not looked at for free groups, as SQS does not look
-    past the first 120,000.
+    Messages past the first `scan_limit` are not looked at for free groups, as SQS does not look past the first 120,000.
     """
 
     def __init__(self, scan_limit: int) -> None:
@@ -155,7 +153,7 @@ class MessageStore:
 
     @property
     def delayed_count(self) -> int:
-        """How many messages are hidden without having been received."""
+        """Number of messages that are hidden without having been received."""
         return self._hidden_count - self.in_flight_count
 
     @property
@@ -190,7 +188,7 @@ class MessageStore:
         self._settle(group)
 
     def remove(self, message: Message) -> None:
-        """Take `message` out for good; what follows it in its group may become free."""
+        """Take `message` out for good; later ones of its group may become free."""
         self._leave_hiding(message)
         reached = self._move_horizon_before_removing(message)
         del self._by_sequence[message.sequence]
@@ -221,7 +219,7 @@ class MessageStore:
         message.group = _NO_GROUP
 
     def hide(self, message: Message, until: float, *, in_flight: bool) -> None:
-        """Do not hand out `message`, nor what follows it in its group, before `until`."""
+        """Do not hand out `message`, nor later ones of its group, before `until`."""
         if message.hidden_until is None:
             self._hidden_count += 1
         if in_flight and not message.in_flight:
@@ -262,7 +260,7 @@ class MessageStore:
                     yield message
 
     def next_due_at(self) -> float | None:
-        """When the next hidden message shows again, or None."""
+        """The time at which the next hidden message shows again, or None."""
         heap = self._hidden_heap
         while heap and not self._is_live(heap[0]):
             heapq.heappop(heap)
@@ -288,16 +286,13 @@ class MessageStore:
         return follower if self._is_deliverable(follower) else None
 
     def _is_deliverable(self, message: Message | None) -> TypeGuard[Message]:
-        """Whether `message` is there, shown, and within the scan limit."""
+        """Return True if `message` is there, shown, and within the scan limit."""
         if message is None or message.hidden_until is not None:
             return False
         return self._horizon is not None and message.sequence <= self._horizon.sequence
 
     def _settle(self, group: Group) -> None:
-        """Give `group` the last place in line if it became free, or take its place away if it is no longer.
-
-        A group that was free before and still is keeps its place.
-        """
+        """Give `group` the last place in line if it became free, or take its place away if it is no longer."""
         if not self._is_deliverable(group.first):
             self._free.pop(group, None)
         elif group not in self._free:

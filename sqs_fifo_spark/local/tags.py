@@ -33,7 +33,6 @@ class QueueTags:
         del self._tags[name]
 
     def listed(self, request: Request) -> Response:
-        """The response of `ListQueueTags`."""
         shown = self._tags[self._queue_name(request)]
         return {"Tags": dict(shown)} if shown else {}
 

@@ -1,4 +1,4 @@
-"""What SQS takes in a request: ids, bodies, attributes, batches and numbers."""
+"""Checks of a request's ids, bodies, attributes, batches and numbers, as SQS makes them."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _is_in_range(number: str) -> bool:
 def batch_size(batch: list[dict[str, Any]]) -> None:
     """Raise BatchRequestTooLong when the entries together exceed the limit.
 
-    Weighs whatever has a weight: an entry that is malformed fails by itself when its turn comes.
+    Weighs all entries that have a weight: one that is malformed fails by itself when its turn comes.
     """
     total = sum(_weight(entry) for entry in batch)
     if total > MAX_BATCH_BYTES:

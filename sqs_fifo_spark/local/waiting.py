@@ -1,4 +1,4 @@
-"""Long polls: who waits for which queue, and who is served next."""
+"""The long polls of the local queue: those that wait for each queue, in the order in which they are served."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Waiter:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """True if nobody waits for the answer any more."""
         return self.answer.done() or self.is_gone()
 
 
 class WaitingRoom:
     """The waiters of all queues, first come first served. Lives on one event loop.
 
-    Call `serve` after anything that may have made a message available; lapses of visibility timeouts and
-    deadlines are noticed by themselves.
+    Call `serve` after anything that may have made a message available; lapses of visibility timeouts and deadlines are
+    noticed by themselves.
     """
 
     def __init__(self, model: FifoModel, clock: Clock) -> None:
@@ -72,7 +72,7 @@ class WaitingRoom:
                 queue.remove(waiter)
 
     def serve(self) -> None:
-        """Give what is available to those who have waited longest, and send away whose time is up."""
+        """Give available messages to those that have waited longest, and end the polls whose time is up."""
         now = self._clock.now()
         for queue_url, queue in list(self._waiters.items()):
             try:

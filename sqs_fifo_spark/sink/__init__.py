@@ -1,1 +1,1 @@
-"""The sink: Spark writes to a FIFO queue. `writer` is what Spark calls; `write` does one write, on both sides."""
+"""The sink: Spark writes to a FIFO queue. Spark calls `writer`; `write` does one write, on both sides."""

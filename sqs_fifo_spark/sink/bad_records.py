@@ -1,9 +1,9 @@
 """Keeps rows that are refused: by the package, by SQS, or with their group. Each is durable before its group goes on.
 
-Contract. A row is in the queue or here. What is kept here is refused by every later attempt, whatever it thinks of the
-row itself; what the record knows as sent is not refused. A kept row is known by the queue, by its columns, and by which
-of several equal rows of its task it is, sent ones included: not by the reason, the time, or where it stands. So whoever
-refuses a row again, in whatever partition, finds it there.
+Contract. A row is in the queue or here. A row kept here is refused by every later attempt, whatever that thinks of the
+row itself; a known row is not refused. A kept row is recognised by the queue, by its columns, and by its number among
+equal rows of its task, sent ones included: not by the reason, the time, or its place. So an attempt that refuses a row
+again, in whatever partition, finds it there.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class BadRecords:
         self._origin = origin
         self._group_goes_on = group_goes_on
         self._most = most
-        self._copies = Digests()  # of whoever adds rows, and of nobody else
-        # `_lock` guards all that follows; nothing is made durable while it is held.
+        self._copies = Digests()  # of the thread that adds rows, and of no other
+        # `_lock` guards all fields below; nothing is made durable while it is held.
         self._lock = threading.Lock()
         self._refused: set[int] = set()  # by their numbers
         self._has_told = False
@@ -76,8 +76,8 @@ class BadRecords:
     def keep(self, row: Outgoing, stopped: threading.Event) -> bool:
         """Take one step to make a refused row durable, and return whether it is: then its group may go on.
 
-        With badRecordsGroup=hold what follows in the group is refused. Raises RowError for one more than `most` rows,
-        and what the keeper raises.
+        With badRecordsGroup=hold later rows of the group are refused. Raises RowError for one more than `most` rows,
+        and the keeper's errors.
         """
         partition = self._origin.partition
         with self._lock:
@@ -156,7 +156,7 @@ def _as_json(columns: Sequence[Any]) -> dict[str, Any]:
 
 
 def _attribute(name: Any, value: Any) -> dict[str, Any]:
-    # A list of these, not an object: names may be there twice, which is why the row is refused.
+    # A list of these, not an object: names may be there twice, for which the row is refused.
     return _texts({"name": name, **(value if isinstance(value, Mapping) else {"stringValue": value})})
 
 

@@ -12,14 +12,13 @@ from sqs_fifo_spark.sink.queue import StoppedError
 THREADS = 8
 """Calls that one task has under way at once."""
 GRACE_S = 1.0
-"""How long what is too late is waited for all the same: if the whole process stood still, it ends now."""
+"""Seconds for which late work is waited for all the same: if the whole process stood still, it ends now."""
 
 
 class Crew:
     """Threads that do the same work again and again, beside the thread that owns them.
 
-    `changed` guards all that they share: the fields below, and whatever the work shares. No call is made while it is
-    held.
+    `changed` guards all that they share: the fields below, and those of the work. No call is made while it is held.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -46,7 +45,7 @@ class Crew:
             self._threads.append(thread)
 
     def is_late_locked(self) -> bool:
-        """Return whether something under way is late."""
+        """Return whether work under way is late."""
         return self._clock.monotonic() >= self.deadlines.limit()
 
     def wait_until(self, condition: Callable[[], bool]) -> BaseException | None:
@@ -57,11 +56,11 @@ class Crew:
             return self.failure
 
     def stop(self) -> None:
-        """End the work, and wait for what is under way; if that is late, abandon the threads that are left.
+        """End the work, and wait for calls under way; if one is late, abandon the threads that are left.
 
         They cannot send: `stopped` is asked before each call, and once more before each piece of it leaves. A put of
-        theirs may still come, and records rows that SQS has confirmed: that is true at any time, and whoever reads it
-        in time sends them no more.
+        theirs may still come, and records rows that SQS has confirmed: that is true at any time, and an attempt that
+        reads it in time sends them no more.
         """
         if self._is_abandoned:
             return
@@ -96,8 +95,8 @@ class Crew:
             while not self.stopped.is_set():
                 work()
         except StoppedError:
-            return  # whoever set it knows why
-        except BaseException as error:  # whatever ends a thread, a panic of native code too: the owner waits for it
+            return  # the thread that set it knows why
+        except BaseException as error:  # any end of a thread, by a panic of native code too: the owner waits for it
             self.fail(error)
         finally:
             with self.changed:
@@ -119,7 +118,6 @@ class Crew:
         return pending
 
     def end(self, pending: Pending) -> None:
-        """Take note that it is over."""
         with self.changed:
             self.deadlines.discard(pending)
 

@@ -1,7 +1,7 @@
 """The times by which all that a task has under way must be over, or the task fails.
 
 A call may hang before it reaches SQS, and so may the record. Then the task fails without waiting for them: SQS forgets
-what it has taken, and the task's next attempt must come before. Pure: no call, no clock. Whoever uses it holds one
+the rows that it has taken, and the task's next attempt must come before. Pure: no call, no clock. The user holds one
 lock.
 """
 
@@ -24,15 +24,13 @@ class Pending:
     """A thread's rows while it sends and records them, for good if that fails; or a refused one while it keeps it."""
 
     limit: float
-    """A monotonic time. What is not over by then can only fail, without a journal, too: a call under way has not left
-    this process in time. But an earlier try may have sent the rows, and SQS will forget them."""
+    """Monotonic time after which it can only fail: SQS will forget rows that an earlier try may have sent."""
     unrecorded: dict[int, str] = field(default_factory=dict)
-    """Which of its rows the record lacks, by identity, and their groups."""
+    """Its rows that the record lacks, by identity, and their groups."""
     puts: str = ""
-    """What to say if a put that it makes is held up. Only its own thread writes this."""
+    """The text for a put of its own that is held up. Only its own thread writes this."""
 
     def note_recorded(self, rows: Iterable[Outgoing]) -> None:
-        """Take note that the record has these rows."""
         for row in rows:
             del self.unrecorded[id(row)]
 
@@ -44,15 +42,12 @@ class Deadlines:
         self._pending: set[Pending] = set()
 
     def add(self, pending: Pending) -> None:
-        """Take note that it has begun."""
         self._pending.add(pending)
 
     def discard(self, pending: Pending) -> None:
-        """Take note that it is over."""
         self._pending.discard(pending)
 
     def clear(self) -> None:
-        """Take note that all is over."""
         self._pending.clear()
 
     def limit(self) -> float:

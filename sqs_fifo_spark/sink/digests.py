@@ -1,10 +1,10 @@
-"""Tells a row from others in 24 bytes, and keeps many of those in little memory.
+"""Digests: they set a row apart from others in 24 bytes, and many stand in little memory.
 
     2 bytes    the shard: of the group's hash, by which Spark's shuffle deals groups to partitions
     22 bytes   the first of the SHA-256 of group and id, or of group and body
 
 Spark gives a group to the partition `hash % n`. The shard is the low end of that hash with its bits in reverse order:
-so if n has a factor of 2, 4, 8 ..., the shards of one partition stand side by side in what is sorted by digest.
+so if n has a factor of 2, 4, 8 ..., the shards of one partition stand side by side among sorted digests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MASK = 0xFFFFFFFF
 
 
 def digest_of(kind: str, group: str, key: str) -> bytes:
-    """Return what tells a message of `group` by `key`, which is its id or its body, as `kind` says."""
+    """Return the digest of a message of `group` by `key`, which is its id or its body, as `kind` says."""
     # Neither kind nor group holds a line break, so nothing else gives the same bytes.
     return _shard_of(group) + hashlib.sha256(f"{kind}\n{group}\n{key}".encode()).digest()[: WIDTH - SHARD_WIDTH]
 
@@ -80,7 +80,7 @@ class Digests:
         return True
 
     def extend(self, data: bytes) -> None:
-        """Add sorted digests that stand one behind the other. What was there already may take room twice for a while.
+        """Add sorted digests that stand one behind the other. Those already there may take room twice for a while.
 
         Much faster than one by one: those that begin alike are copied at once.
         """

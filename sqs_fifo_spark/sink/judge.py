@@ -1,4 +1,4 @@
-"""What sequence numbers and message ids tell of rows that SQS has confirmed: which stand where they should.
+"""Judges confirmed rows by the sequence numbers and message ids that SQS gave: equal rows, and rows out of order.
 
 Sequence numbers rise within a group, also in a replay, for which SQS gives those of the first time. So a row with no
 higher number than one before it is equal to an older message. Or, if an earlier try of its call may have added it, it
@@ -13,26 +13,26 @@ from dataclasses import dataclass, field
 from sqs_fifo_spark.sink.outcome import Confirmed
 
 TOLD_IDS = 10_000
-"""How many ids of the last messages are kept (up to twice as many), to see which rows SQS took for equal ones."""
+"""Ids of the last messages that are kept (up to twice as many), to see which rows SQS took for equal ones."""
 
 
 @dataclass
 class Numbers:
-    """The sequence numbers that SQS has told of a group's rows, and what they show."""
+    """The sequence numbers that SQS has given for a group's rows, and the overtaking rows that they show."""
 
     last: int = -1
     """The highest one of earlier calls."""
     of_call: dict[int, int] = field(default_factory=dict)
     """Those of rows of the last call, by the rows' own numbers; without rows that are equal to others."""
     overtaking: set[int] = field(default_factory=set)
-    """Which rows of the last call stand before an earlier one, or may do so."""
+    """Rows of the last call that stand before an earlier one, or may do so."""
 
     def begin_call(self) -> None:
         self.last = max(self.last, *self.of_call.values(), -1)
         self.of_call, self.overtaking = {}, set()
 
     def rows_after(self, row: int) -> set[int]:
-        """Return which rows of the last call stand behind this one in it, and SQS has told of."""
+        """Return the rows of the last call that stand behind this one in it, and have numbers."""
         return {other for other in self.of_call if other > row}
 
 
@@ -40,12 +40,12 @@ class Judge:
     """Judges the rows of one task, one after the other."""
 
     def __init__(self) -> None:
-        # Ids of messages, by which rows are known as equal; and whether one was counted before its message was told.
+        # Ids of messages, by which rows are known as equal; True if one was counted before its message had come.
         self._told: dict[str, bool] = {}
         self._told_before: dict[str, bool] = {}
 
     def is_equal(self, each: Confirmed, numbers: Numbers) -> tuple[bool, set[int]]:
-        """Return whether SQS took the row for equal to another; and which rows show now as overtaking an earlier one.
+        """Return whether SQS took the row for equal to another; and the rows that show now as overtaking one.
 
         Those may be rows that were confirmed before. None is returned twice.
         """
@@ -66,10 +66,7 @@ class Judge:
         return is_equal, found
 
     def _is_equal(self, each: Confirmed, *, is_late: bool) -> bool:
-        """Return whether SQS gave another row's id, or no higher number.
-
-        A row is confirmed once, however often it is sent: a try whose answer was lost gave no id.
-        """
+        """Return whether SQS gave another row's id, or no higher number: a try without an answer gave no id."""
         if each.message_id is None:
             return is_late
         ahead = self._told.get(each.message_id, self._told_before.get(each.message_id))

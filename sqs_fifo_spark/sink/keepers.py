@@ -1,9 +1,9 @@
-"""Where refused rows are kept: a folder or a bucket, or another FIFO queue.
+"""The places that keep refused rows: a folder or a bucket, or another FIFO queue.
 
     badRecordsPath/_place                                    names the place, so that an executor finds the driver's
     badRecordsPath/<query>/<batch>/<content>-<place>.json    one refused row: a JSON line
     badRecordsPath/batch-writes/<time>-<run>/...             the same for a batch write outside of a stream
-    badRecordsPath/_found/<query>/<batch>/<content>-<place>-<run>   which row of a later run has found it there
+    badRecordsPath/_found/<query>/<batch>/<content>-<place>-<run>   the row of a later run that has found it there
 
 Equal rows, also those of several tasks, have places 1, 2, ... of their own. A row takes the first one that is free, or
 that an earlier run of the micro-batch has filled and no other row of this run has found. A line says which row of which
@@ -51,7 +51,7 @@ ANY_REFUSED = _recorded("refused rows")
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose rows are refused, as their lines say it."""
+    """The write whose rows are refused, as their lines say it."""
 
     queue: str
     """The ARN of the queue that the rows were for."""
@@ -63,7 +63,7 @@ class Origin:
 
 
 class Keeper(Protocol):
-    """Where refused rows are kept. All methods may be called by several threads."""
+    """A place for refused rows. All methods may be called by several threads."""
 
     where: str
 
@@ -79,7 +79,7 @@ class Keeper(Protocol):
 
         Equal rows are kept one after the other. Raises JournalUnavailableError, JournalCorruptError or RowError;
         UnsentError if a queue has throttled each try, StoppedError instead of another try once `stopped` is set, and
-        what else the queue's calls raise.
+        the other errors of the queue's calls.
         """
 
 
@@ -87,7 +87,7 @@ class PathKeeper:
     """Keeps rows below `badRecordsPath`, each in an object of its own."""
 
     def __init__(self, store: Store, place: str | None, folder: str, origin: Origin) -> None:
-        """Look at what earlier attempts have kept. `place` is what `find_place` has returned on the driver."""
+        """List the rows that earlier attempts have kept; the driver got `place` from `find_place`."""
         self.where = f"'{store.location}'"
         if place is None or find_place(store, may_create=False) != place:
             raise JournalUnavailableError(
@@ -129,7 +129,7 @@ class PathKeeper:
         return f"{self._folder}/{name}.json"
 
     def _owner(self, name: str) -> _Owner:
-        """Return which row has made the object. Raises JournalCorruptError if it does not say so."""
+        """Return the row that has made the object. Raises JournalCorruptError if it does not say so."""
         if name not in self._owners:
             try:
                 line = json.loads(self._store.get(self._object(name)) or b"")
@@ -143,15 +143,13 @@ class PathKeeper:
 
 
 class _Owner(NamedTuple):
-    """The row that has made an object."""
-
     run: str
     partition: int
     copy: int
 
 
 class QueueKeeper:
-    """Sends rows to `badRecordsQueueUrl`, in their groups; the record, if there is one, knows which."""
+    """Sends rows to `badRecordsQueueUrl`, in their groups; the record, if there is one, knows them."""
 
     def __init__(self, queue: SinkQueue, url: str, record: Record, clock: Clock, write: str) -> None:
         """`write` names the partition's part of the micro-batch, or batch write."""

@@ -1,11 +1,11 @@
 """Holds the rows of a partition on their way to SQS, by message group, and says which may be sent now.
 
-A group has rows in at most one call under way: one, or with `order=batch` up to ten. What follows is sent when SQS has
+A group has rows in at most one call under way: one, or with `order=batch` up to ten. Later ones are sent when SQS has
 confirmed all of these, and when the record, if there is one, lacks less than `maxUnrecordedRows` of the group; or once
-it has all that was sent, where it had, or was about to have, a later row without an earlier one. So no answer, refusal
-or crash can put a row before one of an earlier call of its group.
+it has all sent rows, where it had, or was about to have, a later row without an earlier one. So no answer, refusal or
+crash can put a row before one of an earlier call of its group.
 
-Pure: no call, no clock, no thread. Whoever uses it holds one lock.
+Pure: no call, no clock, no thread. The user holds one lock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqs_fifo_spark.sink.message import Outgoing
 
 @dataclass(frozen=True)
 class Stride:
-    """Limits how far a group's rows go ahead of what SQS and the record have confirmed."""
+    """Limits the distance by which a group's rows go ahead of those that SQS and the record have confirmed."""
 
     rows_in_call: int = 1
     max_unrecorded: int = 1
@@ -30,7 +30,6 @@ class Stride:
 
     @classmethod
     def of(cls, options: SinkOptions) -> Stride:
-        """Return the one that the options ask for."""
         rows_in_call = MAX_ENTRIES if options.order == "batch" else 1
         return cls(rows_in_call, options.max_unrecorded_rows, options.on_disorder == "fail")
 
@@ -46,8 +45,11 @@ class Lane:
     unrecorded: list[Outgoing] = field(default_factory=list)
     """Rows that it has confirmed and the record lacks."""
     has_gap: bool = False
-    """Whether the record lacks one of its rows and has later ones, or is about to. No further call is made until it has
-    all: a row that is sent again, when SQS has forgotten it, is not to stand still further behind its original."""
+    """True if the record lacks one of its rows and has later ones, or is about to.
+
+    No further call is made until it has all: a row that is sent again, when SQS has forgotten it, is not to stand still
+    further behind its original.
+    """
     numbers: Numbers = field(default_factory=Numbers)
 
 
@@ -61,11 +63,11 @@ class Lanes:
         self._lanes: dict[str, Lane] = {}
         self._ready: deque[Lane] = deque()  # those whose next rows may be sent
         self.rows = 0
-        """How many rows are here."""
+        """Number of rows here."""
         self.bytes = 0
-        """How much memory they take."""
+        """Bytes of memory that they take."""
         self.equal = 0
-        """How many were left out, as an earlier one is equal."""
+        """Number of rows left out, as an earlier one is equal."""
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -74,7 +76,6 @@ class Lanes:
         return self._lanes[group]
 
     def add(self, rows: Iterable[Outgoing]) -> None:
-        """Take rows, in order."""
         for row in rows:
             lane = self._lanes.setdefault(row.group, Lane())
             lane.waiting.append(row)
@@ -85,7 +86,7 @@ class Lanes:
 
     @property
     def has_ready(self) -> bool:
-        """Whether there is a row that may be sent now."""
+        """True if there is a row that may be sent now."""
         return bool(self._ready)
 
     def take(self) -> list[Outgoing]:
@@ -99,7 +100,7 @@ class Lanes:
             while taken < most and lane.waiting and len(rows) < MAX_ENTRIES:
                 row = lane.waiting[0]
                 if taken and (self._is_repeated(row.digest) or any(row.digest == each.digest for each in rows)):
-                    break  # the next one is not taken before it is known what became of these
+                    break  # the next one is not taken before the end of these is known
                 size += row.size
                 if size > MAX_CALL_BYTES:
                     break
@@ -115,7 +116,7 @@ class Lanes:
         return rows
 
     def note_gaps(self, rows: list[Outgoing], is_known: list[bool]) -> None:
-        """Take note of the groups of which the record has one of these rows, and lacks one before it."""
+        """Note the groups of which the record has one of these rows, and lacks one before it."""
         lacking = {row.group for row in rows if self._lanes[row.group].unrecorded}
         for row, is_sent in zip(rows, is_known, strict=True):
             if not is_sent:
@@ -124,14 +125,14 @@ class Lanes:
                 self._lanes[row.group].has_gap = True
 
     def rows_after(self, unconfirmed: Iterable[Outgoing]) -> set[int]:
-        """Return which rows of their groups' last calls stand behind these, and are confirmed, by the rows' numbers."""
+        """Return the confirmed rows behind these in their groups' last calls, by their numbers."""
         return {other for row in unconfirmed for other in self._lanes[row.group].numbers.rows_after(row.row)}
 
     def confirm(self, rows: list[Outgoing], unconfirmed: Iterable[Outgoing]) -> list[bytes]:
-        """Take note that SQS has these rows, and not yet the `unconfirmed` ones of their call: others may follow.
+        """Note that SQS has these rows, and not yet the `unconfirmed` ones of their call: others may follow.
 
-        Return the digests to record: with what others are about to record of these groups, so that the record never
-        lacks an earlier row.
+        Return the digests to record: with those that others are about to record of these groups, so that the record
+        never lacks an earlier row.
         """
         for row in rows:
             self._lanes[row.group].unrecorded.append(row)
@@ -143,14 +144,14 @@ class Lanes:
         return [row.digest for name in groups for row in self._lanes[name].unrecorded]
 
     def let_follow(self, rows: Iterable[Outgoing]) -> None:
-        """These rows have come to their end: those that follow may be sent, so far as the record has kept up."""
+        """Let the rows behind these be sent, so far as the record has kept up: these have come to their end."""
         for row in rows:
             lane = self._lanes[row.group]
             lane.under_way -= 1
             self._offer(lane)
 
     def release(self, rows: Collection[Outgoing]) -> None:
-        """The record has these rows: so many more of their groups may be sent."""
+        """Let as many more rows of their groups be sent: the record has these."""
         done = set(map(id, rows))
         for row in rows:
             self.rows -= 1
@@ -165,7 +166,7 @@ class Lanes:
     def _offer(self, lane: Lane) -> None:
         """Let the group's next rows be taken, if they may be sent now; those that are equal to earlier ones never."""
         if not lane.under_way and not lane.is_ready:
-            # What became of all rows before is known, so a row is not left out for one that is refused.
+            # The end of all rows before is known, so a row is not left out for one that is refused.
             while lane.waiting and self._is_repeated(lane.waiting[0].digest):
                 row = lane.waiting.popleft()
                 self.equal += 1

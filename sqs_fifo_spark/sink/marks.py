@@ -1,7 +1,8 @@
-"""What the record forgets, and the names of its objects, which tell whose they are, how old, and how large.
+"""Marks, by which the sink's record forgets old writes; and the names of its objects, with owner, age and size.
 
-A mark, `over/<writer>/<number>`, says that what was sent for this micro-batch, or batch write, and for all before it is
-forgotten. It is put before anything is dropped, and the highest one stays: who runs again what is forgotten is refused.
+A mark, `over/<writer>/<number>`, says that the rows of this micro-batch, or batch write, and of all before it are
+forgotten. It is put before anything is dropped, and the highest one stays: a writer that runs a forgotten one again is
+refused.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.sink.digests import WIDTH
 
 KEPT_BATCHES = 100
-"""How many micro-batches are remembered. Spark's checkpoint remembers as many, unless told otherwise."""
+"""Micro-batches that are remembered. Spark's checkpoint remembers as many, unless set otherwise."""
 FORGET_EVERY = 20
-"""How many more are remembered until the oldest are forgotten, all at once."""
+"""Further ones that are remembered until the oldest are forgotten, all at once."""
 KEPT_MS = 7 * 86_400_000
-"""How long a batch write is remembered at least, from its beginning; another one's commit forgets it."""
+"""Time for which a batch write is remembered at least, from its beginning; another one's commit forgets it."""
 FORGET_EVERY_MS = 3_600_000
-"""How much longer it is remembered at most while others commit, so that not each of them lists them all."""
+"""Time for which it is remembered longer, at most, while others commit, so that not each of them lists them all."""
 BATCH_WRITES = "batch-writes"
 """Stands for the query of batch writes outside of a stream."""
 
@@ -35,7 +36,7 @@ _SENT_NAME = re.compile(
 
 @dataclass(frozen=True)
 class SentName:
-    """What an object's name tells of it."""
+    """The parts of an object's name."""
 
     number: int
     """Of the micro-batch; of a batch write the time of its beginning, in milliseconds."""
@@ -43,7 +44,7 @@ class SentName:
     """Run and partition of the task that has put it."""
     run: str
     began_at: float
-    """When the run began, in seconds since 1970."""
+    """Beginning of the run, in seconds since 1970."""
     first: str
     """The first shard of which it has rows."""
     last: str
@@ -53,18 +54,18 @@ class SentName:
 
 @dataclass
 class Writer:
-    """What the journal has of one writer: a query's id, a txnAppId, or BATCH_WRITES."""
+    """The objects of one writer in the journal: a query's id, a txnAppId, or BATCH_WRITES."""
 
     name: str
     objects: int = 0
     rows: int = 0
-    """How many digests there are; one that stands in two objects counts twice."""
+    """Number of digests; one that stands in two objects counts twice."""
     size: int = 0
     """Bytes."""
     newest: int = -1
-    """Its last micro-batch, or the time of its last batch write, of which there is something."""
+    """Its last micro-batch, or the time of its last batch write, that has an object."""
     last_used_at: float = 0
-    """When the last write began of which there is something, in seconds since 1970."""
+    """Beginning of the last write that has an object, in seconds since 1970."""
 
 
 def new_run(began_ms: int) -> str:
@@ -73,7 +74,7 @@ def new_run(began_ms: int) -> str:
 
 
 def parsed(name: str) -> SentName:
-    """Return what the name of an object below `sent/` tells. Raises JournalCorruptError if it is none of ours."""
+    """Return the parts of the name of an object below `sent/`. Raises JournalCorruptError if it is none of ours."""
     found = _SENT_NAME.fullmatch(name)
     if found is None:
         raise damaged(name)
@@ -87,7 +88,7 @@ def objects(store: Store, folder: str) -> list[str]:
 
 
 def number_of(name: str) -> int:
-    """Return the micro-batch, or the time in milliseconds, that an object's name tells."""
+    """Return the micro-batch, or the time in milliseconds, in an object's name."""
     over = _OVER_NAME.fullmatch(name)
     return parsed(name).number if over is None else int(over[1])
 
@@ -99,7 +100,7 @@ def damaged(name: str) -> JournalCorruptError:
 
 
 def require_remembered(store: Store, query: str | None, batch: str, *, is_txn: bool) -> None:
-    """Raise BatchForgottenError if what was sent for this is forgotten. Arguments are those of `SentRecord`."""
+    """Raise BatchForgottenError if the rows of this write are forgotten. Arguments are those of `SentRecord`."""
     over = max(map(number_of, objects(store, f"over/{BATCH_WRITES if query is None else query}")), default=-1)
     if int(batch.partition("-")[0]) > over:
         return
@@ -131,16 +132,16 @@ def forget(store: Store, query: str, batch: int) -> None:
 
 
 def forget_batch_writes(store: Store, now: float) -> None:
-    """Drop what batch writes outside of a stream have left that began long ago; now and then. Runs on the driver."""
+    """Drop the objects of batch writes outside of a stream that began long ago; now and then. Runs on the driver."""
     _forget(store, BATCH_WRITES, int(now * 1000) - KEPT_MS - 1, every=FORGET_EVERY_MS)
 
 
 def forget_writer(store: Store, writer: Writer) -> bool:
-    """Drop what `writers` has found of a writer that is given up; return False if nothing ever was. Safe to repeat.
+    """Drop the objects of a writer that is given up, as `writers` found it; return False if there never were any.
 
-    What has been sent since, for a later micro-batch, stays: the writer was not given up.
-    A mark stays. So if the writer is not given up after all, it goes on with its next micro-batch; one that runs again
-    is refused, as it would send twice what is dropped here.
+    Objects put since, for a later micro-batch, stay: the writer was not given up. A mark stays. So if the writer is not
+    given up after all, it goes on with its next micro-batch; one that runs again is refused, as it would send the
+    dropped rows twice. Safe to repeat.
     """
     marks = [name for name in objects(store, "over") if _writer(name) == writer.name]
     if writer.objects:
@@ -149,19 +150,19 @@ def forget_writer(store: Store, writer: Writer) -> bool:
 
 
 def _forget(store: Store, query: str, over: int, *, every: int) -> None:
-    """Drop what is numbered `over` or lower, unless less than `every` more than the last time."""
+    """Drop objects numbered `over` or lower, unless less than `every` more than the last time."""
     marks = objects(store, f"over/{query}")
     last = max(map(number_of, marks), default=-1)
     if over - last <= every:
         return
-    # First the mark, so that nobody takes what is dropped for what was never sent.
+    # First the mark, so that nobody takes dropped rows for unsent ones.
     store.put_if_absent(f"over/{query}/{over:020d}", b"")
     store.delete([name for name in objects(store, f"sent/{query}") if number_of(name) <= over])
     store.delete([name for name in marks if number_of(name) < last])
 
 
 def writers(store: Store) -> tuple[list[Writer], list[str]]:
-    """Return of whom rows are recorded, and what is wrong with names of objects, a line for each. Reads no object."""
+    """Return the writers of recorded rows, and the faults in names of objects, a line for each. Reads no object."""
     found: dict[str, Writer] = {}
     wrong = []
     for name in objects(store, "sent"):

@@ -1,7 +1,7 @@
-"""A row on its way to SQS: what of it is sent, what it weighs, and by what it is recognised if it is sent again.
+"""A row on its way to SQS: the entry to send, its size, and the digest that recognises it if it is sent again.
 
-What SQS would refuse is refused here, before anybody sends the row. Sources: `SendMessageBatch` in the SQS API,
-and "Amazon SQS message quotas" and "message metadata" in its developer guide.
+Rows that SQS would refuse are refused here, before anybody sends them. Sources: `SendMessageBatch` in the SQS API, and
+"Amazon SQS message quotas" and "message metadata" in its developer guide.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ COLUMNS = ("body", "messageGroupId", "messageDeduplicationId", "messageAttribute
 """The columns that a sink sends."""
 
 ROW_BYTES = 2_450
-"""What a row takes in memory besides body and attributes, with ids of any length and a group of its own."""
+"""Memory of a row besides body and attributes, with ids of any length and a group of its own."""
 ATTRIBUTE_BYTES = 400
-"""What an attribute takes besides its name and its values."""
+"""Memory of an attribute besides its name and its values."""
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ASCII_NOT_XML = bytes({*range(0x20)} - {*b"\t\n\r"})
 _ATTRIBUTE_NAME = re.compile(r"(?!\.)(?!.*\.\.)(?!(?i:aws|amazon)\.)[A-Za-z0-9_.-]{1,256}(?<!\.)")
@@ -35,14 +35,14 @@ _LONGEST_NAME = 256
 
 @dataclass(frozen=True)
 class RowForm:
-    """What a sink takes of its rows. `message_group_id` is the group of all rows, or None for each row's own."""
+    """The form of a sink's rows. `message_group_id` is the group of all rows, or None for each row's own."""
 
     message_group_id: str | None
     by_column: bool
-    """Whether `messageDeduplicationId` tells equal messages, rather than the body."""
+    """True if equal messages have the same `messageDeduplicationId`, rather than the same body."""
     max_message_bytes: int
     keeps_refused: bool = False
-    """Whether refused rows are kept elsewhere, rather than fail their task: then each row keeps its columns."""
+    """True if refused rows are kept elsewhere, rather than fail their task: then each row keeps its columns."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Outgoing:
     size: int
     """Bytes of body and attributes, as SQS counts them."""
     digest: bytes
-    """What tells this message from others, as SQS's deduplication does: by its group and id, or body."""
+    """Sets this message apart from others, as SQS's deduplication does: by its group and id, or body."""
     columns: Sequence[Any] = field(default=(), repr=False)
     """The values of COLUMNS, if refused rows are kept; a body is text where it can be."""
     refusal: str = ""
-    """Why it cannot be sent, if it cannot; nothing else of it is set then but its group, if it has one, "" if not."""
+    """Reason for which it cannot be sent, if so; only its group is set besides then, if it has one, "" if not."""
     copy: int = 1
-    """Which of the rows of its task it is that are the same message, if refused rows are kept."""
+    """Its number among the rows of its task that are the same message, if refused rows are kept."""
 
     @property
     def held(self) -> int:
@@ -89,7 +89,7 @@ class RefusedRowError(Exception):
         self.row = row
         self.reason = reason
         self.digest = digest
-        """That of the message, if the queue takes it under another setting."""
+        """The digest of the message, if the queue takes it under another setting."""
 
 
 def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:
@@ -102,10 +102,7 @@ def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int)
 
 
 def columns_of(batch: pa.RecordBatch) -> list[Sequence[Any]]:
-    """Return the values of COLUMNS in `batch`; those of a column that it does not have are None.
-
-    Strings that are not UTF-8, as Spark's may be, are bytes.
-    """
+    """Return the values of COLUMNS in `batch`: None for a column it lacks, bytes for strings that are not UTF-8."""
     return [_values(batch, name) for name in COLUMNS]
 
 
@@ -122,7 +119,7 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """Return what `as_py` returns, but with bytes for strings that are not UTF-8."""
+    """Return the value as `as_py` does, but bytes for strings that are not UTF-8."""
     try:
         return scalar.as_py()
     except UnicodeDecodeError:
@@ -147,7 +144,6 @@ def _judged(row: int, form: RowForm, values: Sequence[Any]) -> Outgoing:
 
 
 def _text_of(body: Any) -> Any:
-    """Return the text of a body that is bytes, if it is text."""
     try:
         return body.decode() if isinstance(body, bytes) else body
     except UnicodeDecodeError:
@@ -190,7 +186,7 @@ def _checked(
 
 
 def too_large(size: int, most: int) -> str:
-    """Return why a row of this size is refused by a queue that takes `most` bytes."""
+    """Return the reason for which a queue that takes `most` bytes refuses a row of this size."""
     return f"it has {size:,} bytes with its attributes, and the queue takes at most {most:,} (its MaximumMessageSize)"
 
 
@@ -203,7 +199,6 @@ def _trace_header(row: int, value: Any) -> str:
 
 
 def _require_utf8(row: int, column: str, *values: Any) -> None:
-    """Raise RefusedRowError for strings that are none."""
     if any(isinstance(value, bytes) for value in values):
         raise RefusedRowError(row, f"its {column} is not UTF-8")
 

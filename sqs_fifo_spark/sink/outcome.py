@@ -1,4 +1,4 @@
-"""What SQS's answer to one `SendMessageBatch` says of the call's rows. No calls are made here."""
+"""The outcome of one `SendMessageBatch` for each of its rows, from SQS's answer. No calls are made here."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ class Confirmed:
     sequence_number: int | None
     message_id: str | None
     may_be_older: bool
-    """Whether an earlier try, which had no answer for all rows, may have added it."""
+    """True if an earlier try, which had no answer for all rows, may have added it."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the rows of a call ended: confirmed, refused, or `pending`: tried again, unless there is a `fault`."""
+    """The end of each row of a call: confirmed, refused, or `pending`: tried again, unless there is a `fault`."""
 
     confirmed: list[Confirmed]
     pending: list[Outgoing]
     refused: list[Outgoing]
     """Each with its `refusal`."""
     fault: Exception | None
-    """Why the task fails: what is wrong with the queue or the credentials."""
+    """The error with which the task fails: something is wrong with the queue or the credentials."""
     is_silent: bool
-    """Whether SQS says nothing of a row, or that it took and failed it, so that it may have added it."""
+    """True if SQS says nothing of a row, or that it took and failed it, so that it may have added it."""
     is_throttled: bool
     in_doubt: list[Outgoing]
-    """Those of the pending ones that SQS may have added, for all that is known: all but those that it has throttled."""
+    """Pending rows that SQS may have added: all but those that it has throttled."""
     code: str
-    """Why rows are pending."""
+    """The error code of pending rows."""
 
 
 def classify(
     answer: Mapping[str, Any], tried: Mapping[str, Outgoing], queue_url: str, *, may_be_older: bool
 ) -> Outcome:
-    """Return what `answer` says of the rows that were `tried`, which are named by their entries' ids.
+    """Return the outcome by `answer` of the rows that were `tried`, which are named by their entries' ids.
 
-    `may_be_older` is whether an earlier try may have added them. What the answer says of other ids counts for nothing.
+    `may_be_older` says that an earlier try may have added them. Answers for other ids count for nothing.
     """
     told = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
     failed = {entry["Id"]: entry for entry in answer.get("Failed") or () if entry.get("Id") in tried}
@@ -89,7 +89,7 @@ def classify(
 
 
 def refusal(row: Outgoing, code: str, said: str) -> Outgoing:
-    """Return the row as one that SQS refuses with this code, for what it has `said`, unless that shows the message."""
+    """Return the row as one that SQS refuses with this code, and the text it `said`, unless that shows the message."""
     why = f"{code}: {said}" if said and not _is_shown(row, said) else code
     return replace(row, refusal=f"{_IN_OUR_WORDS.get(code, 'SQS refuses it')} ({why})")
 
@@ -111,7 +111,7 @@ def _is_shown(row: Outgoing, said: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    """Return the text without what a quote of it may have more, fewer, or others of."""
+    """Return the text without the characters that a quote of it may add, drop or change."""
     text = "".join(text.split()).lower()
     for each in "\\\"'":
         text = text.replace(each, "")

@@ -1,4 +1,4 @@
-"""Moves a partition's rows on, and counts to which end they come. Pure; whoever uses it holds one lock."""
+"""Moves a partition's rows on to their ends, and counts these. Pure; the user holds one lock."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ class RowCounts:
     refused: int = 0
     """Rows that are kept elsewhere."""
     equal: int = 0
-    """Rows that are not sent, as an earlier one of this attempt is equal; and sent ones that SQS took for equal to
-    others, as far as the task can tell."""
+    """Rows not sent, as an earlier one is equal; and sent ones that SQS was seen to take for equal to others."""
     overtaking: int = 0
-    """How many of the sent rows stand, or may stand, before an earlier one of their group."""
+    """Sent rows that stand, or may stand, before an earlier one of their group."""
     follows_disorder: bool = False
-    """Whether an earlier attempt has recorded that rows are out of order."""
+    """True if an earlier attempt has recorded that rows are out of order."""
     calls: int = 0
-    """How many turns of the queue's pace were used; what is tried again needs none."""
+    """Turns of the queue's pace that were used; another try needs none."""
 
 
 class Progress:
@@ -43,8 +42,9 @@ class Progress:
         on_group: Callable[[str], None],
         on_message: Callable[[str], None],
     ) -> None:
-        """`on_group` gets the group of each row that is sent, was sent before, or is refused; `on_message` the message
-        id of each sent row that does not count as equal: each in one thread at a time.
+        """`on_group` gets the group of each row that is sent, was sent before, or is refused.
+
+        `on_message` gets the message id of each sent row that does not count as equal: each in one thread at a time.
         """
         self.lanes = Lanes(stride, record.is_repeated)
         self._counts = RowCounts()
@@ -55,11 +55,10 @@ class Progress:
 
     @property
     def counts(self) -> RowCounts:
-        """Return the counts so far."""
         return replace(self._counts, equal=self._counts.equal + self.lanes.equal)
 
     def follow_disorder(self) -> None:
-        """Take note that an earlier attempt has recorded that rows are out of order."""
+        """Note that an earlier attempt has recorded that rows are out of order."""
         self._counts.follows_disorder = True
 
     def begin(self, rows: list[Outgoing], is_known: list[bool], *, is_turn: bool) -> list[Outgoing]:
@@ -75,7 +74,7 @@ class Progress:
         return missing
 
     def judge(self, confirmed: list[Confirmed]) -> set[int]:
-        """Count them, and which of them are equal to others; return which rows show now as overtaking."""
+        """Count them, and those equal to others; return the rows that show now as overtaking."""
         overtaking: set[int] = set()
         for each in confirmed:
             is_equal, found = self._judge.is_equal(each, self.lanes[each.row.group].numbers)
@@ -88,12 +87,12 @@ class Progress:
         return overtaking
 
     def confirm(self, rows: list[Outgoing], unconfirmed: list[Outgoing]) -> list[bytes]:
-        """Take note that SQS has these rows, as `Lanes.confirm` does; return the digests to record."""
+        """Note that SQS has these rows, as `Lanes.confirm` does; return the digests to record."""
         self._note(rows)
         return self.lanes.confirm(rows, unconfirmed)
 
     def refuse(self, rows: list[Outgoing]) -> None:
-        """Take note that these rows are kept elsewhere."""
+        """Note that these rows are kept elsewhere."""
         self._counts.refused += len(rows)
         for row in rows:
             if row.group:
@@ -102,7 +101,7 @@ class Progress:
         self.lanes.release(rows)
 
     def _note(self, rows: list[Outgoing]) -> None:
-        """SQS has these rows: later ones that are equal are left out."""
+        """Have later rows that are equal left out: SQS has these."""
         for row in rows:
             self._record.note(row.digest)
             self._on_group(row.group)

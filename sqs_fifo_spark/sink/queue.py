@@ -52,12 +52,12 @@ class SinkQueue(QueueCalls):
     """The queue as one task of the sink sees it."""
 
     def __init__(self, options: SinkOptions, clock: Clock, *, sharer: int = 0, sharers: int = 1) -> None:
-        """`sharers` is how many tasks share `maxCallsPerSecond` equally; this one's first turn is by its number."""
+        """`sharers` tasks share `maxCallsPerSecond` equally; this one's first turn is by its number."""
         super().__init__(options, clock)
         limit = options.max_calls_per_s
         first_in_s = sharer % sharers / limit if limit else 0.0
         self.pace = CallPace(clock, limit and limit / sharers, first_in_s=first_in_s)
-        """What each call is to wait for before its rows are chosen."""
+        """Each call waits for it before its rows are chosen."""
         self._pause = SharedPause(clock)
 
     def send(
@@ -72,19 +72,18 @@ class SinkQueue(QueueCalls):
     ) -> list[Outgoing]:
         """Send up to ten rows; hand each to `confirm`, in their order, as soon as SQS has confirmed it.
 
-        `confirm` is told, too, which rows of that call SQS has neither confirmed nor refused.
+        `confirm` also gets the rows of that call that SQS has neither confirmed nor refused. `may_be_older` says that
+        an earlier attempt of the task may have sent them.
 
-        `may_be_older` is whether an earlier attempt of the task may have sent them.
-
-        What SQS throttles, fails or does not answer is tried again, alone, until it is sent. Returns the rows that SQS
-        refuses for good, if `keeps_refused`; else raises RefusedRowError for the first one, and sets `stopped` before
-        others of that call are confirmed. If it refuses all rows of a call, the queue is asked for its settings, and
-        OptionError raised, or what `describe` raises, if these are the reason. Raises StoppedError instead of another
-        try once `stopped` is set; whatever `confirm` raises; and the errors of `aws.calls`. When no further try can
-        begin by `deadline`, a monotonic time, it raises UnsentError if each try of the rows that are neither confirmed
-        nor refused was throttled, else TransientQueueError, and they may be sent. Nothing leaves this process later
-        than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set, however long a call takes to find and reach
-        SQS.
+        Rows that SQS throttles, fails or does not answer for are tried again, alone, until they are sent. Returns the
+        rows that SQS refuses for good, if `keeps_refused`; else raises RefusedRowError for the first one, and sets
+        `stopped` before others of that call are confirmed. If it refuses all rows of a call, the queue is asked for its
+        settings, and OptionError raised, or the error of `describe`, if these are the reason. Raises StoppedError
+        instead of another try once `stopped` is set; the errors of `confirm`; and those of `aws.calls`. When no further
+        try can begin by `deadline`, a monotonic time, it raises UnsentError if each try of the rows that are neither
+        confirmed nor refused was throttled, else TransientQueueError, and they may be sent. Nothing leaves this process
+        later than CONNECT_TIMEOUT_S after `deadline`, or once `stopped` is set, however long a call takes to find and
+        reach SQS.
         """
         pending, later = list(rows), list[Outgoing]()
         refused: list[Outgoing] = []
@@ -121,7 +120,7 @@ class SinkQueue(QueueCalls):
             said = "" if len(outcome.refused) == len(tried) else None
             ends = bool(outcome.refused) and not keeps_refused
             if ends or outcome.fault is not None:
-                stopped.set()  # at once, for to record what was sent may take a while
+                stopped.set()  # at once, for to record sent rows may take a while
             if outcome.confirmed:
                 confirm(outcome.confirmed, pending)
             if outcome.fault is not None:
@@ -144,7 +143,7 @@ class SinkQueue(QueueCalls):
                     refused.append(refusal(pending[0], error.code, said))
                 else:
                     self._require_fit(pending, error.reason)
-                    later = pending  # it is one of them, and SQS does not tell which
+                    later = pending  # it is one of them, and SQS does not say which
             except TransientQueueError as error:
                 pending += later
                 if is_throttled and in_doubt.isdisjoint(map(id, pending)):
@@ -161,7 +160,7 @@ class SinkQueue(QueueCalls):
         """Return the rows of a call that is refused as a whole, unless the queue's settings are the reason.
 
         They may have changed since the plan was made, and SQS may have `said` so before it shows it. Raises
-        OptionError, or what `describe` raises.
+        OptionError, or the errors of `describe`.
         """
         facts = self.describe()
         said = " ".join([said, *(row.refusal for row in rows)])

@@ -1,23 +1,23 @@
-"""Where the sink records what it has sent: digests of rows, by micro-batch. A replay sends what is missing.
+"""The record of sent rows in the journal: their digests, by micro-batch. By it a replay sends only missing rows.
 
     journal.json                              format, journal id, queue ARN: as a source's
     sent/<query>/<batch>/<run>-<partition>-<first>-<last>-<rows>-<sha>
                                               sorted digests of rows that SQS has confirmed, of which the shards range
                                               from the first to the last; the SHA-256 is that of the content
-    over/<query>/<batch>                      what was sent for this micro-batch and earlier ones is forgotten
+    over/<query>/<batch>                      the rows of this micro-batch and earlier ones are forgotten
     sent/batch-writes/<time>-<run>/...        the same for a batch write outside of a stream, by its beginning
-    over/batch-writes/<time>                  what was sent for batch writes of then and earlier is forgotten
+    over/batch-writes/<time>                  the rows of batch writes of then and earlier are forgotten
 
-Contract. Objects are put if absent and never changed. What was sent for a micro-batch is the union of its objects,
+Contract. Objects are put if absent and never changed. The sent rows of a micro-batch are the union of its objects,
 whoever wrote them, in this run or an earlier one. A row is recorded before the next row of its group is sent, so at
 most one row of each group is sent and not recorded: the one that a replay may double, right behind itself.
 
 A shard holds whole groups (see `digests`). Each put is one object, of whatever shards; when a task makes few of many,
-it cuts what is long into objects that share no shard. A look lists all, and reads those with shards that are asked for.
+it cuts long ones into objects that share no shard. A look lists all, and reads those with shards that are asked for.
 
 Put-if-absent guards a name only while its object is there, so nothing depends on having put a name. An object is
 dropped only after others that say all that it says, or after the mark, below `over/`, that forgets it; a mark is
-dropped only after two higher ones are there, so whoever lists meanwhile sees one of them.
+dropped only after two higher ones are there, so a list made meanwhile shows one of them.
 """
 
 from __future__ import annotations
@@ -39,35 +39,32 @@ from sqs_fifo_spark.sink.marks import BATCH_WRITES, SentName, damaged, objects, 
 from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 
 MERGE_AT = 64
-"""After how many puts a task makes one object of theirs: a replay reads objects one by one, so few are better."""
+"""Puts after which a task makes one object of theirs: a replay reads objects one by one, so few are better."""
 WHOLE_BYTES = 4 << 20
 """Of so many bytes it makes such objects anew, once."""
 PIECE_BYTES = 128 << 10
-"""Where it cuts them, at the next shard."""
+"""Bytes after which it cuts them, at the next shard."""
 
 _log = logging.getLogger(__name__)
 _PAUSE_S = 0.1
 _MOST_LISTS = 10
-"""How often it is listed until nothing of what is listed is gone when it is read."""
+"""Lists that are made, at most, until no listed object is gone when it is read."""
 
 
 class Record(Protocol):
-    """What a task knows of rows that were sent for its micro-batch. All methods may be called by several threads."""
+    """A task's knowledge of sent rows of its micro-batch. All methods may be called by several threads."""
 
     def note(self, digest: bytes) -> None:
-        """Take note that the attempt has come to this row, and that it is sent. One thread at a time does so."""
+        """Note that the attempt has come to this row, and that it is sent. One thread at a time does so."""
 
     def is_repeated(self, digest: bytes) -> bool:
-        """Return whether the attempt has taken note of an equal row.
-
-        Then this one is not sent: whether SQS would still know the other one depends on how long that took.
-        """
+        """Return whether the attempt has noted an equal row; then this one is not sent, however long ago that was."""
 
     def refresh(self, digests: Iterable[bytes]) -> float:
-        """Look: read what others have sent, of these rows' shards at least.
+        """Look: read the digests that others have recorded, of these rows' shards at least.
 
-        Return the monotonic time of that look, at most OLDEST_REFRESH_S ago. Raises BatchForgottenError for what is
-        forgotten, and JournalUnavailableError.
+        Return the monotonic time of that look, at most OLDEST_REFRESH_S ago. Raises BatchForgottenError for a forgotten
+        write, and JournalUnavailableError.
         """
 
     def is_sent(self, digest: bytes) -> bool:
@@ -81,7 +78,7 @@ class Record(Protocol):
         """
 
     def tidy(self) -> None:
-        """Make few objects of many, if there are many. Raises nothing: what is recorded stays recorded."""
+        """Make few objects of many, if there are many. Raises nothing: recorded rows stay recorded."""
 
     def close(self) -> None:
         """Tidy up after the last row. Raises nothing."""
@@ -117,7 +114,7 @@ class NoRecord:
 
 @dataclass
 class _Put:
-    """One object in the making. `error` is what its put met."""
+    """One object in the making. `error` is the one that its put met."""
 
     digests: list[bytes] = field(default_factory=list)
     is_done: bool = False
@@ -150,15 +147,15 @@ class SentRecord:
         self._folder = f"sent/{folder_of(query, batch)}"
         self._run = run
         self._place = f"{run}-{partition:05d}"
-        # `_refreshing` is held during a look: who comes meanwhile waits for it, and takes what it finds.
+        # `_refreshing` is held during a look: a thread that comes meanwhile waits for it, and takes its findings.
         self._refreshing = threading.Lock()
         self._looked_at: float | None = None
         self._seen: set[str] = set()  # objects that need not be read, or not again
-        self._unread: dict[str, SentName] = {}  # what the last look has listed besides
+        self._unread: dict[str, SentName] = {}  # objects that the last look has listed besides
         self._ready: set[str] = set()  # shards of which nothing is unread
-        self._sent = Digests()  # added to by whoever holds `_refreshing`
+        self._sent = Digests()  # added to by the thread that holds `_refreshing`
         self._own = Digests()  # rows that this attempt has come to
-        # `_changed` guards all that follows; nothing is written while it is held.
+        # `_changed` guards all fields below; nothing is written while it is held.
         self._changed = threading.Condition()
         self._next = _Put()
         self._is_putting = False
@@ -184,7 +181,8 @@ class SentRecord:
                     return self._looked_at
                 began_at = self._clock.monotonic()
                 if not self._read_all(shards):
-                    # What is listed and then gone has been merged by its writer into what a new list shows.
+                    # An object that is listed and then gone has been merged by its writer into one that a new list
+                    # shows.
                     self._clock.sleep(_PAUSE_S)
                     continue
                 if is_second and self._age(began_at) > OLDEST_REFRESH_S:
@@ -192,17 +190,17 @@ class SentRecord:
                 self._looked_at = began_at
                 if is_second:
                     return began_at
-                is_second = True  # which is faster, for it reads only what is new
+                is_second = True  # faster, for it reads only new objects
             raise JournalUnavailableError(
                 f"to list and read what was sent took longer than {OLDEST_REFRESH_S:g} s in the journal at "
                 f"'{self._store.location}', so it is too old to tell which rows may be sent."
             )
 
     def _read_all(self, shards: list[str]) -> bool:
-        """List anew, and read what is new of these shards; return False if something was gone in between."""
-        self._looked_at = None  # until the next one is over, nobody takes what is left of the last look for one
+        """List anew, and read new objects of these shards; return False if something was gone in between."""
+        self._looked_at = None  # until the next one is over, nobody takes the rest of the last look for one
         self._unread.clear()
-        # A list is not of one moment, so it may miss what was put, and what went for it meanwhile. A digest moves
+        # A list is not of one moment, so it may miss an object, and the one that it went into meanwhile. A digest moves
         # twice, from its part to a whole and from there to a piece, so one of three lists has it.
         for _ in range(3):
             self._ready.clear()
@@ -220,7 +218,7 @@ class SentRecord:
         return told.run == self._run and told.place != self._place
 
     def _read_shards(self, shards: list[str]) -> bool:
-        """Read what is unread of these shards, which are sorted; return False if something is gone."""
+        """Read the unread objects of these shards, which are sorted; return False if something is gone."""
         wanted = [each for each in shards if each not in self._ready]
         if wanted:
             for name, told in list(self._unread.items()):
@@ -240,7 +238,7 @@ class SentRecord:
         return digest in self._sent
 
     def add(self, digests: Iterable[bytes], *, by: float, at_once: bool = False) -> None:
-        """Put them, together with what others add while a put is under way."""
+        """Put them, together with those that others add while a put is under way."""
         with self._changed:
             put = self._next
             put.digests.extend(digests)
@@ -254,7 +252,7 @@ class SentRecord:
             try:
                 data = b"".join(sorted(set(put.digests)))
                 part.append((self._put(data), data))
-            except BaseException as error:  # whatever it is, others wait for this put
+            except BaseException as error:  # on any error, others wait for this put
                 put.error = error
             with self._changed:
                 self._parts += part
@@ -331,5 +329,5 @@ class SentRecord:
 
 
 def folder_of(query: str | None, batch: str) -> str:
-    """Return where what belongs to a write stands, below other folders; `query` and `batch` as in SentRecord."""
+    """Return the folder of a write, below other folders; `query` and `batch` as in SentRecord."""
     return f"{BATCH_WRITES}/{batch}" if query is None else f"{query}/{int(batch):020d}"

@@ -1,4 +1,4 @@
-"""Records the rows that SQS has confirmed, and whether rows are out of order; then their groups go on."""
+"""Records the rows that SQS has confirmed, and disorder among them; then their groups go on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqs_fifo_spark.sink.progress import Progress
 from sqs_fifo_spark.sink.record import Record
 
 PUT_AGAIN_S = 10.0
-"""How long a task pauses that could not record what it has sent, until it tries again."""
+"""Seconds for which a task that could not record its sent rows pauses, until it tries again."""
 
 DISORDER = b"\xff" * SHARD_WIDTH + hashlib.sha256(b"disorder").digest()[: WIDTH - SHARD_WIDTH]
 """Recorded like a row's digest, which it cannot be: rows of this micro-batch are out of order, or may be so."""
@@ -35,7 +35,7 @@ class Recorder:
         self._fails_on_disorder = fails_on_disorder
 
     def look_for_disorder(self) -> None:
-        """Raise DisorderError, or take a note, if an earlier attempt has recorded that rows are out of order."""
+        """Raise DisorderError, or note it, if an earlier attempt has recorded that rows are out of order."""
         if not self._record.is_sent(DISORDER):
             return
         if self._fails_on_disorder:
@@ -45,15 +45,15 @@ class Recorder:
         self._progress.follow_disorder()
 
     def confirm(self, sending: Pending, confirmed: list[Confirmed], unconfirmed: list[Outgoing]) -> None:
-        """Record what SQS has confirmed of a call; `unconfirmed` rows of it may be tried again.
+        """Record the rows of a call that SQS has confirmed; `unconfirmed` rows of it may be tried again.
 
-        Raises DisorderError if rows are out of order and the task is to fail then; and what the record raises.
+        Raises DisorderError if rows are out of order and the task is to fail then; and the record's errors.
         """
         rows = [each.row for each in confirmed]
         with self._crew.changed:
             overtaking = self._progress.judge(confirmed)
-            # What is unconfirmed may come to stand behind these. Only this attempt can tell, once that is confirmed:
-            # one that finds these in the record sends it alone, and its number tells nothing.
+            # Unconfirmed rows may come to stand behind these. Only this attempt can see it, once they are confirmed:
+            # one that finds these in the record sends them alone, and their numbers show nothing.
             exposed = self._progress.lanes.rows_after(unconfirmed)
             if self._fails_on_disorder and not self._crew.stopped.is_set():  # else it fails for something else
                 overtaking |= exposed
@@ -75,7 +75,7 @@ class Recorder:
             raise failure
 
     def _disorder(self, overtaking: set[int]) -> DisorderError | None:
-        """Log that these rows are out of order, by their numbers; return what the task fails with, if it does."""
+        """Log that these rows are out of order, by their numbers; return the error of the task, if it fails."""
         first, others = f"row {min(overtaking):,}", len(overtaking) - 1
         what = f"{first} and {others} others stand" if others else f"{first} stands"
         what = f"{what} before an earlier row of the same message group"
@@ -89,7 +89,7 @@ class Recorder:
         return failure
 
     def _add(self, digests: list[bytes], *, by: float, at_once: bool) -> None:
-        """Record what is sent. If that fails, so does the task; but until it can end, others may send the rows again.
+        """Record sent rows. If that fails, so does the task; but until it can end, others may send the rows again.
 
         So it is tried again and again, and once more when the caller stops.
         """

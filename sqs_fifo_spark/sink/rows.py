@@ -1,7 +1,7 @@
-"""What rows a sink takes, as Spark's types, and what Spark's rows become in Arrow.
+"""The rows that a sink takes, as Spark's types, and their form in Arrow.
 
 A row is a message: `body` and `messageGroupId`, perhaps `messageDeduplicationId`, `messageAttributes` and
-`awsTraceHeader`. The other columns of the source are ignored, so that what a source reads can be written as it is.
+`awsTraceHeader`. The other columns of the source are ignored, so that a source's rows can be written as they are.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def with_known_names(batch: pa.RecordBatch) -> pa.RecordBatch:
 def uses_deduplication_column(schema: StructType, options: SinkOptions) -> bool:
     """Check that rows can be sent; return whether their deduplication ids are used, rather than bodies.
 
-    `schema` is a `sink_schema`.
-
-    Raises SchemaError, or OptionError where an option would mend it.
+    `schema` is a `sink_schema`. Raises SchemaError, or OptionError where an option would mend it.
     """
     names = schema.fieldNames()
     known = SCHEMA.fieldNames()
@@ -90,7 +88,7 @@ def _require_type(field: StructField) -> None:
     if allowed is None:
         return
     fits = isinstance(field.dataType, allowed)
-    if isinstance(field.dataType, MapType):  # told as text, which leaves out what may be null
+    if isinstance(field.dataType, MapType):  # shown as text, which leaves out what may be null
         fits = field.dataType.simpleString() in (_ATTRIBUTES.simpleString(), _PLAIN_ATTRIBUTES.simpleString())
     if not fits:
         expected = {

@@ -6,7 +6,7 @@ Each thread of its `crew` does this again and again, until all rows have come to
     keep those that are refused         in `bad_records`
     look at the record                  but wait, if rows of their groups ahead of them may be sent again
     send the rows that it lacks         `queue` tries them again
-    record what SQS confirms            `recorder`, for each answer; then what follows may be sent
+    record the confirmed ones           `recorder`, for each answer; then later ones may be sent
 
 `progress` counts the rows, and `deadlines` says when the task fails though a thread hangs.
 """
@@ -31,7 +31,7 @@ from sqs_fifo_spark.sink.recorder import DISORDER, Recorder
 from sqs_fifo_spark.sink.window import SEND_BUDGET_S, Window
 
 MAX_BUFFERED_BYTES = 64 << 20
-"""How much memory what waits to be sent takes: much, so that ten groups are ready also where rows of one cluster."""
+"""Memory of waiting rows: much, so that ten groups are ready also where rows of one cluster."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Sender:
     """Sends the rows of one partition from threads of its own, from the first `add` until `finish` or `stop`.
 
     Runs on an executor. One thread adds rows. Once `finish` or `stop` has returned, no call begins, and one that has
-    begun is not completed: nothing but what is on its way already reaches SQS.
+    begun is not completed: only pieces already on their way reach SQS.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Sender:
         on_group: Callable[[str], None] = lambda group: None,
         on_message: Callable[[str], None] = lambda message_id: None,
     ) -> None:
-        """`may_be_older` is whether an earlier attempt of the task may have sent rows.
+        """`may_be_older` says that an earlier attempt of the task may have sent rows.
 
         `bad_records` keeps refused rows; without it, the first one fails the task. See `Progress` for the others.
         """
@@ -85,10 +85,10 @@ class Sender:
         return self.progress.counts
 
     def add(self, rows: Iterable[Outgoing]) -> None:
-        """Take rows, in order; return when there is room for more. Raises what any row or call has met.
+        """Take rows, in order; return when there is room for more. Raises the error that any row or call has met.
 
-        Raises TransientQueueError or JournalUnavailableError when a call, or the record of what it has sent, is held
-        up: a few moments of GRACE_S after the time at which it can only fail.
+        Raises TransientQueueError or JournalUnavailableError when a call, or the record of its rows, is held up: a few
+        moments of GRACE_S after the time at which it can only fail.
         """
         if self._bad_records is not None:
             rows = list(map(self._bad_records.numbered, rows))
@@ -99,12 +99,12 @@ class Sender:
         self._wait_until(self._may_go_on_locked)
 
     def _may_go_on_locked(self) -> bool:
-        """Return whether there is room; if something is late, or has failed, whoever adds waits for it all the same."""
+        """Return whether there is room; if something is late, or has failed, the adding thread waits all the same."""
         has_room = self.progress.lanes.bytes <= MAX_BUFFERED_BYTES
         return has_room and not self._crew.stopped.is_set() and not self._crew.is_late_locked()
 
     def finish(self) -> None:
-        """Return when all rows are sent and recorded. Raises what any row or call has met, as `add` does."""
+        """Return when all rows are sent and recorded. Raises the error that any row or call has met, as `add` does."""
         self._wait_until(lambda: not self.progress.lanes)
         with self._crew.changed:
             self._crew.deadlines.clear()  # all is recorded: the threads end when they end
@@ -112,16 +112,16 @@ class Sender:
         self._record.close()
 
     def stop(self) -> None:
-        """Send no more. A call under way is waited for, and not tried again; what it sent is recorded.
+        """Send no more. A call under way is waited for, and not tried again; its sent rows are recorded.
 
-        If what any call has sent is not recorded in time, the threads that are left are abandoned.
+        If the rows of any call are not recorded in time, the threads that are left are abandoned.
         """
         self._crew.stop()
 
     def _wait_until(self, condition: Callable[[], bool]) -> None:
         failure = self._crew.wait_until(condition)
         if failure is not None:
-            self.stop()  # so that what is sent is final, unless threads are abandoned
+            self.stop()  # so that counts of sent rows are final, unless threads are abandoned
             raise failure
 
     # In the threads
@@ -175,10 +175,10 @@ class Sender:
         raise StoppedError
 
     def _look_and_send(self, rows: list[Outgoing], *, is_turn: bool) -> list[Outgoing]:
-        """Send what the record lacks of these rows; return those of them that SQS has throttled all the time."""
+        """Send the rows that the record lacks; return those of them that SQS has throttled all the time."""
         window = self._look(rows)
         self._recorder.look_for_disorder()
-        # Asked once of each row: what another thread reads of the record meanwhile changes the answer.
+        # Asked once of each row: another thread's look meanwhile changes the answer.
         is_known = [self._record.is_sent(row.digest) for row in rows]
         with self._crew.changed:
             missing = self.progress.begin(rows, is_known, is_turn=is_turn)
@@ -189,7 +189,7 @@ class Sender:
         return unsent
 
     def _look(self, rows: list[Outgoing]) -> Window:
-        """Look at the record until these rows can be tried before those ahead are overdue; return when they may be.
+        """Look at the record until these rows can be tried before those ahead are overdue; return their window.
 
         Rows of their groups that the record lacks may be sent again then, and would stand behind these.
         """

@@ -1,7 +1,7 @@
-"""How many tasks of a write Spark runs at once, from its settings: what shares `maxCallsPerSecond`.
+"""The number of tasks of a write that Spark runs at once, from its settings: they share `maxCallsPerSecond`.
 
 Spark copies a session's settings, those of the application among them, to the local properties of a write's tasks; seen
-with 4.0.0 and 4.3.0, in streams and batch writes. It does not tell a task how many others there are.
+with 4.0.0 and 4.3.0, in streams and batch writes. It gives a task no number of the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEFAULT_EXECUTORS, _DEFAULT_CORES = 2, 1
 
 
 def tasks_at_once(conf: Callable[[str], str | None]) -> int:
-    """Return for how many tasks Spark has room at once, at most; `conf` returns a setting's value, or None.
+    """Return the most tasks for which Spark has room at once; `conf` returns a setting's value, or None.
 
     Raises OptionError if the settings do not say: with dynamic allocation they need not, nor on a standalone cluster,
     nor where somebody else starts the executors.

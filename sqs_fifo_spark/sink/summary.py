@@ -1,14 +1,14 @@
-"""Lets each task tell of its groups and messages, so that the driver finds those that two tasks have in common.
+"""Each task's summary of its groups and messages, by which the driver finds those that two tasks have in common.
 
-A group that stands in two partitions is in order in each, and in no order in the queue. A message id that two tasks
-were told is that of a row which SQS took for equal to another task's. No task can see either.
+A group that stands in two partitions is in order in each, and in no order in the queue. A message id that two tasks got
+is that of a row which SQS took for equal to another task's. No task can see either.
 
 Groups and ids travel as hashes of 64 bits, seeded anew in each run of a write: of n different groups, some two have the
 same hash, and raise a false alarm, in one of 2**65 / n**2 runs (37 million at a million groups). A task does not know
-how many others there are, so the task of partition p tells at most BUDGET / (p + 1) hashes of either kind, and MOST:
+how many others there are, so the task of partition p gives at most BUDGET / (p + 1) hashes of either kind, and MOST:
 all tasks together, if there are 100,000, no more than 330 MiB, a third of Spark's default for
-`spark.driver.maxResultSize`. Of more, it tells the smallest, which are the same in all tasks that have them. What is
-found among these is true; if tasks that tell a share f of their groups have g of them in common, all are missed with a
+`spark.driver.maxResultSize`. Of more, it gives the smallest, which are the same in all tasks that have them. An overlap
+among these is true; if tasks that give a share f of their groups have g of them in common, all are missed with a
 probability of (1 - f)**g, so a summary says whether it is complete.
 """
 
@@ -28,20 +28,20 @@ from sqs_fifo_spark.options import SinkOptions
 
 HASH_BYTES = 8
 MOST = 1 << 17
-"""How many hashes of either kind one task tells: 1 MiB."""
+"""Hashes of either kind that one task gives, at most: 1 MiB."""
 BUDGET = 1 << 21
-"""How many tasks that have equally many tell in all. While no task has more of them, all groups are compared."""
+"""Hashes that tasks with equally many give in all. While no task has more of them, all groups are compared."""
 NAMES = 32
-"""Of how many groups a task tells the names, too: those of the smallest hashes, of which examples are made."""
+"""Groups whose names a task gives, too: those of the smallest hashes, of which examples are made."""
 NAMES_BUDGET = 1 << 13
 _SHOWN = 4
-"""How many partitions an example names."""
+"""Partitions that an example names."""
 _EVERY_HASH = 1 << 64
 
 
 @dataclass(frozen=True)
 class Hashes:
-    """Hashes that a task tells, each once, in order; `is_complete` says that these are all."""
+    """Hashes of a task, each once, in order; `is_complete` says that these are all."""
 
     packed: bytes = field(default=b"", repr=False)
     is_complete: bool = True
@@ -49,7 +49,7 @@ class Hashes:
 
 @dataclass(frozen=True)
 class Summary:
-    """Tells of all rows of a task: their groups, and the ids of the messages that SQS has made of them."""
+    """The rows of a task: their groups, and the ids of the messages that SQS has made of them."""
 
     groups: Hashes = Hashes()
     message_ids: Hashes = Hashes()
@@ -58,8 +58,9 @@ class Summary:
 
 
 class Tally:
-    """Gathers the summary of one task, in at most 16 bytes of memory for each hash that it may tell, or about 100
-    while it sorts them. `add_group` and `add_message_id` may each be called by one thread at a time.
+    """Gathers the summary of one task, in at most 16 bytes of memory a hash, or about 100 while it sorts them.
+
+    `add_group` and `add_message_id` may each be called by one thread at a time.
     """
 
     def __init__(self, partition: int, run: str) -> None:
@@ -73,7 +74,7 @@ class Tally:
         self._last_group = ""
 
     def add_group(self, group: str) -> None:
-        """Take note of a row's group, whether the row is sent or was sent before."""
+        """Note a row's group, whether the row is sent or was sent before."""
         if group == self._last_group:
             return
         self._last_group = group
@@ -86,7 +87,7 @@ class Tally:
                 self._named_below = max(self._names)
 
     def add_message_id(self, message_id: str) -> None:
-        """Take note of the message of a row that this task does not count as equal."""
+        """Note the message of a row that this task does not count as equal."""
         self._message_ids.add(self._hash(message_id))
 
     def summary(self) -> Summary:
@@ -123,7 +124,7 @@ class _Smallest:
 
 
 def share(budget: int, most: int, partition: int) -> int:
-    """Return how many of `budget` the task of this partition may use, at least 1."""
+    """Return the part of `budget` that the task of this partition may use, at least 1."""
     return max(1, min(most, budget // (partition + 1)))
 
 
@@ -132,20 +133,17 @@ class Overlap:
     """Groups and messages that tasks have in common."""
 
     groups: int
-    """How many groups stand in several partitions, as far as they were compared."""
+    """Number of groups that stand in several partitions, as far as they were compared."""
     example: str
-    """One of them, and where it stands."""
+    """One of them, and its partitions."""
     are_compared: bool
-    """Whether all groups were."""
+    """True if all groups were."""
     equal: int
-    """How many rows SQS took for equal to another task's, at least, besides those that the tasks have counted."""
+    """Rows that SQS took for equal to another task's, at least, besides those that the tasks have counted."""
 
 
 def compare(told: Sequence[tuple[int, Summary]]) -> Overlap:
-    """Return what tasks have in common that tell this, by their partitions.
-
-    Runs on the driver, in some 40 bytes of memory for each hash.
-    """
+    """Return the overlap of tasks by partition and summary. Runs on the driver, in some 40 bytes for each hash."""
     groups = _repeats([each.groups.packed for _, each in told])
     return Overlap(
         len(pc.unique(groups)),
@@ -156,7 +154,7 @@ def compare(told: Sequence[tuple[int, Summary]]) -> Overlap:
 
 
 def finding(overlap: Overlap, what: str, options: SinkOptions) -> str:
-    """Return the line that the log is to have of groups that stand in several partitions of `what`, or none.
+    """Return the log's line on groups that stand in several partitions of `what`, or none.
 
     With `onDisorder=fail`, raises DisorderError instead, also where it cannot be excluded.
     """

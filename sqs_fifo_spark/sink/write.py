@@ -1,4 +1,4 @@
-"""What a sink does on either side, without Spark: check on the driver, send on executors, tidy up after the write."""
+"""A sink's write on both sides, without Spark: check on the driver, send on executors, tidy up after the write."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True)
 class Draft:
-    """What the driver knows of one micro-batch or batch write without any call."""
+    """The driver's knowledge of one micro-batch or batch write without any call."""
 
     options: SinkOptions
     by_column: bool
-    """Whether rows have a deduplication id that is used."""
+    """True if rows have a deduplication id that is used."""
     run: str
     """Unique to this execution, of which all tasks and all their attempts are a part."""
     began_ms: int
     failure: str = ""
-    """Why the driver could not make a plan of it, if it tried and failed."""
+    """Reason for which the driver could not make a plan of it, if it tried and failed."""
     journal: str | None = None
     """The id of the journal that the driver has found, if it has got so far."""
     bad_records: str | None = None
@@ -61,10 +61,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """A draft, with the facts about queue and journal that the driver, or a task, has asked for.
-
-    It says how rows are sent, not which: those are Spark's partitions.
-    """
+    """A draft, with facts of queue and journal, from driver or task: how rows are sent, not which."""
 
     options: SinkOptions
     form: RowForm
@@ -80,18 +77,18 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a task stands: its partition and attempt, and, in a stream, its query and its micro-batch."""
+    """A task's partition and attempt, and, in a stream, its query and its micro-batch."""
 
     partition: int
     query: str | None
     batch: int | None
     attempt: int = 0
-    """How many attempts of this task there were before."""
+    """Number of attempts of this task before."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What one task has done: all of its `rows` are sent, but for the `refused` ones, which are kept elsewhere.
+    """The counts of one task: all of its `rows` are sent, but for the `refused` ones, which are kept elsewhere.
 
     The journal knew `known` of them before; at least `equal` of the others are equal to earlier ones, as this task or
     SQS has found; `overtaking` of them stand before an earlier one of their group, or may do so.
@@ -103,7 +100,7 @@ class Sent:
     equal: int = 0
     overtaking: int = 0
     follows_disorder: bool = False
-    """Whether an earlier attempt has recorded that rows are out of order."""
+    """True if an earlier attempt has recorded that rows are out of order."""
     refused: int = 0
     summary: Summary = field(default=Summary(), compare=False)
     """Its groups and messages, some of which other tasks may have, too."""
@@ -121,10 +118,10 @@ def plan_for_tasks(
     open_journal: Callable[[], Store | None],
     open_bad_records: Callable[[], Store | SinkQueue | None] = lambda: None,
 ) -> SinkPlan | Draft | SqsFifoError:
-    """Return what is pickled to the tasks. Runs on the driver, before the first row is sent.
+    """Return the plan to pickle to the tasks. Runs on the driver, before the first row is sent.
 
-    That is the plan. Or the draft, if queue or journal did not answer, or the AWS chain gave no credentials: each task
-    then asks for itself, so that a short fault stops no query. Or an error that no retry cures, for the tasks to raise.
+    Or the draft, if queue or journal did not answer, or the AWS chain gave no credentials: each task then asks for
+    itself, so that a short fault stops no query. Or an error that no retry cures, for the tasks to raise.
     """
     store: Store | None = None
     try:
@@ -160,7 +157,7 @@ def _known_id(store: Store | None) -> str | None:
         return None if store is None else JournalIdentity.id_in(store)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException:  # what it met before, most likely: a panic of the store too
+    except BaseException:  # most likely the same error as before: a panic of the store too
         return None
 
 
@@ -172,10 +169,10 @@ def prepare(
     may_create: bool,
     bad_records: Store | SinkQueue | None = None,
 ) -> SinkPlan:
-    """Return the plan of one write, from what queue and journal say; the driver makes the journal if there is none.
+    """Return the plan of one write, by the facts of queue and journal; the driver makes the journal if there is none.
 
-    Raises OptionError, JournalMismatchError, JournalUnavailableError and JournalCorruptError, and what
-    `QueueCalls.describe` raises.
+    Raises OptionError, JournalMismatchError, JournalUnavailableError and JournalCorruptError, and the errors of
+    `QueueCalls.describe`.
     """
     options = given.options
     facts = queue.describe()
@@ -254,11 +251,10 @@ def send_partition(
 ) -> Sent:
     """Send a partition's rows, each group in order, and return when SQS has confirmed and the journal recorded all.
 
-    Runs on an executor, at most once at a time in a process. `planned` is what `plan_for_tasks` returned. Rows that the
+    Runs on an executor, at most once at a time in a process. `planned` is the result of `plan_for_tasks`. Rows that the
     journal knows are not sent, nor those that are refused, if there is a place for them. Raises RowError for a row that
-    SQS does not take where there is none, or if there are too many; and the errors of queue and store.
-    Each error says how many rows this attempt has sent, unless it came before the first row. Once it is raised,
-    nothing more is sent.
+    SQS does not take where there is none, or if there are too many; and the errors of queue and store. Each error says
+    how many rows this attempt has sent, unless it came before the first row. Once it is raised, nothing more is sent.
     """
     if isinstance(planned, SqsFifoError):
         raise planned
@@ -318,10 +314,10 @@ def send_partition(
 
 
 def finish_write(open_journal: Callable[[], Store | None], sent: Iterable[Sent], clock: Clock) -> None:
-    """Forget what the journal need not know any more, now that all rows are sent.
+    """Forget digests that the journal need not know any more, now that all rows are sent.
 
-    Raises only KeyboardInterrupt and SystemExit. Runs on the driver, when Spark commits the write. In a stream that
-    is before Spark commits the micro-batch, which may run again: its own record stays.
+    Raises only KeyboardInterrupt and SystemExit. Runs on the driver, when Spark commits the write. In a stream that is
+    before Spark commits the micro-batch, which may run again: its own record stays.
     """
     try:
         store = open_journal()

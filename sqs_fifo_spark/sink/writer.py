@@ -1,4 +1,4 @@
-"""Spark's writers over `write`: who calls what, and on which side.
+"""Spark's writers over `write`: each of Spark's calls, and the side on which it runs.
 
 Spark builds a stream's writer twice for each micro-batch, to pickle it to the executors and to commit or abort; that of
 a batch write is built once. `write` runs on executors, everything else beside the driver.
@@ -52,18 +52,18 @@ _StreamWriter: type = getattr(
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties that Spark gives the tasks of a micro-batch, also those of batch writes inside `foreachBatch`."""
 _ROWS_AT_ONCE = 100
-"""How many rows become one Arrow batch where Spark gives rows."""
+"""Rows that become one Arrow batch where Spark gives rows."""
 
 
 @dataclass
 class SentMessage(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's report to the driver."""
 
     sent: Sent
 
 
 class _PlannedWrite:
-    """What both writers have in common: options, and a plan that is made on the driver and used on executors."""
+    """The part that both writers share: options, and a plan that is made on the driver and used on executors."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Raises SchemaError or OptionError. Makes no call: Spark builds writers to commit and to abort, too."""
@@ -180,7 +180,7 @@ class _PlannedWrite:
         )
 
     def _sent_of(self, messages: Sequence[WriterCommitMessage | None]) -> list[Sent]:
-        """Return what the tasks have told, from which the driver knows of which write its log lines tell."""
+        """Return the tasks' reports, from which the driver knows the write for its log lines."""
         sent = [message.sent for message in messages if isinstance(message, SentMessage)]
         place = sent[0].place if sent else None
         tell_of(self._options.queue_name, query=place and place.query, batch=place and place.batch)
@@ -269,7 +269,7 @@ def _place() -> Place:
 
 
 def _spark_conf() -> Callable[[str], str | None]:
-    """Return what asks for Spark's settings, which it copies to the tasks' local properties."""
+    """Return a function that asks for Spark's settings, which it copies to the tasks' local properties."""
     context = TaskContext.get()
     assert context is not None
     return context.getLocalProperty

@@ -1,1 +1,1 @@
-"""The source: Spark reads a FIFO queue. `reader` is what Spark calls; `driver` and `partition` are its two sides."""
+"""The source: Spark reads a FIFO queue. Spark calls `reader`; `driver` and `partition` are its two sides."""

@@ -1,11 +1,11 @@
-"""One attempt of a task that goes on with its partition's chain: receive, seal a link, serve it, delete it.
+"""An attempt of a task appends to its partition's chain: it receives, seals a link, serves it, deletes its messages.
 
-All attempts append to one chain: who finds a link taken serves that, and puts what it has received into the next. Once
-a link says that it is the last, nothing is appended any more, and what was received is released.
+All attempts append to one chain: one that finds a link taken serves that, and puts the messages it has received into
+the next. Once a link says that it is the last, nothing is appended any more, and received messages are released.
 
-Where tasks delete, they delete what is sealed, and say in the next link what of that is not confirmed: so of a chain
-only the last link is in flight, and what that names. The last link then serves nothing, as there is no next one to say
-what of it is deleted. Elsewhere the chain has one link.
+Where tasks delete, they delete sealed messages, and name in the next link those that are not confirmed. So only the
+messages of a chain's last link are in flight, and those that it names. The last link then serves nothing, as no further
+one can say which of its messages are deleted. Elsewhere the chain has one link.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ class Attempt:
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s)
         self._end = end
         self._in_flight: tuple[Receipt, ...] = () if end is None else end.in_flight()
-        """What the chain serves up to its end, and SQS has not confirmed to have deleted."""
+        """Served messages of the chain that SQS has not confirmed to have deleted."""
         self._skipped = deal.skipped
         self._refused: set[str] = set()
-        """The handles among those that SQS has refused."""
+        """Handles among those that SQS has refused."""
         self._deferred_groups = deferred_groups | deal.reserved | (set() if plan.deletes else deal.groups.keys())
         self._decided_elsewhere = {
             group: partition for group, partition in deal.groups.items() if partition != plan.partition
         }
-        """Groups of what is decided for other partitions, and was not in their chains when this attempt looked."""
+        """Groups of messages assigned to other partitions, and not in their chains when this attempt looked."""
         self._told = NO_CALLS
-        """The calls of this attempt of which its links tell."""
+        """Calls of this attempt that its links have counted."""
         self._again: dict[str, Receipt] = {}
-        """What of the chain SQS has delivered again to this attempt, by message id: the handles that work."""
+        """Messages of the chain that SQS has delivered again to this attempt, by message id: the handles that work."""
 
     def __enter__(self) -> Attempt:
         self._heartbeat.start()
@@ -87,11 +87,11 @@ class Attempt:
     def append(self, decided: list[Message]) -> Iterator[Segment]:
         """Yield the links that this attempt appends, and those that others do meanwhile, up to the last.
 
-        `decided` is what a chain that has no link yet is to serve before anything else.
+        `decided` are the assigned messages that a chain without a link serves before anything else.
         """
         receiver = self._receiver(decided)
         if self._plan.deletes:
-            self._delete()  # who takes over a chain does not know what of it is deleted
+            self._delete()  # a later attempt does not know which messages of the chain are deleted
         while True:
             with _released_on_error(receiver):
                 received = self._without_known(self._receive(receiver, may_end=not decided), decided)
@@ -105,13 +105,13 @@ class Attempt:
                 calls = self._queue.call_counts
                 segment = self._segment(decided, received, receiver.deleted, calls, is_last=is_last)
                 sealed = self._journal.seal(segment, self._plan.claim, unserved=receiver.release)
-                before, counted, decided = self._end, decided, []  # the chain has what is decided
+                before, counted, decided = self._end, decided, []  # the chain has the assigned messages
                 self._end, self._in_flight = sealed.head, (*self._in_flight, *_served(sealed.head))
                 if sealed.head.origin.writer == self._writer:
                     receiver.unsealed = []
                     self._told = calls
                     break
-                # Another attempt appends, too: what it tells is as new as what it has put.
+                # Another attempt appends, too: its counts are as new as its link.
                 self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
                 chain = Chain() if before is None else before.chain
                 receiver.spend(
@@ -121,7 +121,7 @@ class Attempt:
                 self._deferred_groups |= deferred_groups(sealed.head)
                 with _released_on_error(receiver):
                     received = self._not_overtaken(received, sealed.head, receiver)
-                # Spark gets them once what was received is put or released, for it may take long over the rows.
+                # Spark gets them once the received messages are put or released, for it may take long over the rows.
                 if sealed.head.chain.is_last:
                     receiver.release()
                     self._heartbeat.stop()
@@ -131,9 +131,9 @@ class Attempt:
                     return
                 waiting += sealed.rows.nbytes
                 others.append(sealed if waiting <= LINK_BYTES else sealed.head.origin.link)
-            del received, segment, counted  # what is sealed has the bodies, too
+            del received, segment, counted  # the sealed segment has the bodies, too
             if is_last:
-                self._heartbeat.stop()  # from now on the driver holds what is left
+                self._heartbeat.stop()  # from now on the driver holds the rest
             else:
                 self._delete(beside=receiver.may_wait)
             yield from map(self._in_full, others)
@@ -142,7 +142,7 @@ class Attempt:
                 return
 
     def _in_full(self, link: Segment | int) -> Segment:
-        """Return a link of the chain that was too much to keep, from the journal."""
+        """Return a link of the chain that was too large to keep, from the journal."""
         if isinstance(link, Segment):
             return link
         plan = self._plan
@@ -154,7 +154,7 @@ class Attempt:
         return found
 
     def _receive(self, receiver: Receiver, *, may_end: bool) -> list[Message]:
-        """Return what is received for the next link, beside the deletes of the last one if they are under way."""
+        """Receive messages for the next link, beside the deletes of the last one if they are under way."""
         received: list[Message] = []
         if self._deleting is not None:
             received = receiver.beside_delete()
@@ -185,14 +185,14 @@ class Attempt:
         )
 
     def _size(self, messages: list[Message]) -> int:
-        """Return what `messages` take of the limit, in bytes: nothing, where an operator has moved them aside."""
+        """Return the bytes of `messages` that count towards the limit: none, where an operator has moved them aside."""
         return sum(each.size for each in messages if each.receipt.message_id not in self._skipped)
 
     def _delete(self, *, beside: bool = False) -> None:
-        """Delete what is durable in the chain, so that SQS hands out what follows it.
+        """Delete the durable messages of the chain, so that SQS hands out the next ones of their groups.
 
-        After a look at the journal that no other driver had opened: the chain may be no content of that one's, and it
-        knows only of what was put before. `beside` what comes next, until it is waited for, if it is one call.
+        This comes after a look at the journal that no other driver had opened: the chain may be no content of that
+        one's, and it knows only of earlier objects. One call may go on `beside` the next steps, until it is waited for.
         """
         doomed = [receipt for receipt in self._in_flight if receipt.receipt_handle not in self._refused]
         asked_at, budget_s = self._clock.monotonic(), min(self._options.heartbeat_s, DELETE_BUDGET_S)
@@ -204,7 +204,7 @@ class Attempt:
             self._note(outcomes, asked_at)
 
     def _note(self, outcomes: list[tuple[Receipt, Outcome]], asked_at: float) -> None:
-        """Keep in flight what of this is not deleted; hold what SQS has not refused."""
+        """Keep in flight the messages that are not deleted; hold those that SQS has not refused."""
         done: set[str] = set()
         again: list[Receipt] = []
         for receipt, outcome in outcomes:
@@ -227,19 +227,19 @@ class Attempt:
         return [each for each in received if each.receipt.message_id not in known]
 
     def _without_overtaking(self, received: list[Message], receiver: Receiver) -> list[Message]:
-        """Release what would overtake what is decided for another partition, and not in its chain yet.
+        """Release messages that would overtake those assigned to another partition and not in its chain yet.
 
-        SQS hands out what follows that only once it is deleted, as it is once it is sealed; or if it has expired, or
-        somebody else has taken it away. Then nothing may be served before it. What is released comes again, and any
-        task of this epoch that receives it then defers it, for it was received before. If the first link of that chain
-        defers something of a group, what follows in the group is deferred here, too.
+        SQS hands out later messages of a group only once the earlier ones are sealed and deleted; or have expired, or
+        somebody else has taken them away: then nothing may be served before those. A released message comes again, and
+        any task of this epoch that receives it then defers it, for it was received before. If the first link of that
+        chain defers something of a group, later messages of the group are deferred here, too.
         """
         if not self._plan.deletes:
             return received  # all of these are deferred anyway
         groups = {message.receipt.message_group_id for message in received} & self._decided_elsewhere.keys()
         for partition in sorted({self._decided_elsewhere[group] for group in groups}):
             name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
-            first = self._journal.head(name)  # all that is decided is in there, unless the driver has put it
+            first = self._journal.head(name)  # all assigned messages are in there, unless the driver has put it
             if first is not None:
                 for each in _served(first):
                     self._decided_elsewhere.pop(each.message_group_id, None)
@@ -252,10 +252,11 @@ class Attempt:
         return [each for each in received if each.receipt.message_group_id not in overtaking]
 
     def _not_overtaken(self, received: list[Message], head: Head, receiver: Receiver) -> list[Message]:
-        """Release what `head`, another attempt's link, has later messages of the group of; return the rest.
+        """Release messages of whose groups `head`, another attempt's link, has later ones; return the rest.
 
-        SQS hands those out only once it has let go of what this attempt has received: that has expired, or somebody has
-        taken it away. Or it came to that attempt, too, which then has put it. It would now stand behind them.
+        SQS hands those out only once it has let go of the messages that this attempt has received: they have expired,
+        or somebody has taken them away. Or they came to that attempt, too, which then has put them. They would now
+        stand behind the later ones.
         """
         last: dict[str, int] = {}
         for receipt in head.receipts:
@@ -283,10 +284,10 @@ class Attempt:
         *,
         is_last: bool,
     ) -> Segment:
-        """Return the chain's next link: first what is decided, then what was received, each by sequence number.
+        """Return the chain's next link: first assigned, then received messages, each by sequence number.
 
-        A received message is deferred if anybody received it before, or if its group is: because something of it is
-        left for a later epoch, or deferred; or decided, where the commit deletes.
+        A received message is deferred if anybody received it before, or if its group is: because a message of it is
+        left for a later epoch, or deferred; or assigned, where the commit deletes.
         """
         plan, end = self._plan, self._end
         messages = sorted(decided, key=_sequence_number)
@@ -319,7 +320,7 @@ class Attempt:
 
 @contextmanager
 def _released_on_error(receiver: Receiver) -> Iterator[None]:
-    """Release what was received, and is not going to be put, if what is done inside fails."""
+    """Release the received messages of this link if the step inside fails: nobody is going to put them."""
     try:
         yield
     except Exception:

@@ -1,12 +1,12 @@
-"""When a query with `trigger(availableNow=True)` has served what waited at its beginning, and may end.
+"""The end of a query with `trigger(availableNow=True)`, once it has served the messages that waited at its beginning.
 
 SQS does not say which group it delivers first, so a micro-batch of newer messages alone proves nothing; nor does a
 short poll that brings nothing, for it asks only some of SQS's servers. A long poll asks all of them: if it brings
-nothing after such a micro-batch, there was nothing older to receive. What may be left is what SQS hides at that moment:
-what somebody else holds, or what the queue's DelaySeconds delays. An attempt that died hides what it has received, too,
-for one visibility timeout: so if more is in flight than what the query knows of, it goes on for that time, once. While
-producers keep the queue from ever being empty, the query ends once it has served as many messages as waited; SQS may
-not have delivered some of the older ones by then.
+nothing after such a micro-batch, there was nothing older to receive. Older messages may still be hidden at that moment:
+somebody else holds them, or the queue's DelaySeconds delays them. An attempt that died hides its messages, too, for one
+visibility timeout: so if more are in flight than the query knows of, it goes on for that time, once. While producers
+keep the queue from ever being empty, the query ends once it has served as many messages as waited; SQS may not have
+delivered some of the older ones by then.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.verdict import Verdict
 
 WAIT_S = 2
-"""How long a poll looks for more: a long one, so that it asks all of SQS's servers."""
+"""Length of the poll that looks for more: a long one, so that it asks all of SQS's servers."""
 
 
 class AvailableNow:
-    """What waited when the trigger began. Built on the driver, with two calls to the queue.
+    """The messages that waited when the trigger began. Built on the driver, with two calls to the queue.
 
     Messages that somebody holds show again within one visibility timeout: those of a driver that crashed before, and
     those that an attempt received before it died. Nobody renews them.
@@ -34,14 +34,14 @@ class AvailableNow:
         self._queue = queue
         self._clock = clock
         self._visibility_timeout_s = visibility_timeout_s
-        self._until_ms = queue.time_ms() + 1_000  # SQS tells its time in whole seconds
+        self._until_ms = queue.time_ms() + 1_000  # SQS gives its time in whole seconds
         counts = queue.approximate_counts()
         self._waited = counts.waiting + counts.in_flight
         self._served = 0
         # By when every hold has lapsed that was there at the beginning, or when an old message was last served; and by
         # when every hold has lapsed that was there when any task last ran. Or when a commit left something old.
         self._old_lapse_at = clock.monotonic() + (visibility_timeout_s if counts.in_flight else 0)
-        # Just after a crash SQS may count as waiting what is in flight.
+        # Just after a crash SQS may count messages in flight as waiting.
         self._any_lapse_at = clock.monotonic() + (visibility_timeout_s if self._waited else 0)
         self._is_all_ours = False
         self._has_gone_on = False
@@ -49,13 +49,13 @@ class AvailableNow:
         """The epoch that was asked for last."""
 
     def note_announced(self, in_flight: int, ours: int) -> None:
-        """Take note of how many messages are in flight when an epoch is announced, and how many of them are ours."""
+        """Note the numbers of messages in flight, and of ours among them, when an epoch is announced."""
         self._is_all_ours = in_flight <= ours
 
     def note_unconfirmed(self, sent_at_ms: int | None) -> None:
-        """Take note that a commit has left a message that it could not delete: it hides what follows in its group.
+        """Note that a commit has left a message that it could not delete: it hides later ones of its group.
 
-        Or that a poll was cut off, whose other messages are hidden. Nobody renews them, so they, or what follows them,
+        Or that a poll was cut off, whose other messages are hidden. Nobody renews them, so they, or the later ones,
         show again within one visibility timeout. Behind one that is newer than the trigger nothing older is hidden;
         `sent_at_ms` is None where that is not known.
         """
@@ -64,7 +64,7 @@ class AvailableNow:
         self._old_lapse_at = self._any_lapse_at = self._clock.monotonic() + self._visibility_timeout_s
 
     def may_end_with(self, epoch: Epoch, verdict: Verdict) -> bool:
-        """Whether the closed `epoch` is the last one, if `ends_with` says so too.
+        """Return True if the closed `epoch` is the last one, should `ends_with` say so too.
 
         It may be asked again for the same epoch, if Spark goes on with another source: nothing has run since.
         """
@@ -74,7 +74,8 @@ class AvailableNow:
         # By then an attempt that died while the tasks ran holds nothing any more.
         lapse_at = self._clock.monotonic() + self._visibility_timeout_s
         if is_first and epoch.plans is not None:  # else under the driver before
-            # Of what is served again, tasks may have deleted a part before: that had not waited when the trigger began.
+            # Of the messages served again, tasks may have deleted some before: those had not waited when the trigger
+            # began.
             self._served += verdict.served_held if epoch.is_replay else verdict.count
             self._any_lapse_at = lapse_at
             if is_old:
@@ -82,7 +83,7 @@ class AvailableNow:
         if is_old or not verdict.count or verdict.copies or verdict.carried:
             return False
         is_late = epoch.opened_at >= self._old_lapse_at and self._served >= self._waited
-        # Nobody else held anything when it was opened, and what was taken since is still held.
+        # Nobody else held anything when it was opened, and messages taken since are still held.
         took_s = self._clock.monotonic() - epoch.opened_at
         if not is_late and not (was_all_ours and took_s < self._visibility_timeout_s):
             return False
@@ -90,18 +91,18 @@ class AvailableNow:
             return True
         if not is_late or self._has_gone_on:
             return is_late
-        # What is in flight besides may be older, and was held by an attempt that died.
+        # Other messages in flight may be older, and held by an attempt that died.
         self._has_gone_on = True
         self._old_lapse_at = lapse_at
         return False
 
     def ends_with(self, found: Iterable[Message]) -> bool:
-        """Whether the query ends after a micro-batch that may be the last one, and a poll that brought `found`."""
+        """Return True if the query ends after a micro-batch that may be the last, and a poll that brought `found`."""
         ages = [message.receipt.sent_at_ms <= self._until_ms for message in found]
         return not ages or (not any(ages) and self._served >= self._waited)
 
     def may_end_empty(self, asked_at: float) -> bool:
-        """Whether a query that holds nothing may end, after a poll that began at `asked_at` and found nothing.
+        """Return True if a query that holds nothing may end, after a poll that began at `asked_at` and found nothing.
 
         It may, if all holds of dead attempts had lapsed by then, or if the queue says that it is empty.
         """

@@ -16,15 +16,16 @@ RENEWAL_BYTES = 600
 
 
 def bytes_at_once(partitions: int, max_bytes: int, message_bytes: int) -> int:
-    """Return how many bytes all partitions may receive at once, if messages have up to `message_bytes`.
+    """Return the bytes that all partitions may receive at once, if messages have up to `message_bytes`.
 
-    Each asks for ten messages before it knows how large they are, then for what its share of `max_bytes` has room for.
+    Each asks for ten messages before it knows how large they are, then for as many as its share of `max_bytes` has room
+    for.
     """
     return max(partitions * MAX_ENTRIES * message_bytes, max_bytes)
 
 
 def visibility_needed_s(size: int, bytes_per_s: float) -> int:
-    """Return how long SQS must hide messages of `size` bytes, so that they have come by then.
+    """Return the seconds for which SQS must hide messages of `size` bytes, so that they have come by then.
 
     Until an answer is there nobody knows its handles, so nothing of it can be renewed; from then on its task renews,
     also while the journal takes its time.
@@ -33,6 +34,6 @@ def visibility_needed_s(size: int, bytes_per_s: float) -> int:
 
 
 def most_held(heartbeat_s: float, bytes_per_s: float | None) -> int:
-    """Return how many messages can be renewed within half a heartbeat, at `bytes_per_s` if it is known."""
+    """Return the number of messages that can be renewed within half a heartbeat, at `bytes_per_s` if it is known."""
     carried = math.inf if bytes_per_s is None else bytes_per_s * heartbeat_s / 2 / RENEWAL_BYTES
     return int(min(most_renewed(heartbeat_s), carried))

@@ -1,8 +1,9 @@
 """The chains of one epoch, as its tasks put them and the driver finds them in the journal.
 
-The heartbeat looks for new links while the tasks run, to hold their messages. When the tasks are over, the driver
+The heartbeat discovers new links while the tasks run, to hold their messages. When the tasks are over, the driver
 closes each chain that no task has closed, so that nothing is appended any more. It reads of a chain only the last link,
-which tells what the others leave, and those links that defer something; what else a verdict needs it asks for.
+which names the unfinished messages of the others, and those links that defer something; a verdict asks for the others
+it needs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sqs_fifo_spark.source.pool import Pool
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 
 CLOSER = "driver-"
-"""How the writers of links begin that only close a chain."""
+"""Beginning of the writer's name in links that only close a chain."""
 
 
 class Chains:
@@ -44,17 +45,16 @@ class Chains:
 
     @property
     def objects(self) -> Mapping[str, Head]:
-        """The links that were found, by their names."""
         return self._objects
 
     @property
     def query(self) -> str | None:
-        """The query's id, if a link that was found tells it."""
+        """The query's id, if a link that was found has it."""
         with self._lock:
             return next((head.query for head in self._objects.values() if head.query), None)
 
     def discover(self, since: float, pool: Pool) -> None:
-        """Hold what is in the links that tasks have put since it was asked last: from `since` on, a monotonic time.
+        """Hold the messages in links that tasks have put since the last call, from the monotonic time `since` on.
 
         Runs on a thread of the heartbeat's, and in its `check`.
         """
@@ -70,7 +70,7 @@ class Chains:
     def close(self, after: Callable[[int], str], deletes: bool, since: float, pool: Pool) -> None:
         """Put a last link on each chain that has none; from now on nothing is appended.
 
-        `after` tells of a partition which offset its chain follows, by name; `since` is as in `discover`.
+        `after` gives the name of the offset that a partition's chain follows; `since` is as in `discover`.
         """
         with self._lock:
             self._is_closed = True
@@ -88,7 +88,7 @@ class Chains:
         self._take(self._heads(links, self._objects.keys(), pool), since)
 
     def ends(self) -> dict[int, Head]:
-        """Return of each chain the last link that was found, by partition."""
+        """Return the last link found of each chain, by partition."""
         heads = sorted(self._objects.values(), key=lambda head: head.origin.link)
         return {head.origin.partition: head for head in heads}
 
@@ -101,15 +101,12 @@ class Chains:
         )
 
     def receipts(self) -> Iterator[Receipt]:
-        """Yield all that the links have which were found."""
+        """Yield the receipts in all links that were found."""
         for head in self._objects.values():
             yield from (*head.receipts, *head.chain.unconfirmed)
 
     def _require_all_links(self, there: Set[tuple[int, int]], ends: Mapping[int, Head]) -> None:
-        """Raise JournalUnavailableError if a link before the last one of its chain is gone.
-
-        Somebody has removed it: a task would put a link with other messages in its place.
-        """
+        """Raise JournalUnavailableError if a link before the last is gone: a task would put another in its place."""
         for partition, end in ends.items():
             for link in range(end.origin.link):
                 name = _name(self._offset, partition, link)
@@ -139,7 +136,7 @@ class Chains:
         return self._journal.seal(Segment(head, to_arrow(())), self._journal.own_claim).head
 
     def _take(self, found: Mapping[str, Head], since: float) -> None:
-        """Hold what is in the links that were `found`, and no longer what has been deleted since.
+        """Hold the messages in the links that were `found`, and no longer those that have been deleted since.
 
         Called with the lock, or of closed chains, which the heartbeat leaves alone.
         """
@@ -166,7 +163,7 @@ class Chains:
     def _links(self) -> set[tuple[int, int]]:
         """Return partition and number of each link that the journal has of this plan's chains."""
         offset = self._offset
-        # What another plan's tasks hold was never given to Spark.
+        # Messages that another plan's tasks hold were never given to Spark.
         places = (Journal.link_of(name, offset.plan) for name in self._journal.objects().get(offset.epoch, ()))
         return {place for place in places if place is not None and place[0] < offset.partitions}
 

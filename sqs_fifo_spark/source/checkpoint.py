@@ -1,10 +1,10 @@
-"""Whether Spark's checkpoint and the journal fit, and what is to be done where they do not. Pure: no call, no clock.
+"""The driver's rules for a checkpoint that does not fit the journal: which step comes next. Pure: no call, no clock.
 
 Spark's log names the last epochs that it was given; the journal's ledger says which of them are settled, and which
 generation of queries rules. A crash may leave the journal one step behind the log, for Spark commits an epoch before
 this source settles it; or the log one step behind the journal, for Spark's log may lose its last entry with a machine.
-All else is a checkpoint that does not belong to this journal, or no longer does: it is refused, and the text says how
-the query goes on.
+Any other checkpoint does not belong to this journal, or no longer does: it is refused, and the text says how the query
+goes on.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Unsettled(NamedTuple):
 
     names: tuple[str, ...]
     offset: Offset | None = None
-    """As far as its links tell it; None if it has no link, so that no task has read anything of it."""
+    """From a link of it; None if it has no link, so that no task has read anything of it."""
     after: str = ""
-    """The `Offset.name` of the epoch that it follows in Spark's log, as its links tell."""
+    """The `Offset.name` of the epoch that it follows in Spark's log, from its links."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What the journal says, as the driver that owns it knows it."""
+    """The state of the journal, as the driver that owns it knows it."""
 
     journal: str
     """Its id."""
@@ -75,13 +75,13 @@ class Standing:
         return offset.journal != self.journal or not offset.plan or is_earlier
 
     def has_links(self, of: EpochPlan) -> bool:
-        """Return whether tasks had put any link of it. They do so only once what it follows is settled."""
+        """Return whether tasks had put any link of it. They do so only once the epoch that it follows is settled."""
         found = self.unsettled.get(of)
         return found is not None and found.offset is not None
 
 
 def fits(known: Offset, found: str | None, ledger: Ledger, location: str) -> Refuse | None:
-    """Return why a query whose checkpoint has `known` cannot go on with the journal `found`, if that is so."""
+    """Return the reason why a query whose checkpoint has `known` cannot go on with the journal `found`, if any."""
     settled = ledger.settled
     if found != known.journal:
         return _of_another(known, found, location)
@@ -101,10 +101,10 @@ def fits(known: Offset, found: str | None, ledger: Ledger, location: str) -> Ref
 
 
 def reconcile(given: Offset, standing: Standing, *, has_planned: bool = False, may_be_lost: bool = False) -> Decision:
-    """Return what comes before the query goes on from `given`, the last epoch in Spark's log.
+    """Return the step that comes before the query goes on from `given`, the last epoch in Spark's log.
 
-    `has_planned`: this driver has planned it, so Spark has said what it follows. `may_be_lost`: Spark is about to ask
-    for the epoch after it, and this driver has announced none so far.
+    `has_planned`: this driver has planned it, so Spark has said which epoch it follows. `may_be_lost`: Spark is about
+    to ask for the epoch after it, and this driver has announced none so far.
     """
     if not given.plan:
         return None
@@ -129,10 +129,7 @@ def reconcile(given: Offset, standing: Standing, *, has_planned: bool = False, m
 
 
 def replan(start: Offset, end: Offset, standing: Standing, *, begins: bool) -> Refuse | None:
-    """Return why the epoch `end`, which follows `start` in Spark's log, cannot be planned, if that is so.
-
-    `begins` is whether a generation may begin with it.
-    """
+    """Return the reason why the epoch `end` cannot be planned after `start`, if any; `begins` a generation, perhaps."""
     location, ledger = standing.location, standing.ledger
     # An older query may have gone on since Spark has logged the first epoch of this one.
     is_late = begins and end.generation > ledger.generation and end.epoch <= ledger.epoch + 1
@@ -155,9 +152,9 @@ def replan(start: Offset, end: Offset, standing: Standing, *, begins: bool) -> R
 def in_the_place_of_another(given: Offset, after: EpochPlan, standing: Standing) -> Refuse | None:
     """Return a refusal if Spark's log has `given`, which follows `after`, in the place of an epoch that it has lost.
 
-    Who settled `after` knew that Spark had logged another one. The log has lost that since, and an older driver, which
-    stood still meanwhile, has had its own logged. If a newer driver's stands there, the user chose to go on without the
-    lost one.
+    The driver that settled `after` knew that Spark had logged another one. The log has lost that since, and an older
+    driver, which stood still meanwhile, has had its own logged. If a newer driver's stands there, the user chose to go
+    on without the lost one.
     """
     follower = standing.ledger.followed_by
     if follower is None or after != standing.ledger.settled or follower.of in (given.of, after):
@@ -174,10 +171,10 @@ def in_the_place_of_another(given: Offset, after: EpochPlan, standing: Standing)
 def lost_after(start: Offset, standing: Standing) -> Offset | None:
     """Return the offset that followed `start` in Spark's log, if `start` is settled and the log has lost it.
 
-    Spark commits an epoch after it has logged the next, so who settled `start` mostly knew which that was. Links tell
-    where not, for a batch between the two was another source's alone; and where a newer one has its place, as the user
-    chose to go on without what was lost. Of several that links tell of, the log has lost all but the newest plan, and
-    may have lost that: its driver saw no link of the others.
+    Spark commits an epoch after it has logged the next, so the driver that settled `start` mostly knew which that was.
+    Links say it where not, for a batch between the two was another source's alone; and where a newer one has its place,
+    as the user chose to go on without the lost one. Of several that links name, the log has lost all but the newest
+    plan, and may have lost that: its driver saw no link of the others.
     """
     ledger = standing.ledger
     if not start.plan or start.of not in (ledger.settled, ledger.begun_after):
@@ -242,7 +239,7 @@ def _committed_before(given: Offset, standing: Standing) -> Offset | None:
 
 
 def _doubtful_before(given: Offset, standing: Standing) -> int | None:
-    """Return an epoch of which nobody can tell whether Spark has committed it, before it was given `given`.
+    """Return an epoch that Spark may or may not have committed before it was given `given`: nobody knows.
 
     None where there is no such epoch: `given` was not announced blindly; or it has links; or the driver that settled
     the last epoch knew that `given` follows it; or no tasks have read anything in between, and no driver has settled
@@ -266,7 +263,7 @@ def _doubtful_before(given: Offset, standing: Standing) -> int | None:
 
 
 def _without_entry(given: Offset) -> str:
-    """Return how the query goes on without what Spark's log has of `given`."""
+    """Return the way for the query to go on without the entry `given` in Spark's log."""
     return (
         f"Remove the entry of epoch {given.epoch} and those behind it, if any, below 'offsets' in the checkpoint, and "
         "those of the same names below 'commits', and start the query again"

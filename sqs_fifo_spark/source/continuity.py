@@ -1,4 +1,4 @@
-"""Whether a query goes on from Spark's log, or begins anew: what `checkpoint` decides, done or refused."""
+"""The driver's choice to go on from Spark's log, or to begin anew: it carries out the decisions of `checkpoint`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqs_fifo_spark.source.startup import report_data_loss
 
 
 class Continuity:
-    """What one driver makes of Spark's log. Used on the driver's own thread.
+    """Spark's log, as one driver uses it. Used on the driver's own thread.
 
     With `failOnDataLoss=false` a log that does not fit is given up: a generation begins after it.
     """
@@ -54,10 +54,7 @@ class Continuity:
         return True
 
     def next_step(self, given: Offset, *, has_planned: bool, may_be_lost: bool) -> Settle | Announce | None:
-        """Return what comes before the query goes on from `given`, as `checkpoint.reconcile` does.
-
-        Raises DataLossError, or gives up the log.
-        """
+        """Return the next step as `checkpoint.reconcile` does; raise DataLossError, or give up the log."""
         if self.begins_after(given):
             return None
         self._owned.take(given)

@@ -7,7 +7,7 @@
 Spark commits an epoch only when it has logged the next one, so after an epoch that leaves something to settle or to
 serve another is announced at once; after one that leaves nothing, the driver probes first. So at most two epochs live:
 
-    open       next         what it means                        what Spark does then
+    open       next         meaning                              next call of Spark
     none       none         a start, or all is settled           latest_offset; at a restart also plan, which repeats
     none       announced    nothing is left to settle            plan
     planned    none         its tasks may be running             latest_offset, which closes it
@@ -15,7 +15,7 @@ serve another is announced at once; after one that leaves nothing, the driver pr
     closed     announced    the next one is in Spark's log       commit, which settles the closed one
 
 Spark calls these methods one at a time. Beside them run the heartbeat's threads, which see the lease, these two epochs
-and whether the claim holds; and the drop of what is settled.
+and whether the claim holds; and the drop of settled objects.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from sqs_fifo_spark.source.work import Work
 _log = logging.getLogger(__name__)
 
 CONCURRENT_READS = 8
-"""How many reads of receipts run at once while Spark waits for them."""
+"""Reads of receipts that run at once while Spark waits for them."""
 CONCURRENT_DISCOVERIES = 4
-"""How many reads of receipts the heartbeat makes at once."""
+"""Reads of receipts that the heartbeat makes at once."""
 
 
 class Driver:
     """One query's source on the driver. Built without any I/O; the first call opens queue and journal.
 
     The journal is read in two pools: one while Spark waits, one for the heartbeat. `queue` has pools of its own, so a
-    journal that stalls delays no renewal. What is settled is dropped in a third one, while the query goes on.
+    journal that stalls delays no renewal. Settled objects are dropped in a third one, while the query goes on.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class Driver:
         self._next: Epoch | None = None
         """The epoch that was announced and not planned."""
         self.position: Offset | None = None
-        """Where Spark is, as far as it has said."""
+        """Spark's place in the journal, as far as it has said."""
         self.query: str | None = None
-        """The query's id, once an epoch is settled whose tasks have told it: Spark does not tell the driver."""
+        """The query's id, once an epoch is settled whose tasks have reported it: Spark gives it to no driver."""
 
     def __repr__(self) -> str:
         return (
@@ -102,12 +102,12 @@ class Driver:
             f"owned={self._owned_or_none!r} lease={self._lease!r}>"
         )
 
-    # What Spark calls
+    # Spark calls these
 
     def initial_offset(self) -> Offset:
-        """Return where a new query starts: after all that is settled in the journal, which is made if needed.
+        """Return the start of a new query: after all that is settled in the journal, which is made if needed.
 
-        What older queries have left there comes from the queue again. Raises every start-up error there is.
+        Messages that older queries have left there come from the queue again. Raises every start-up error there is.
         """
         owned = self._owned(None)
         start = Offset(owned.journal.id, owned.standing.settled_at_start.epoch, 0)
@@ -115,7 +115,7 @@ class Driver:
         return start
 
     def prepare_available_now(self) -> None:
-        """Serve what waits now, then end: see `latest_offset`."""
+        """Serve the messages that wait now, then end: see `latest_offset`."""
         self._work.prepare_available_now()
 
     @property
@@ -170,7 +170,7 @@ class Driver:
 
     def _announce_next(self, owned: Ownership, start: Offset, limit: int) -> Offset:
         """Close the epoch `start`, and announce the next one if there is work; return `start` if there is none."""
-        # Before the verdict on `start`: what that has served, and they have taken over, is not carried.
+        # Before the verdict on `start`: messages that it has served, and they have taken over, are not carried.
         owned.release_others()
         if not self._log(start).begins_after(start) and start.epoch > owned.ledger.epoch:
             open_epoch = self._opened(owned, start)
@@ -185,14 +185,14 @@ class Driver:
             return self._announce(owned, self._new_offset(owned, 0, start), limit)
         if caught is None:
             if self._work.may_end:
-                owned.require_claim()  # the query ends, so nothing else tells that another one has the messages
+                owned.require_claim()  # the query ends, so nothing else shows that another one has the messages
                 self._heartbeat.check()
             return start
         count, expected = self._size(limit, verdict, len(caught), carried)
         return self._announce(owned, self._new_offset(owned, count, start), limit, expected, caught, start.name)
 
     def _size(self, limit: int, verdict: Verdict, caught: int, carried: int) -> tuple[int, int]:
-        """Return how many partitions the next epoch gets, and about how many messages it can get."""
+        """Return the number of partitions of the next epoch, and about how many messages it can get."""
         self._work.count_waiting(verdict.held + caught)
         has_read = self._open is not None and self._open.plans is not None
         return epoch_size(
@@ -316,10 +316,10 @@ class Driver:
         )
 
     def stop(self) -> None:
-        """End the heartbeat. What is in flight is free within one visibility timeout."""
+        """End the heartbeat. Messages in flight are free within one visibility timeout."""
         self._heartbeat.stop()
 
-    # What the calls above are made of
+    # The parts of the calls above
 
     def _owned(self, known: Offset | None) -> Ownership:
         """Return the journal, opened and claimed by the first call; `known` is an offset from Spark's checkpoint."""
@@ -340,7 +340,7 @@ class Driver:
         return self._owned_or_none
 
     def _log(self, known: Offset) -> Continuity:
-        """Return what is made of Spark's log, which has `known`."""
+        """Return the `Continuity` with Spark's log, which has `known`."""
         self._owned(known)
         assert self._log_or_none is not None
         return self._log_or_none
@@ -391,13 +391,13 @@ class Driver:
         announced = self._epoch(owned, offset, max_messages, expected)
         if caught:
             announced.catch(caught, after)
-            # A newer driver knows of what was put before its claim, and of nothing else.
+            # A newer driver knows only of objects put before its claim.
             owned.require_claim_of(announced.caught)
         self._next = announced
         return offset
 
     def _opened(self, owned: Ownership, offset: Offset) -> Epoch:
-        """Return the open epoch, which is the one that `offset` names, be it of an earlier driver."""
+        """Return the open epoch, the one named by `offset`, be it of an earlier driver."""
         if self._open is None or self._open.offset != offset:
             self._open = self._epoch(owned, offset, 0)
         return self._open
@@ -422,7 +422,7 @@ class Driver:
         )
 
     def _discover(self) -> None:
-        """Hold what the open epoch's tasks have put, while this driver owns the journal; tell who asks that it runs.
+        """Hold the messages of the open epoch's links while this driver owns the journal; answer operators' questions.
 
         Runs on a thread of the heartbeat's, and in its `check`.
         """
@@ -430,7 +430,7 @@ class Driver:
         if owned is None:
             return
         try:
-            names = owned.journal.require_claim(owned.claim)  # not in a pool: what else is read there may take long
+            names = owned.journal.require_claim(owned.claim)  # not in a pool: other reads there may take long
         except FencedError:
             self._lease.stop_renewing_all()  # the messages are now the other driver's, to hold or to release
             raise

@@ -1,8 +1,8 @@
-"""An epoch from its announcement to its settling, as the driver and its heartbeat both see it.
+"""An epoch from its announcement to its settlement, as the driver and its heartbeat both see it.
 
-The chains that its tasks have put are the only truth about what an epoch received. A verdict on it reads of a chain the
-last link, and those that defer something; the first too, if anything is carried, or two, if SQS has refused deletes;
-all links, if anything was deferred, or if more is carried than the tasks were told of.
+The chains that its tasks have put are the only truth about the messages that an epoch received. A verdict on it reads
+the last link of each chain, and those that defer something; the first too, if anything is carried, or two, if SQS has
+refused deletes; all links, if anything was deferred, or if more is carried than the plan gave to the tasks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Epoch:
         deletes: bool,
         skipped: frozenset[str] = frozenset(),
     ) -> None:
-        """`skipped` are ids of messages that an operator has moved aside; `deletes` is whether tasks delete."""
+        """`skipped` are ids of messages that an operator has moved aside; `deletes` says that tasks delete."""
         self.offset = offset
         self.max_messages = max_messages
         self.expected = expected
@@ -60,11 +60,11 @@ class Epoch:
         self.verdict: Verdict | None = None
         """Set when the epoch's tasks are over."""
         self.is_replay = False
-        """Whether an earlier driver's tasks may have read it: its chains are closed, and nothing more is received."""
+        """True if an earlier driver's tasks may have read it: its chains are closed, and nothing more is received."""
         self.caught: tuple[Receipt, ...] = ()
-        """What the driver itself has received, for this epoch to serve: what the journal has of it is carried."""
+        """Receipts of the driver's own catch for this epoch, which the journal has and carries to it."""
         self.opened_at = clock.monotonic()
-        """When the epoch was announced: its tasks receive after that."""
+        """Monotonic time of the announcement: its tasks receive after that."""
         self._journal = journal
         self._lease = lease
         self._clock = clock
@@ -75,9 +75,9 @@ class Epoch:
         self._after = ""
         self._chains = Chains(offset, journal, lease)
         self._sources: dict[str, Head] = {}
-        """The objects that hold what is carried to it. They never change, so each is read once."""
+        """The objects that hold carried messages. They never change, so each is read once."""
         self._carried: dict[str, Remainder] = {}
-        """What was carried to it, by the time that it was closed."""
+        """Messages carried to it, by the time that it was closed."""
 
     def __repr__(self) -> str:
         state = "closed" if self._chains.is_closed else "announced" if self.plans is None else "planned"
@@ -87,7 +87,7 @@ class Epoch:
         )
 
     def catch(self, messages: Sequence[Message], after: str) -> None:
-        """Make durable what the driver has received, before Spark logs the epoch, which follows `after`."""
+        """Make the driver's own received messages durable, before Spark logs the epoch, which follows `after`."""
         offset, writer = self.offset, f"{CLOSER}{uuid.uuid4().hex}"
         origin = Origin(self._journal.id, offset.epoch, offset.partitions, 0, writer, offset.plan, after)
         messages = sorted(messages, key=lambda message: message.receipt.sequence_number)
@@ -97,11 +97,11 @@ class Epoch:
 
     @property
     def query(self) -> str | None:
-        """The query's id, if a link that was found tells it."""
+        """The query's id, if a link that was found has it."""
         return self._chains.query
 
     def with_caught(self, ledger: Ledger) -> Ledger:
-        """Return `ledger` with what was caught for this epoch, which is carried to it like what earlier ones left."""
+        """Return `ledger` with the catch of this epoch, which is carried to it like messages of earlier ones."""
         if not self.caught:
             return ledger
         name = Journal.caught_name(self.offset.epoch, self.offset.plan)
@@ -109,9 +109,9 @@ class Epoch:
         return replace(ledger, carried={**ledger.carried, name: ids})
 
     def load_carried(self, ledger: Ledger) -> dict[str, Remainder]:
-        """Return what is carried to this epoch, by the object that holds it: the newest receipt of each message.
+        """Return the messages carried to this epoch, by the object that holds them: the newest receipt of each.
 
-        Raises JournalUnavailableError if such an object is gone: it may be all that there is of its messages.
+        Raises JournalUnavailableError if such an object is gone: it may be the only trace of its messages.
         """
         carried = self.with_caught(ledger).carried
         unread = [name for name in carried if name not in self._sources]
@@ -128,7 +128,7 @@ class Epoch:
         return found
 
     def plan(self, ledger: Ledger, *, after: str, claim: int, max_bytes: int) -> list[PartitionPlan]:
-        """Deal out what is carried, hold it, and return each partition's share of the plan: the tasks may begin.
+        """Deal out the carried messages, hold them, and return each partition's share of the plan: the tasks may begin.
 
         The epoch follows `after` in Spark's log; the driver that plans it has this `claim`.
         """
@@ -136,7 +136,7 @@ class Epoch:
         since = self._clock.monotonic() - self._heartbeat_s
         for left in carried.values():
             self._lease.hold(left.receipts, since=since, may_be_deleted=self.deletes or left.head.origin.deletes)
-        # What an earlier driver left may be about to lapse; all else is not due. The heartbeat does the rest of it.
+        # Holds that an earlier driver left may be about to lapse; no other is due. The heartbeat does the rest of it.
         self._lease.renew()
         self.deal = deal_out(
             carried,
@@ -159,16 +159,13 @@ class Epoch:
         return self.plans
 
     def discover(self) -> None:
-        """Hold what is in the links that tasks have put since it was asked last.
-
-        Runs on a thread of the heartbeat's, and in its `check`.
-        """
+        """Hold the messages in new links. Runs on a thread of the heartbeat's, and in its `check`."""
         self._chains.discover(self._held_since(), self._discovery_pool)
 
     def replay(self, after: str) -> None:
-        """Close what an earlier driver's tasks have begun: all that it has by now, and no more, is served again.
+        """Close the chains that an earlier driver's tasks have begun: their messages, and no others, are served again.
 
-        What follows `after` in Spark's log was perhaps in the sink already, and there without what no task had read.
+        The epoch was perhaps in the sink already, and there without the messages that no task had read.
         """
         self.is_replay, self._after = True, after
         self._close_chains()
@@ -196,11 +193,11 @@ class Epoch:
         return self.verdict
 
     def _links_to_judge(self, ledger: Ledger, carried: Mapping[str, Remainder]) -> list[tuple[int, int]]:
-        """Return which links a verdict needs besides those that are read, by partition and number.
+        """Return the links that a verdict needs besides those that are read, by partition and number.
 
-        Of all that is left, only the link that served a message says that it is served and deleted: where the plan has
-        told all tasks what is left, that is a chain's first one; else any. What is received for the first two also
-        shows that messages are gone whose deletes SQS has refused, as it follows them in their groups.
+        Only the link that served a carried message says that it is served and deleted: where the plan has named all
+        carried messages to all tasks, that is a chain's first one; else any. Messages received for the first two also
+        show that messages are gone whose deletes SQS has refused, as they follow those in their groups.
         """
         ends = self._chains.ends()
         counts = {partition: end.origin.link for partition, end in ends.items()}
@@ -211,10 +208,10 @@ class Epoch:
         return [(partition, link) for partition, count in counts.items() for link in range(count)]
 
     def _has_planned(self, carried: Mapping[str, Remainder]) -> bool:
-        """Return whether all tasks that appended to this epoch were told to serve all of `carried`.
+        """Return whether the plan of all tasks that appended to this epoch had all of `carried`.
 
-        Those of an earlier driver, whose epoch runs again, were told what was carried then. And what an earlier query
-        had sealed, and was taken over since, may be a copy of what is in any link.
+        The plan of an earlier driver, whose epoch runs again, had the messages carried then. And a message that an
+        earlier query had sealed, and was taken over since, may be a copy of one in any link.
         """
         planned = {(share.name, place) for share in self.deal.shares for place in share.places}
         left = {(name, place) for name, (_, places) in carried.items() for place in places}
@@ -230,18 +227,18 @@ class Epoch:
         self._chains.close(self._follows, self.deletes, self._held_since(), self._read_pool)
 
     def _follows(self, partition: int) -> str:
-        """Return what the chain of a partition follows in Spark's log; after a restart other links may know better."""
+        """Return the name of the offset that a chain follows; after a restart other links may know better."""
         if self.plans is not None:
             return self.plans[partition].after
         return next((head.origin.after for head in self._chains.objects.values()), self._after)
 
     def is_unread(self) -> bool:
-        """Whether no task has read anything of this closed epoch, though this driver has given it to Spark."""
+        """True if no task has read anything of this closed epoch, though this driver has given it to Spark."""
         may_be_read = self.max_messages > 0 and self.offset.partitions > 0 and not self.is_replay
         return may_be_read and not self._chains.begun()
 
     def taken_over(self) -> Iterator[Receipt]:
-        """Yield what was carried to this closed epoch."""
+        """Yield the receipts that were carried to this closed epoch."""
         return (receipt for each in self._carried.values() for receipt in each.receipts)
 
     def stop_renewing(self) -> None:
@@ -252,7 +249,7 @@ class Epoch:
         self._lease.stop_renewing(each for each in left if each.receipt_handle not in carried)
 
     def _held_since(self) -> float:
-        """Return since when newly found messages are held: a heartbeat ago; unless replayed, not before the opening."""
+        """Return the time since when new finds are held: a heartbeat ago; unless replayed, not before the opening."""
         a_heartbeat_ago = self._clock.monotonic() - self._heartbeat_s
         is_earlier = self.is_replay or self.plans is None  # an earlier driver's tasks have put them
         return a_heartbeat_ago if is_earlier else max(self.opened_at, a_heartbeat_ago)

@@ -1,4 +1,4 @@
-"""The figures of a query in Spark's progress report: what its tasks have done, added up as their epochs end."""
+"""The figures of a query in Spark's progress report: the work of its tasks, added up as their epochs end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class Figures:
-    """What one run of a query has done so far. Lives on the driver, and makes no call."""
+    """The figures of one run of a query so far. Lives on the driver, and makes no call."""
 
     def __init__(self, queue_name: str, clock: Clock) -> None:
         self._queue = queue_name
@@ -26,7 +26,7 @@ class Figures:
         self._last: Epoch | None = None
 
     def note_over(self, epoch: Epoch, verdict: Verdict) -> None:
-        """Add what the tasks of `epoch` have done, which is over; noted again, it counts once."""
+        """Add the figures of the tasks of `epoch`, which is over; noted again, it counts once."""
         if epoch is self._last or epoch.plans is None:  # an earlier run has planned and read it
             return
         self._last = epoch

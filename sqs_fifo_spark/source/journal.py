@@ -1,17 +1,17 @@
-"""The journal: what was received, what is settled, and who owns it, on a `Store`.
+"""One query's journal on a `Store`: received messages, settled epochs, and the driver that owns it.
 
     journal.json                                           format, journal id, queue ARN
     drivers/00000000000000000003.json                      claims; the highest number owns the journal. Questions to
                                                            its driver stand beside them: see `owner`
     epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3, and its plan in 20 digits
-    epochs/00000000000000000042/caught-0000000000000...    what the driver itself received before the epoch of this plan
-    ledger/00000000000000000003-00000000000000000041.json  by the driver of claim 3: epoch 41 is settled, and what of
-                                                           all that is not finished
+    epochs/00000000000000000042/caught-0000000000000...    the driver's catch before the epoch of this plan
+    ledger/00000000000000000003-00000000000000000041.json  by the driver of claim 3: epoch 41 is settled, and all that
+                                                           is not finished up to it
     plans/00000000000000000003-00000000000000000042-1f...  by the driver of claim 3: a deal of epoch 42 that is too long
                                                            for its plans, with a checksum: see `plan`
     skipped/<message id>                                   a message that an operator has moved aside: see `repair`
 
-A sink's journal has the same identity; what else stands there, `sink.record` says.
+A sink's journal has the same identity; `sink.record` describes its other objects.
 
 Contract. Every object is put if absent and never changed. A partition's content is in its chain: the segments called
 link 0, 1, ... up to the one that says it is the last, each of the first attempt that put it, of the plan whose name
@@ -19,16 +19,16 @@ Spark has logged. Objects of another plan of the same epoch are no content, and 
 that of the newest ledger are settled: their objects are dropped, but for those that the ledger carries. The newest is
 the one of the highest claim, and of that of the highest epoch.
 
-Put-if-absent guards a name only while its object is there: once it is dropped, a leftover may put it again. So
+Put-if-absent guards a name only while its object is there: once it is dropped, a late writer may put it again. So
 
 - a claim counts once a list *after* its put shows that it is the highest; it is dropped only by a higher one's driver;
 - a driver recognises its claim by the content, not by the name alone;
 - a journal's first claim is the time at which it was made, so it is above all those of a journal that was removed from
-  the same place: what still runs with one of those stops, as one that was overtaken;
+  the same place: a driver that still runs with one of those stops, as one that was overtaken;
 - a ledger is dropped only after a newer one was seen, so the newest is always there: if one that was listed is not
   found, there is a newer one, and it is never taken for empty. An older ledger that is put again has no effect;
-- who opens the journal puts the ledger that it finds once more, under its own claim: so one that a driver of a lower
-  claim puts after that has no effect either, whatever its epoch;
+- a driver that opens the journal puts the ledger that it finds once more, under its own claim: so one that a driver of
+  a lower claim puts after that has no effect either, whatever its epoch;
 - a segment of a settled epoch that is put again goes with the next commit, and nobody takes it for content: a task
   reads the ledger after it has read or put, a driver checks its claim after it has judged.
 
@@ -86,8 +86,8 @@ class Journal(JournalIdentity):
     def claim(self, about: Mapping[str, Any], *, after: int | None = None) -> int:
         """Make this driver the journal's owner and return the number of its claim, higher than any before.
 
-        `about` is what the claim tells of the driver, for an operator: see `Owner`. With `after`, FencedError is raised
-        if another claim than that is the highest, and then none is made that counts.
+        `about` describes the driver for an operator: see `Owner`. With `after`, FencedError is raised if another claim
+        than that is the highest, and then none is made that counts.
         """
         claims = self.store.list("drivers")
         while True:
@@ -116,7 +116,7 @@ class Journal(JournalIdentity):
     def require_claim(self, number: int, pool: Pool = IN_CALLING_THREAD) -> Sequence[str]:
         """Raise FencedError if another driver has claimed the journal since this one's claim `number`.
 
-        One round trip, if `pool` makes calls at once. Return the names of claims and of what stands beside them.
+        One round trip, if `pool` makes calls at once. Return the names of claims and of the objects beside them.
         """
         # All claims may have been removed, and a leftover may have put one of our number since: so its content counts.
         own = pool.submit(lambda: self.store.get(_claim_name(number)))
@@ -125,7 +125,7 @@ class Journal(JournalIdentity):
         if owner == number:
             if self._token.encode() in (own.result() or b""):
                 return claims
-            owner = self._highest_claim()  # who took over may have dropped ours after that list
+            owner = self._highest_claim()  # a newer driver may have dropped ours after that list
         if owner <= number:
             raise JournalUnavailableError(
                 f"the journal at '{self.location}' was removed while the query ran, so this query stops. {_WHERE_IT_IS}"
@@ -136,10 +136,7 @@ class Journal(JournalIdentity):
         )
 
     def owner(self) -> Owner | None:
-        """Return who made the highest claim, or None where there is no claim. Runs anywhere.
-
-        Raises JournalUnavailableError, JournalCorruptError.
-        """
+        """Return the owner by the highest claim, or None. Raises JournalUnavailableError, JournalCorruptError."""
         while number := self._highest_claim():
             name = _claim_name(number)
             data = self.store.get(name)
@@ -157,9 +154,9 @@ class Journal(JournalIdentity):
     def require_current(self, epoch: int, claim: int) -> None:
         """Raise EpochSettledError if `epoch` is settled, FencedError if a driver has opened the journal after `claim`.
 
-        One list tells both: who opens the journal puts a ledger under its own claim, before it looks at what tasks have
-        put. So what stood in the journal before a look that finds none is known to every later driver; and what was
-        received before it, none of a later driver's tasks had unlocked.
+        One list shows both: a driver that opens the journal puts a ledger under its own claim, before it looks at the
+        tasks' links. So every later driver knows the objects that stood in the journal before a look that finds none;
+        and messages received before it, none of a later driver's tasks had unlocked.
         """
         owner, last = max(map(_place, self.store.list("ledger")), default=_NO_LEDGER)
         if epoch <= last:
@@ -185,7 +182,7 @@ class Journal(JournalIdentity):
 
     @staticmethod
     def caught_name(epoch: int, plan: int) -> str:
-        """Return the name of what the driver itself has received before an epoch of this plan."""
+        """Return the name of the catch of an epoch of this plan."""
         return f"epochs/{epoch:020d}/caught-{plan:020d}"
 
     @staticmethod
@@ -195,7 +192,7 @@ class Journal(JournalIdentity):
 
     @staticmethod
     def plan_of(name: str) -> int | None:
-        """Return the plan whose driver or tasks have put the object called `name`; None for what is not ours."""
+        """Return the plan whose driver or tasks have put the object `name`; None for one that is not ours."""
         match = _PLAN.search(name)
         return int(match[1]) if match else None
 
@@ -209,10 +206,7 @@ class Journal(JournalIdentity):
         return segment
 
     def head(self, name: str) -> Head | None:
-        """Return what the segment called `name` says without its bodies, or None if it is gone.
-
-        Runs on the driver, and on executors.
-        """
+        """Return the segment `name` without its bodies, None if it is gone. Runs on the driver and on executors."""
         found = decode_head(lambda start, length: self.store.get_range(name, start, length), name)
         if found is not None:
             self._require_own(found.origin, name)
@@ -224,17 +218,17 @@ class Journal(JournalIdentity):
         return () if found is None else found.receipts
 
     def seal(self, segment: Segment, claim: int, *, unserved: Callable[[], None] = lambda: None) -> Segment:
-        """Make `segment` its link of its chain for good, and return what is sealed there.
+        """Make `segment` its link of its chain for good, and return the segment that is sealed there.
 
         Runs on an executor; on the driver, to close a chain. One put-if-absent: of several attempts exactly one wins,
         and all return the winner's segment. If the answer to the attempt's own put was lost, it recognises its segment
         by the `writer` in it.
 
-        Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail
-        rather than receive again. Raises EpochSettledError when the epoch is settled already: this task is a
-        leftover, and what it sealed counts for nothing and goes with the next commit. Raises FencedError when another
-        driver has opened the journal since the one whose claim is `claim`: that one may not know of this link. Calls
-        `unserved` before it raises either, if nobody serves what is in `segment`.
+        Raises JournalUnavailableError without a definite answer: the segment may exist, so the task must fail rather
+        than receive again. Raises EpochSettledError when the epoch is settled already: this is a late task, and its
+        segment counts for nothing and goes with the next commit. Raises FencedError when another driver has opened the
+        journal since the one whose claim is `claim`: that one may not know of this link. Calls `unserved` before it
+        raises either, if nobody serves the messages of `segment`.
         """
         origin = segment.head.origin
         name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
@@ -255,10 +249,10 @@ class Journal(JournalIdentity):
         return sealed
 
     def _may_be_served(self, origin: Origin) -> bool:
-        """Return whether anybody serves, or may have served, what a writer has put as the link of `origin`.
+        """Return whether anybody serves, or may have served, the messages that a writer put as the link `origin`.
 
-        If its epoch is settled, or a later one, that is only what the ledger carries: all else that was content is
-        committed, and what of it SQS still has is a copy.
+        If its epoch is settled, or a later one, those are only the carried messages: all other content is committed,
+        and a message of it that SQS still has is a copy.
         """
         ledger = self.ledger()
         name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
@@ -268,7 +262,7 @@ class Journal(JournalIdentity):
         return head is not None and head.origin.writer == origin.writer
 
     def put_caught(self, segment: Segment) -> str:
-        """Put what the driver itself has received, and return its name. Raises JournalUnavailableError."""
+        """Put the driver's catch, and return its name. Raises JournalUnavailableError."""
         name = self.caught_name(segment.head.origin.epoch, segment.head.origin.plan)
         if not self._put_own(name, encode(segment), segment.head.origin.writer):
             raise self.vanished(name)
@@ -293,14 +287,14 @@ class Journal(JournalIdentity):
         """Remove objects that nothing refers to any more. Runs on the driver."""
         self.store.delete(names)
 
-    # What an operator has moved aside
+    # Messages that an operator has moved aside
 
     def skipped(self) -> frozenset[str]:
         """Return the ids of the messages that were moved aside. Runs on a driver, whose tasks do not serve them."""
         return frozenset(match[1] for match in map(_SKIPPED_NAME.fullmatch, self.store.list("skipped")) if match)
 
     def skip_of(self, message_id: str) -> Mapping[str, Any] | None:
-        """Return what the mark of this message tells, or None if it was not moved aside."""
+        """Return the content of this message's skip mark, or None if it was not moved aside."""
         name = _skipped_name(message_id)
         data = self.store.get(name)
         return None if data is None else parse_json(data, name)
@@ -357,7 +351,6 @@ class Journal(JournalIdentity):
         )
 
     def vanished(self, name: str) -> JournalUnavailableError:
-        """Return the error for an object that was there and is gone."""
         return JournalUnavailableError(
             f"'{name}' vanished from the journal at '{self.location}', so the query stops. Restore it. {_WHERE_IT_IS}"
         )
@@ -402,6 +395,6 @@ def _ledger_name(claim: int, epoch: int) -> str:
 
 
 def _place(name: str) -> tuple[int, int]:
-    """Return what orders ledgers, the newest last: claim and epoch."""
+    """Return the key that orders ledgers, the newest last: claim and epoch."""
     match = _LEDGER_NAME.fullmatch(name)
     return (int(match[1]), int(match[2])) if match else _NO_LEDGER

@@ -1,13 +1,13 @@
-"""Leases: holding messages that were received, by renewing their visibility timeout before it is over.
+"""Leases: driver and tasks hold received messages, by renewing their visibility timeout before it is over.
 
-A hold is renewed `heartbeat_s` after a receive or the last renewal, which is at most a third of the visibility
-timeout: what fails is repeated for two heartbeats before the hold is lost. Short work makes no call at all. SQS lets a
+A hold is renewed `heartbeat_s` after a receive or the last renewal, which is at most a third of the visibility timeout:
+a failed renewal is repeated for two heartbeats before the hold is lost. Short work makes no call at all. SQS lets a
 message be held for at most 12 hours from its receive, however often it is renewed.
 
-Renewals are made in passes, of one short try for each call. So what fails never keeps others waiting that are due.
+Renewals are made in passes, of one short try for each call. So failures never keep others waiting that are due.
 
-A lost hold is logged once for each group, and never fatal: what is sealed is served from the journal, and
-a message that SQS delivers again is recognised.
+A lost hold is logged once for each group, and never fatal: sealed messages are served from the journal, and those that
+SQS delivers again are recognised.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from sqs_fifo_spark.source.queue import Outcome, Queue, split_into_batches
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
-"""How long before SQS's limit of 12 hours a renewed hold ends, because our clock and SQS's may differ."""
+"""Seconds by which a renewed hold ends before SQS's limit of 12 hours, because our clock and SQS's may differ."""
 FIRST_ANSWER_S, LONGEST_ANSWER_S = 2.0, 10.0
-"""A renewal waits so long for its answer, at first and at most: twice as long after each second failure."""
+"""Seconds for which a renewal waits for its answer, at first and at most: twice as long after each second failure."""
 FIRST_PAUSE_S = 0.5
 """Pause before a renewal that failed is tried again: twice as long each time, up to an eighth of the time left."""
 PASS_S = CALL_BUDGET_S - LONGEST_ANSWER_S
-"""A pass begins calls for so long. So it ends within the budget of one call, whatever SQS does."""
+"""Seconds for which a pass begins calls, so that it ends within the budget of one call, whatever SQS does."""
 _MOST_DOUBLINGS = 8
 
 
@@ -47,7 +47,7 @@ class _Hold:
     """Monotonic time at which SQS ends the hold, as far as we know."""
     may_be_deleted: bool
     failures: int = 0
-    """The number of renewals that have failed since the last one that did not."""
+    """Renewals that have failed since the last one that did not."""
 
 
 class Lease:
@@ -71,7 +71,7 @@ class Lease:
         self._lost: dict[str, str] = {}  # receipt handle -> group
         self._lost_groups: Counter[str] = Counter()
         self.lost_count = 0
-        """How many holds were lost so far."""
+        """Number of holds lost so far."""
 
     def __repr__(self) -> str:
         # Without the lock: the caller may hold it, and a length is read in one step.
@@ -106,7 +106,7 @@ class Lease:
         return not self.lapsed([receipt])
 
     def lapsed(self, receipts: Iterable[Receipt]) -> list[Receipt]:
-        """Return those whose hold is, as far as this process knows, no longer ours."""
+        """Return the receipts whose hold is, as far as this process knows, no longer ours."""
         with self._lock:
             now = self._clock.monotonic()
             holds = self._holds
@@ -129,7 +129,6 @@ class Lease:
                         del self._lost_groups[group]  # or it grows with every group that ever lost anything
 
     def stop_renewing_all(self) -> None:
-        """Stop renewing everything."""
         with self._lock:
             self._holds.clear()
 
@@ -138,8 +137,8 @@ class Lease:
 
         No call is begun after `within_s`, nor after half a heartbeat: the other holds stay due. A hold whose renewal
         fails is due again after a pause that grows with its failures, behind those without failures. A hold that is
-        over is lost without a call. Another pass at the same time makes other calls. Raises what no retry cures, once
-        all calls are made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
+        over is lost without a call. Another pass at the same time makes other calls. Raises errors that no retry
+        cures, once all calls are made: AccessDeniedError, QueueNotFoundError, QueueRequestError.
         """
         began = self._clock.monotonic()
         latest = began + min(within_s, self._heartbeat_s / 2)
@@ -151,7 +150,7 @@ class Lease:
             raise errors[0]
 
     def _calls_for_due(self, now: float) -> list[tuple[list[Receipt], int]]:
-        """Return what is to be extended, and for how many seconds, by call; lose what cannot be."""
+        """Return the receipts to extend, and for how many seconds, by call; lose those that cannot be."""
         with self._lock:
             due = [hold for hold in self._holds.values() if hold.renew_at <= now]
             due.sort(key=lambda hold: (hold.failures, hold.expires_at))
@@ -250,7 +249,7 @@ class Heartbeat:
         self._discover = discover
         self._look_every_s = min(every_s, LONGEST_LOOK_S)
         self._look_at = clock.monotonic() + self._look_every_s
-        """When to discover again. Only the thread that does so uses it."""
+        """Monotonic time of the next discovery. Only the thread that discovers uses it."""
         self._stopped = threading.Event()
         # By thread; each sets and removes its own, `check` all. Only whole items are read or written.
         self._failures: dict[str, BaseException] = {}
@@ -284,7 +283,7 @@ class Heartbeat:
         So a failure that has passed meanwhile does not stop the query. SQS keeps it for CALL_BUDGET_S at most.
         """
         if self._failures:
-            self._lease.renew()  # first: however long a journal takes, what SQS refuses is met
+            self._lease.renew()  # first: however long a journal takes, a refusal of SQS is met
             if self._discover is not None:
                 self._discover()
             self._failures.clear()
@@ -306,10 +305,10 @@ class Heartbeat:
                 pause_s = usual_s()
 
     def _look(self) -> None:
-        """Renew what is due; before that, discover, once a heartbeat, and at least once in LONGEST_LOOK_S.
+        """Renew holds that are due; before that, discover, once a heartbeat, and at least once in LONGEST_LOOK_S.
 
-        A discovered hold may be due before the other thread, which knew nothing of it, wakes. A pass is short, so
-        looks are on time whatever SQS does.
+        A discovered hold may be due before the other thread, which knew nothing of it, wakes. A pass is short, so looks
+        are on time whatever SQS does.
         """
         now = self._clock.monotonic()
         if now >= self._look_at and self._discover is not None:
@@ -322,5 +321,5 @@ class Heartbeat:
 
     def _until_due_s(self) -> float:
         due = self._lease.next_renewal()
-        soon_s = self._every_s / 4  # another thread may have begun to hold, or failed to renew, what is due earlier
+        soon_s = self._every_s / 4  # another thread may have a hold that is due earlier
         return soon_s if due is None else min(soon_s, max(0.0, due - self._clock.monotonic()))

@@ -1,7 +1,7 @@
-"""A journal's ledger: what is settled, and what is not finished.
+"""A journal's ledger: the settled epochs, and their unfinished messages.
 
-Whatever stands in the store is checked in full before it is used: names of objects, because they are going to be
-read, and kinds of values, because a wrong one would fail much later and far from its cause.
+The text in the store is checked in full before it is used: names of objects, because they are going to be read, and
+kinds of values, because a wrong one would fail much later and far from its cause.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _KINDS: Mapping[str, Any] = {**get_type_hints(Receipt), "received_at": (int, flo
 class Unconfirmed:
     """A message of a settled epoch whose delete SQS has not confirmed.
 
-    It has expired by `until`, in wall-clock seconds, if it was not deleted before. What follows it in its group, by
-    `sequence_number`, is delivered only once it is gone. `receipt` is None once SQS has refused its handle: if the
+    It has expired by `until`, in wall-clock seconds, if it was not deleted before. Later messages of its group, by
+    `sequence_number`, are delivered only once it is gone. `receipt` is None once SQS has refused its handle: if the
     message is there still, it comes again, with another one.
     """
 
@@ -38,7 +38,7 @@ class Unconfirmed:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Says that all epochs up to `epoch` are settled, and what of them is not finished.
+    """All epochs up to `epoch` are settled, but for these messages of them.
 
     `unconfirmed` maps message ids: if SQS delivers one of them, it is a copy. `carried` maps names of objects to ids of
     messages in them that were deferred and that a later epoch serves: they are no copies.
@@ -54,21 +54,17 @@ class Ledger:
     generation: int = 0
     """The one that rules: checkpoints of earlier ones are refused."""
     begun_after: EpochPlan | None = None
-    """What Spark's log had before the first epoch of this generation, if it began because that log was given up."""
+    """Last epoch in Spark's log before the first of this generation, if it began because that log was given up."""
     followed_by: Offset | None = None
-    """The offset of the epoch that Spark has logged after this one, if that is known.
-
-    With several sources, a batch may be another one's alone.
-    """
+    """The offset that Spark has logged after this one, if known; a batch of another source may come between."""
 
     @property
     def settled(self) -> EpochPlan:
-        """The last epoch that is settled."""
         return EpochPlan(self.epoch, self.plan)
 
 
 def encode_ledger(ledger: Ledger, token: str) -> bytes:
-    """Return the ledger's bytes; `token` tells them from another driver's."""
+    """Return the ledger's bytes; `token` makes them differ from another driver's."""
     return to_json(
         {
             "writer": token,

@@ -26,16 +26,15 @@ SYSTEM_ATTRIBUTES = (
     "AWSTraceHeader",
     "DeadLetterQueueSourceArn",
 )
-"""The system attributes that a receive asks for."""
 _TYPES: tuple[pa.DataType, ...] = tuple(ARROW_SCHEMA.types)
 
 
 class Receipt(NamedTuple):
-    """What we hold one message by: all that renewing, deleting and judging it takes, without its body.
+    """All that renewing, deleting and judging one message takes, without its body.
 
-    `receive` is a number of its receive's own, whoever made that: delete and renew calls are built from receipts of
-    the same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that
-    is held but not served in its epoch: see `source.attempt`.
+    `receive` is a number of its receive's own, whoever made that: delete and renew calls are built from receipts of the
+    same receive. `received_at` is the holder's wall-clock time in seconds. `deferred` marks a message that is held but
+    not served in its epoch: see `source.attempt`.
     """
 
     message_id: str
@@ -129,7 +128,7 @@ def to_arrow(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return what `pa.array` returns, which imports pandas in each process, if it is there: that takes 0.3 s."""
+    """Do as `pa.array`, which imports pandas in each process, if it is there: that takes 0.3 s."""
     count = len(values)
     if pa.types.is_map(kind):
         if any(values):

@@ -1,4 +1,4 @@
-"""What an offset means: how far a query has taken from its queue, as Spark writes it to its offset log."""
+"""The offset that Spark writes to its offset log for this source: the last epoch that the query was given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JOURNAL_ID = re.compile(r"[0-9A-Za-z_-]{1,64}")
 
 
 class EpochPlan(NamedTuple):
-    """What tells one epoch, as one driver has announced it, from all others of a journal."""
+    """The key that sets one epoch, as one driver has announced it, apart from all others of a journal."""
 
     epoch: int
     plan: int
@@ -31,10 +31,10 @@ class EpochPlan(NamedTuple):
 class Offset:
     """All epochs up to `epoch` of the journal `journal` have been given to Spark.
 
-    An epoch is what one micro-batch takes. `partitions` is the number of partitions of `epoch` itself; it stands
-    here so that a replay plans the same partitions. `plan` is the plan's name, which is the claim of the driver that
-    announced the epoch: no two plans of an epoch have the same, and only what tasks of this one put is its content. The
-    rest of the plan is not here: a driver makes it again after a restart. Where a new query starts has no plan and no
+    An epoch is what one micro-batch takes. `partitions` is the number of partitions of `epoch` itself; it stands here
+    so that a replay plans the same partitions. `plan` is the plan's name, which is the claim of the driver that
+    announced the epoch: no two plans of an epoch have the same, and only the links of its tasks are its content. The
+    rest of the plan is not here: a driver makes it again after a restart. The start of a new query has no plan and no
     partitions.
     """
 
@@ -53,7 +53,7 @@ class Offset:
 
     @property
     def of(self) -> EpochPlan:
-        """What tells this epoch, of this plan, from all others of the journal."""
+        """The key of this epoch, of this plan, among all of the journal."""
         return EpochPlan(self.epoch, self.plan)
 
     @property

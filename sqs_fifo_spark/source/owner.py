@@ -1,9 +1,9 @@
-"""Whether the driver that owns a journal still runs, for an operator who wants to change something in it.
+"""The check that a journal's driver no longer runs, for an operator who wants to change something in it.
 
-A claim tells which process made it: on the same machine, that process is there or it is not. From another machine one
-asks: the operator's command puts a question beside the claim, and the driver, whose heartbeat looks there, puts an
-answer. No answer in time means that it does not run. No message depends on that being right: who takes the journal over
-puts a claim of its own, and a driver that runs after all stops with FencedError.
+A claim names the process that made it: on the same machine, that process is there or it is not. From another machine
+one asks: the operator's command puts a question beside the claim, and the driver, whose heartbeat looks there, puts an
+answer. No answer in time means that it does not run. No message depends on that being right: a command that takes the
+journal over puts a claim of its own, and a driver that runs after all stops with FencedError.
 
     drivers/ask-<claim>-<token>      a question to the driver of this claim
     drivers/here-<claim>-<token>     its answer
@@ -33,14 +33,14 @@ LONGEST_LOOK_S = 60.0
 ANSWER_MARGIN_S = 60.0
 """A driver may look so much later than it should: a pass of renewals, or a store that stalls, may take that long."""
 END_S = 5.0
-"""How long the process of a query that was stopped may still be there."""
+"""Seconds for which the process of a query that was stopped may still be there."""
 _LATEST = 1e11
 _PAUSE_S, _ASKING_PAUSE_S = 0.5, 2.0
 _QUESTION = re.compile(r"drivers/ask-(\d{20}-[0-9a-f]{32})")
 
 
 def this_process(*, looks_every_s: float, now: float) -> dict[str, Any]:
-    """Return what the claim of a driver tells of its process. `now` is the wall-clock time in seconds."""
+    """Return the description of its process for the claim of a driver. `now` is the wall-clock time in seconds."""
     pid = os.getpid()
     return {
         "host": socket.gethostname(),
@@ -54,31 +54,31 @@ def this_process(*, looks_every_s: float, now: float) -> dict[str, Any]:
 
 
 def this_command(*, now: float) -> dict[str, Any]:
-    """Return what the claim of an operator's command tells: it owns the journal only to fence the driver before it."""
+    """Return the description for the claim of an operator's command, which only fences the driver before it."""
     return {**this_process(looks_every_s=0, now=now), "pid": 0, "machine": "", "isCommand": True}
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who made a journal's highest claim."""
+    """The process that made a journal's highest claim."""
 
     claim: int
     host: str
     pid: int
     machine: str
-    """Tells this boot of this machine, and in it the container, from others. Empty where the system does not tell."""
+    """Sets this boot of this machine, and in it the container, apart from others. Empty where the system gives none."""
     began: int
-    """When the process began, in the machine's own ticks; 0 where the system does not tell."""
+    """Start of the process, in the machine's own ticks; 0 where the system gives none."""
     looks_every_s: float
-    """How often the driver looks for questions."""
+    """Seconds between two looks of the driver for questions."""
     claimed_at: float
     """In seconds since the Unix epoch."""
     is_command: bool
-    """Whether it was an operator's command, which is over, or about to end."""
+    """True for an operator's command, which is over, or about to end."""
 
     @classmethod
     def of_claim(cls, claim: int, data: bytes, name: str) -> Owner:
-        """Return what the claim tells whose bytes are `data`. Raises JournalCorruptError, naming the object `name`."""
+        """Return the owner in the claim with the bytes `data`. Raises JournalCorruptError, naming the object `name`."""
         match parse_json(data, name):
             case {
                 "host": str(host),
@@ -96,7 +96,7 @@ class Owner:
         return f"claim {self.claim}" + (f", process {self.pid} on {self.host}" if self.pid else "")
 
     def is_running_here(self) -> bool | None:
-        """Return whether its process runs on this machine; None if that cannot be told from here."""
+        """Return whether its process runs on this machine; None if that cannot be seen from here."""
         if not (self.machine and self.began) or self.machine != _machine():
             return None
         began = _began(self.pid)
@@ -106,14 +106,14 @@ class Owner:
 
 
 def longest_wait_s(owner: Owner) -> float:
-    """Return how long `is_alive` takes at most, in seconds."""
+    """Return the seconds that `is_alive` takes at most."""
     return END_S if owner.is_running_here() is not None else owner.looks_every_s + ANSWER_MARGIN_S
 
 
 def is_alive(owner: Owner, store: Store, clock: Clock) -> bool:
-    """Return whether this driver still runs. See `longest_wait_s`.
+    """Return whether this driver still runs, within `longest_wait_s`, for an operator who asks.
 
-    Runs where an operator calls it. Raises JournalUnavailableError.
+    Raises JournalUnavailableError.
     """
     deadline = clock.monotonic() + longest_wait_s(owner)
     while (is_running := owner.is_running_here()) and clock.monotonic() < deadline:
@@ -140,7 +140,7 @@ def _answers(owner: Owner, store: Store, clock: Clock) -> bool:
 def answer_questions(store: Store, claim: int, names: Collection[str]) -> None:
     """Answer the questions to the driver of `claim` among `names`, which stand beside the claims.
 
-    Runs on a thread of the driver's heartbeat. What the store refuses is only logged: the query needs no answer.
+    Runs on a thread of the driver's heartbeat. A refusal of the store is only logged: the query needs no answer.
     """
     for name in names:
         match = _QUESTION.fullmatch(name)
@@ -161,7 +161,7 @@ def _machine() -> str:
 
 
 def _began(pid: int) -> int | None:
-    """Return when the process `pid` began, in ticks since the machine's start; 0 for a zombie, None if none is seen."""
+    """Return the start of the process `pid`, in ticks since the machine's; 0 for a zombie, None if none is seen."""
     try:
         # The name of the program stands in brackets, and may hold anything. State and start are fields 3 and 22.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -1,10 +1,11 @@
-"""The journal that this driver has claimed: its ledger, what stood there unsettled, and how an epoch is settled.
+"""The journal that this driver has claimed: its ledger, its unsettled objects, and the settlement of an epoch.
 
-A journal belongs to one query at a time, which is its generation. A query that begins on it takes over what earlier
-ones have left: their messages are released, so that SQS delivers them again, but for what their tasks may have deleted,
-which only the journal has. That is carried. With the ledger that says so their generations are over for good.
+A journal belongs to one query at a time, which is its generation. A query that begins on it takes over the unsettled
+objects of earlier ones: their messages are released, so that SQS delivers them again, but for those that tasks may have
+deleted, which only the journal has. These are carried. With the ledger that says so their generations are over for
+good.
 
-What is left of earlier epochs is released, and an epoch is judged, only while no newer driver has claimed the journal.
+Messages of earlier epochs are released, and an epoch is judged, only while no newer driver has claimed the journal.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ _GAP = 4
 class Ownership:
     """One driver's ownership of a journal. Only this class makes and puts ledgers.
 
-    Used on the driver's own thread, but for the journal's `require_claim`, which the heartbeat calls, too. What is
-    settled is dropped in `drop_pool`, while the query goes on.
+    Used on the driver's own thread, but for the journal's `require_claim`, which the heartbeat calls, too. Settled
+    objects are dropped in `drop_pool`, while the query goes on.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Ownership:
         self._judged: Epoch | None = None
         """The epoch that was judged last while this driver owned the journal."""
         self._dropping: Answer[None] | None = None
-        """The drop of what the last epoch has left behind."""
+        """The drop after the last settlement."""
 
     def __repr__(self) -> str:
         return (
@@ -79,12 +80,12 @@ class Ownership:
 
     @property
     def ledger(self) -> Ledger:
-        """The newest ledger; with what is known since, and stands in the next one that is put."""
+        """The newest ledger; with later news, which the next one that is put has."""
         return self._ledger
 
     @property
     def standing(self) -> Standing:
-        """Return what decides whether Spark's checkpoint fits."""
+        """Return the state of the journal that decides whether Spark's checkpoint fits."""
         return Standing(
             self.journal.id,
             self.journal.location,
@@ -95,7 +96,7 @@ class Ownership:
         )
 
     def carried_count(self) -> int:
-        """Return how many messages the ledger carries."""
+        """Return the number of messages that the ledger carries."""
         return sum(map(len, self._ledger.carried.values()))
 
     def number_after(self, start: Offset) -> int:
@@ -106,7 +107,7 @@ class Ownership:
         """Return a number above all that any offset log of this journal may have, with room before it.
 
         A log may have an epoch of each earlier driver that has left nothing else, and the two after it. If a generation
-        begins with it, the epoch before it settles all those, also what their tasks put later.
+        begins with it, the epoch before it settles all those, also links that their tasks put later.
         """
         return self._highest() + _GAP * (self.claim - self.journal.first_claim) + self._needs_room + 1
 
@@ -124,7 +125,7 @@ class Ownership:
         self.journal.require_claim(self.claim, self._read_pool)
 
     def require_claim_of(self, receipts: Sequence[Receipt]) -> None:
-        """Release what was received and raise FencedError if another driver owns the journal."""
+        """Release the received messages and raise FencedError if another driver owns the journal."""
         try:
             self.require_claim()
         except SqsFifoError:
@@ -141,16 +142,16 @@ class Ownership:
                 self.require_claim()
             raise
 
-    # What is left of earlier epochs
+    # Objects of earlier epochs
 
     def take(self, offset: Offset) -> None:
-        """Take what `offset` names for the query's own: Spark goes on with it."""
+        """Take the epoch of `offset` for the query's own: Spark goes on with it."""
         self._own |= {offset.of} & self._unsettled.keys()
 
     def release_others(self) -> None:
-        """Release what Spark's log does not lead to: other drivers announced it, of this query or of earlier ones.
+        """Release the orphans: other drivers announced them, of this query or of earlier ones.
 
-        Of what their tasks have sealed and may have deleted, nothing is released: it is carried.
+        Messages that their tasks have sealed and may have deleted are not released: they are carried.
         """
         others = self._others()
         if not others:
@@ -170,7 +171,8 @@ class Ownership:
             left += (receipt for receipt in head.receipts if receipt.deferred or not head.origin.deletes)
         self.release(left)  # at once: where SQS does not answer, that is waited for once
         self._released.update(others)
-        # What the ledger carried to them, and they have sealed, is carried from there: only there it may be deleted.
+        # Messages that the ledger carried to them, and they have sealed, are carried from there: only there they may be
+        # deleted.
         sealed_ids = {message_id for ids in found.values() for message_id in ids}
         for name, ids in self._ledger.carried.items():
             if rest := tuple(message_id for message_id in ids if message_id not in sealed_ids):
@@ -183,11 +185,11 @@ class Ownership:
     def begin(self, first: Offset, after: Offset) -> None:
         """Begin the generation of `first`, which Spark has logged: take over all else that stands in the journal.
 
-        `after` is what its log has before that: nothing of a new query, or an epoch that the user has given up.
+        `after` is the entry of its log before that: nothing of a new query, or an epoch that the user has given up.
 
-        All of it is settled with that, by an epoch of no plan before `first`. So what earlier queries' tasks still put
-        counts for nothing, and their checkpoints are refused. A crash before the ledger is put changes nothing but that
-        some messages come again; one after it leaves objects for the next driver to drop. Raises FencedError.
+        All of it is settled with that, by an epoch of no plan before `first`. So links that earlier queries' tasks
+        still put count for nothing, and their checkpoints are refused. A crash before the ledger is put changes nothing
+        but that some messages come again; one after it leaves objects for the next driver to drop. Raises FencedError.
         """
         self._own = {first.of}
         self.release_others()
@@ -208,7 +210,7 @@ class Ownership:
     def close(self, epoch: Epoch) -> Verdict:
         """Return the verdict on an epoch whose tasks are over. Raises FencedError if another driver owns the journal.
 
-        It is asked once the chains are closed. Else a newer driver may have settled the epoch, and leftovers have put
+        It is asked once the chains are closed. Else a newer driver may have settled the epoch, and late tasks have put
         segments since, with messages that it never served.
         """
         with self.told_as_fenced():
@@ -221,8 +223,8 @@ class Ownership:
     def settle(self, epoch: Epoch, *, followed_by: Offset | None) -> None:
         """Settle `epoch`, in the five steps of `docs/protocol.md`. Doing it again after a crash is safe.
 
-        `followed_by` is the one that Spark has logged after it, if that is known. What is left of others is released
-        before it is judged, for what this one has served is not carried from them.
+        `followed_by` is the one that Spark has logged after it, if that is known. Orphans are released before it is
+        judged, for messages that this one has served are not carried from them.
         """
         end = epoch.offset
         self.take(end)
@@ -275,7 +277,7 @@ class Ownership:
         self._dropping = self._drop_pool.submit(drop)
 
     def _drop(self, end: EpochPlan, older: Sequence[str], carried: Container[str]) -> None:
-        """Drop what is `older`, and all objects up to the epoch `end` but for those that are `carried`."""
+        """Drop the `older` objects, and all up to the epoch `end` but for those that are `carried`."""
         self.journal.drop(older)
         doomed, others = [], list[Receipt]()
         for number, names in self.journal.objects().items():
@@ -290,11 +292,10 @@ class Ownership:
         self.journal.drop(doomed)
 
     def delete_copies(self, receipts: Iterable[Receipt], *, budget_s: float) -> None:
-        """Delete what an earlier epoch has served; the ledger in memory tells what of it is not confirmed."""
+        """Delete messages that an earlier epoch has served; the ledger in memory names those that are not confirmed."""
         self._ledger = replace(self._ledger, unconfirmed=self._delete(receipts, budget_s))
 
     def release(self, receipts: Iterable[Receipt]) -> None:
-        """Release these messages: SQS can deliver them at once."""
         release(receipts, queue=self._queue, lease=self._lease)
 
     def _delete(self, receipts: Iterable[Receipt], budget_s: float = SETTLE_BUDGET_S) -> dict[str, Unconfirmed]:
@@ -308,7 +309,7 @@ class Ownership:
         )
 
     def _forget(self, gone: Container[str]) -> None:
-        """Remove from the ledger in memory what SQS no longer has; the next commit puts a ledger without it."""
+        """Remove messages that SQS no longer has from the ledger in memory; the next one that is put lacks them."""
         left = {key: entry for key, entry in self._ledger.unconfirmed.items() if key not in gone}
         self._ledger = replace(self._ledger, unconfirmed=left)
 
@@ -319,7 +320,7 @@ class Ownership:
 
 
 def _by_plan(opened: Opened, pool: Pool) -> Mapping[EpochPlan, Unsettled]:
-    """Return what stood in the journal by epoch and plan. One link of each plan tells its offset."""
+    """Return the unsettled objects by epoch and plan. One link of each plan has its offset."""
     names: dict[EpochPlan, list[str]] = {}
     for epoch, found in opened.unsettled.items():
         for name in found:

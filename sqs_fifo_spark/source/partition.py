@@ -1,9 +1,9 @@
 """The executor's side: read one partition of one epoch, the same rows however often it is asked.
 
     a link there?   -> serve it, and go on with the next, up to the last
-    else            receive under a lease, seal the next link, serve what is sealed there
+    else            receive under a lease, seal the next link, serve the sealed segment
 
-A row is served after its segment exists, so what is not in the chain was never shown to anyone.
+A row is served after its segment exists, so a message outside the chain was never shown to anyone.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def serve(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows of each link of the partition's chain, which is made, or gone on with, if it is not closed.
 
-    What a chain that nobody has begun takes from the journal is asked for at once, in `pool`.
+    The objects that a chain without a link needs from the journal are asked for at once, in `pool`.
     """
 
     def read(link: int) -> Segment | None:
@@ -117,8 +117,8 @@ def serve(
     try:
         segment, end, decided = first.result(), None, list[Message]()
         if segment is None or plan.skips:
-            # A look that was over before that read: if the epoch was settled between the two, what this attempt
-            # receives is released when it finds that. A task that needs the deal learns first if its driver is current.
+            # A look that was over before that read: if the epoch was settled in between, this attempt finds it, and
+            # releases its messages. A task that needs the deal learns first if its driver is current.
             is_current.result()
         if segment is None:
             decided = carried.result()
@@ -128,7 +128,7 @@ def serve(
     skipped = deal_of(plan, journal).skipped if plan.skips else frozenset[str]()
     deferred: set[str] = set()
     while segment is not None:
-        look()  # what was read may be a leftover's, put where the epoch's own has been dropped
+        look()  # that link may be a late task's, put where the epoch's own has been dropped
         yield segment.served(skipped)
         end = segment.head
         if end.chain.is_last:
@@ -145,10 +145,7 @@ def serve(
 
 
 def _decided(plan: PartitionPlan, journal: Journal, is_begun: threading.Event) -> list[Message]:
-    """Return the decided messages of this partition, with their rows from the journal.
-
-    Or only some of them, if the chain `is_begun`: then it has them.
-    """
+    """Return the assigned messages with their rows; perhaps not all if the chain `is_begun`, for it has them."""
     messages: list[Message] = []
     for share in deal_of(plan, journal).shares:
         if share.partition != plan.partition:

@@ -27,7 +27,7 @@ _OBJECT_NAME = re.compile(r"plans/(\d{20})-\d{20}-[0-9a-f]{32}")
 
 
 class Remainder(NamedTuple):
-    """The messages that are left of those in one of the journal's objects: `places` of the receipts in its head."""
+    """The carried messages in one of the journal's objects: `places` of their receipts in its head."""
 
     head: Head
     places: tuple[int, ...]
@@ -52,11 +52,11 @@ class Deal:
     """The decisions made before any task of a plan receives: the same for all tasks, and for every attempt."""
 
     shares: tuple[Share, ...] = ()
-    """The messages that the driver received, or an earlier epoch deferred: they are served before all others."""
+    """The messages of the driver's catch, or deferred by an earlier epoch: they are served before all others."""
     groups: Mapping[str, int] = field(default_factory=dict)
-    """The partition of each group of which anything is decided. SQS keeps it locked while it has those messages."""
+    """The partition of each group of the assigned messages. SQS keeps it locked while it has those messages."""
     reserved: frozenset[str] = frozenset()
-    """The groups of what is left for a later epoch, locked as well."""
+    """The reserved groups, locked as well."""
     skipped: frozenset[str] = frozenset()
     """Ids of messages that an operator has moved aside: they are received, sealed and deleted, but not served."""
 
@@ -69,7 +69,7 @@ class Deal:
 
     @staticmethod
     def decode(data: bytes) -> Deal:
-        """Return the deal whose bytes `encode` has returned."""
+        """Return the deal that `encode` made `data` of."""
         if not data:
             return Deal()
         shares, groups, reserved, skipped = json.loads(zlib.decompress(data))
@@ -79,7 +79,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class PartitionPlan:
-    """One task's share of a plan: what it is to read. The same for every attempt, until another driver plans again.
+    """One task's share of a plan, the same for every attempt, until another driver plans again.
 
     `plan` is the plan's name, and `after` that of the task's `Origin`.
     """
@@ -95,7 +95,7 @@ class PartitionPlan:
     claim: int
     """The claim of the driver that made this plan: only while no other has a higher one, tasks delete."""
     deletes: bool
-    """Whether tasks delete what they have sealed; else nothing is deleted before Spark has committed it."""
+    """True if tasks delete their sealed messages; else nothing is deleted before Spark has committed it."""
     expected: int
     """About how many messages the whole epoch can get, carried ones included."""
     deal: bytes | str = field(repr=False)
@@ -103,11 +103,11 @@ class PartitionPlan:
     skips: bool
     """True if the deal names messages that were moved aside. Else a task that finds a whole chain needs no deal."""
     query: str | None = None
-    """The query's id, for its log lines: Spark tells it to the task, and not to the driver that plans."""
+    """The query's id, for its log lines: Spark gives it to the task, and not to the driver that plans."""
 
 
 def tell(deal: Deal, journal: Journal, offset: Offset) -> bytes | str:
-    """Return how the plans of `offset` tell of `deal`, which is put into the journal if it is long. Runs on the driver.
+    """Return the deal's bytes for the plans of `offset`, or the name of its object if it is long. Runs on the driver.
 
     The name holds a checksum: an object that is there already is this one, whose put has lost its answer. Raises
     JournalUnavailableError.
@@ -121,7 +121,7 @@ def tell(deal: Deal, journal: Journal, offset: Offset) -> bytes | str:
 
 
 def deal_of(plan: PartitionPlan, journal: Journal) -> Deal:
-    """Return what all tasks of the plan are told in common. Runs on executors; the last object read is kept.
+    """Return the deal of the plan's tasks. Runs on executors; the last object read is kept.
 
     Raises EpochSettledError if the object is gone, JournalCorruptError if it is another one.
     """

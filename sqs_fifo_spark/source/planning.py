@@ -1,7 +1,7 @@
-"""How many partitions an epoch gets, and what each of them is to read. Pure: no call, no clock.
+"""The division of an epoch into partitions: their number, and the messages of each. Pure: no call, no clock.
 
-Carried messages are dealt out by group, those of one object to few partitions, as each reads it whole. What else a
-partition gets is whatever SQS gives it: the group lock keeps a group in one partition.
+Carried messages are dealt out by group, those of one object to few partitions, as each reads it whole. All others come
+to the partition that SQS gives them to: the group lock keeps a group in one partition.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, Share
 
 MESSAGES_PER_PARTITION = 100
-"""How many waiting messages are worth a partition of their own."""
+"""Waiting messages that are worth a partition of their own."""
 _MANY = 100
-"""From how many messages for each partition on it is shares of whole receives."""
+"""Messages for each partition from which on its shares are whole receives."""
 
 
 def expected_messages(waiting: int, served: int, expected: int) -> int:
@@ -46,10 +46,10 @@ def epoch_size(
     most: int,
     deletes: bool,
 ) -> tuple[int, int]:
-    """Return how many partitions an epoch gets, `most` at most, and about how many messages it can get.
+    """Return the number of partitions of an epoch, `most` at most, and about how many messages it can get.
 
     So many messages wait and are carried. The epoch before has `served` messages of about so many `groups`, where
-    `expected_before` were expected; None if this driver has not planned it. `deletes` is whether tasks delete.
+    `expected_before` were expected; None if this driver has not planned it. `deletes` says that tasks delete.
     """
     if expected_before is not None and not waiting and not carried:
         # It only makes Spark commit the last epoch. A driver that has planned nothing yet does not trust the number
@@ -58,8 +58,8 @@ def epoch_size(
     if not deletes:
         expected = expected_messages(waiting, served, expected_before or 0) + carried
         return partition_count(expected, most), expected
-    # A group goes on as soon as its messages are deleted. So a few hot groups need few partitions, and one of them
-    # may get all that there is. Until an epoch has told how many groups there are, many cost less than few.
+    # A group goes on as soon as its messages are deleted. So a few hot groups need few partitions, and one of them may
+    # get all messages. Until an epoch has shown how many groups there are, many cost less than few.
     return partition_count(waiting + carried, min(most, groups or most)), waiting + carried
 
 
@@ -71,17 +71,17 @@ def deal_out(
     skipped: frozenset[str] = frozenset(),
     is_replay: bool = False,
 ) -> Deal:
-    """Return which of `count` partitions serves what of the messages that are left in objects, by the objects' names.
+    """Return the deal of carried messages to `count` partitions, by the names of the objects that hold them.
 
     Each group goes to one partition, and each partition gets about as many messages. Messages beyond `max_messages`, or
     beyond a partition's limit of bytes, wait for the epoch after. Those `skipped` are left to the commit: no task gets
-    them. Only the tasks of a replay are told of them, for a chain may have some.
+    them. Only the deal of a replay names them, for a chain may have some.
     """
     if not count:
         return Deal()
     names = sorted(carried)
     heads = [carried[name].head for name in names]
-    # By sequence number, so that of each group what is left over comes after what is taken.
+    # By sequence number, so that of each group the messages left over come after those taken.
     left: list[tuple[int, int, int]] = []
     for number, name in enumerate(names):
         for place in carried[name].places:
@@ -130,9 +130,9 @@ def plan_partitions(
 ) -> list[PartitionPlan]:
     """Return each partition's share of the plan of the epoch `offset`, which follows the one that `after` names.
 
-    `told` is how the plans tell of `deal`. Limits are shared out evenly, after what is decided has been counted, and so
-    is what is `expected`: a partition that runs early leaves the others their part. Where tasks delete, all that is
-    expected may be of one group, which only one partition gets at a time.
+    `told` is the deal in the plans' form: see `plan.tell`. Limits are shared out evenly, after the assigned messages
+    have been counted, and so are the `expected` messages: a partition that runs early leaves the others their part.
+    Where tasks delete, all expected messages may be of one group, which only one partition gets at a time.
     """
     count = offset.partitions
     if not count:
@@ -140,7 +140,7 @@ def plan_partitions(
     counts = [0] * count
     for share in deal.shares:
         counts[share.partition] += len(share.places)
-    # By whole receives where they are many: one that asks for less costs as much, and locks what it leaves of a group.
+    # By whole receives where they are many: one that asks for less costs as much, and locks the rest of a group.
     unit = MAX_ENTRIES if min(max_messages, expected) >= _MANY * count else 1
     units, rest = divmod(max(0, max_messages - sum(counts)), unit)
     share_units, odd = divmod(units, count)

@@ -12,14 +12,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Answer(Protocol[T_co]):
-    """What is used of `Future`."""
+    """The part of `Future` that is used."""
 
     def result(self) -> T_co:
         """Wait until the call is over, and return its result, or raise its error."""
 
 
 class Pool(Protocol):
-    """What is used of `ThreadPoolExecutor`."""
+    """The part of `ThreadPoolExecutor` that is used."""
 
     def map(self, call: Callable[[S], T], items: Iterable[S], /) -> Iterable[T]:
         """Return `call`'s result for each item, in order. Raises the error of the first that failed."""
@@ -33,7 +33,7 @@ MakePool = Callable[[str, int], Pool]
 
 
 class CallingThread:
-    """No threads: the calls are made one after another, by whoever asks for them."""
+    """No threads: the calls are made one after another, by the thread that asks for them."""
 
     def map(self, call: Callable[[S], T], items: Iterable[S], /) -> Iterable[T]:
         return map(call, items)

@@ -38,18 +38,18 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 RECEIVE_TRIES = 3
-"""At least how often a receive is tried: if its answer is lost, its messages stay hidden unless it is repeated."""
+"""Tries of a receive, at least: if its answer is lost, its messages stay hidden unless it is repeated."""
 RELEASE_BUDGET_S = 10.0
-"""How long a release goes on without an answer; what is left is free when its visibility timeout is over."""
+"""Seconds for which a release goes on without an answer; the rest is free when its visibility timeout is over."""
 
 CONCURRENT_CALLS = 8
 """Receives, or deletes and releases, that driver or task has under way at once."""
 DRIVER_DELETES = 32
 """Deletes that the driver has under way at once: they are those of all tasks."""
 LONGEST_BEGIN_S = 1.0
-"""After so long no further call is begun beside others: new connections may be slow, and answers wait to be read."""
+"""Seconds after which no call is begun beside others: new connections may be slow, and answers wait to be read."""
 RENEWAL_S = 0.1
-"""What a renewal of ten messages takes, on a slow day."""
+"""Seconds that a renewal of ten messages takes, on a slow day."""
 MOST_RENEWAL_THREADS = 32
 
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
@@ -57,7 +57,7 @@ NO_HANDLE = "sqs-fifo-spark-permission-check"
 
 
 class Outcome(enum.Enum):
-    """How one entry of a batch call ended."""
+    """The end of one entry of a batch call."""
 
     DONE = "done"
     LOST = "lost"
@@ -78,12 +78,12 @@ class Counts(NamedTuple):
 
 
 def most_renewed(heartbeat_s: float) -> int:
-    """Return how many messages MOST_RENEWAL_THREADS renew within half a heartbeat, for it may begin late."""
+    """Return the number of messages that MOST_RENEWAL_THREADS renew within half a heartbeat, for it may begin late."""
     return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / 2 / RENEWAL_S)
 
 
 def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
-    """Return how many calls at once renew `max_messages` in time, from 4 to MOST_RENEWAL_THREADS.
+    """Return the number of calls at once that renew `max_messages` in time, from 4 to MOST_RENEWAL_THREADS.
 
     Within half a heartbeat, and within the budget of one call, as a restart wants it.
     """
@@ -112,27 +112,27 @@ class Queue(QueueCalls):
         sharers: int = 1,
         deletes: int = CONCURRENT_CALLS,
     ) -> None:
-        """`sharers` is how many processes share `maxCallsPerSecond` equally; this one's first turn is by its number.
+        """`sharers` processes share `maxCallsPerSecond`; the first turn is by the number `sharer`.
 
-        `deletes` is how many it has under way at once.
+        `deletes` is the number of deletes under way at once.
         """
         super().__init__(options, clock)
         limit = options.max_calls_per_s
         self.pace = Pace(clock, limit and limit / sharers, first_in_s=sharer / limit if limit else 0.0)
-        """What `begin_receive` is to wait for before; deletes do so themselves."""
+        """A receive waits for it before `begin_receive`; deletes wait by themselves."""
         self.counts: Counts | None = None
-        """What the queue said last of how many messages it has, if it was asked."""
+        """The queue's last answer about its messages, if it was asked."""
         self._visibility_timeout_s = options.visibility_timeout_s
         self._refused: set[str] = set()
-        """The codes of refused entries that were told."""
+        """Codes of refused entries that were logged."""
         self._deletes = 1 if self.pace.is_slow else deletes
-        # For a client that cannot send a call without waiting for its answer. What runs there waits for nothing else.
+        # For a client that cannot send a call without waiting for its answer. Calls there wait for nothing else.
         self._begun_pool = pool("begun", max(CONCURRENT_CALLS, deletes))
         self._call_pool = pool("call", CONCURRENT_CALLS)
         self._renewal_pool = pool("renewal", MOST_RENEWAL_THREADS)
         self._renewals = renewal_threads(options.max_messages_per_trigger, options.heartbeat_s)
         self._slow_renewals = 0
-        """The number of renewals that took too long, of those that were made last."""
+        """Number of renewals that took too long, in the last pass."""
 
     def _beside(self, ask: Ask) -> Ask:
         return self._begun_pool.submit(ask).result
@@ -164,7 +164,7 @@ class Queue(QueueCalls):
         """Ask how many messages the queue has; `counts` has the answer, too."""
         waiting, in_flight, delayed = (f"ApproximateNumberOfMessages{which}" for which in ("", "NotVisible", "Delayed"))
         found = self._attributes(waiting, in_flight, delayed, budget_s=budget_s)
-        # What only stands in for SQS may not tell of delayed ones, without which all works.
+        # A stand-in for SQS may not count delayed ones, without which all works.
         self.counts = Counts(int(found[waiting]), int(found[in_flight]), int(found.get(delayed, 0)))
         return self.counts
 
@@ -189,10 +189,9 @@ class Queue(QueueCalls):
     ) -> Begun[Received]:
         """Ask for up to `max_messages` (at most ten) messages, hidden from others for the visibility timeout.
 
-        With `wait_time_s` SQS answers when a message comes or the time is over. Retries carry the same
-        attempt id, so that messages whose answer was lost on the wire are delivered again (SQS keeps them for 5
-        minutes); so there are some retries also when the budget is used up. Not `is_beside`: asked only when somebody
-        waits.
+        With `wait_time_s` SQS answers when a message comes or the time is over. Retries carry the same attempt id, so
+        that messages whose answer was lost on the wire are delivered again (SQS keeps them for 5 minutes); so there are
+        some retries also when the budget is used up. Not `is_beside`: asked only when somebody waits.
         """
         receive = Receive(
             self._url,
@@ -219,9 +218,9 @@ class Queue(QueueCalls):
     ) -> list[tuple[Receipt, Outcome]]:
         """Delete messages; return each receipt with its outcome, those of one receive in their order.
 
-        LOST says that SQS refused the handle: if the message is there still, it comes again. What is not called for
-        within `budget_s` is FAILED. `before_call` gets the receipts of each call, up to ten, just before the call, or
-        before it is found to be too late for one.
+        LOST says that SQS refused the handle: if the message is there still, it comes again. FAILED are also those for
+        which no call was begun within `budget_s`. `before_call` gets the receipts of each call, up to ten, just before
+        the call, or before it is found to be too late for one.
         """
         parts = split_into_batches(receipts)
         deadline = self._clock.monotonic() + budget_s + self.pace.needed_s(len(parts))
@@ -235,7 +234,7 @@ class Queue(QueueCalls):
         begun_at: list[float] = []
         answered = 0
         all_well = True
-        # One thread sends and waits, while all goes well; what fails, or is slow to begin, is made in several.
+        # One thread sends and waits, while all goes well; calls that fail, or are slow to begin, are made in several.
         for part in parts:
             while all_well and answered < len(begun):
                 is_slow = is_held_up(begun_at[answered], self._clock) and not self.pace.is_slow
@@ -259,9 +258,9 @@ class Queue(QueueCalls):
     def begin_delete(
         self, receipts: Sequence[Receipt], *, budget_s: float, before_call: Callable[[Sequence[Receipt]], None]
     ) -> Callable[[], list[tuple[Receipt, Outcome]]]:
-        """Send the one call that deletes these messages, up to ten, and return what waits for it and does as `delete`.
+        """Send the one call that deletes these messages, up to ten; return a function that waits, and does as `delete`.
 
-        What is called before that finds the messages deleted, or not yet.
+        Calls before that find the messages deleted, or not yet.
         """
         self.pace.wait()
         before_call(receipts)
@@ -276,10 +275,7 @@ class Queue(QueueCalls):
         return self._begin_batch("delete_message_batch", handles, left_s)
 
     def release(self, receipts: Iterable[Receipt]) -> Counter[Outcome]:
-        """Release these messages: SQS can deliver them at once, or, if it does not answer, once they lapse.
-
-        Return how many came out how.
-        """
+        """Release these messages, or, without an answer, let them lapse; return the number of each outcome."""
         # Since the last answer: when the first call that failed began, and ended, and whether one that began after that
         # failed, too. Else the process may only have stood still.
         since = ended_at = math.inf
@@ -355,10 +351,7 @@ class Queue(QueueCalls):
     def _begin_batch(
         self, operation: str, entries: Sequence[Mapping[str, Any]], budget_s: float, *, is_beside: bool = True
     ) -> Begun[list[Outcome]]:
-        """Send a call for these entries, up to ten, and return the outcome of each: FAILED if the last try fails.
-
-        Not `is_beside`: it is sent only when somebody waits.
-        """
+        """Send a call for up to ten entries, only on demand if not `is_beside`; return outcomes, FAILED if in vain."""
         outcomes = [Outcome.FAILED] * len(entries)
         left = set(range(len(entries)))
         """The places of entries that have no outcome yet."""
@@ -391,7 +384,7 @@ class Queue(QueueCalls):
                 elif isinstance(error, (AccessDeniedError, QueueNotFoundError)):
                     raise error
                 elif not isinstance(error, TransientQueueError):
-                    # It concerns this message alone, and what becomes of that nobody knows: it stays FAILED.
+                    # It concerns this message alone, and its fate is not known: it stays FAILED.
                     left.discard(place)
                     unknown.append((code, error))
             if len(unknown) == len(asked) > 1:
@@ -402,12 +395,12 @@ class Queue(QueueCalls):
                 raise TransientQueueError(f"{operation}: {len(left)} of {len(entries)} entries failed")
             return outcomes
 
-        # What is still pending in the end stands as FAILED.
+        # Entries still pending in the end stand as FAILED.
         return Begun(ask, clock=self._clock, budget_s=budget_s, otherwise=lambda: outcomes)
 
 
 def _entries(entries: Sequence[Mapping[str, Any]], places: Mapping[str, int]) -> list[Mapping[str, Any]]:
-    """Return the entries at `places`, which are told by id, as one call has them."""
+    """Return the entries at `places`, numbered by id, as one call has them."""
     return [{"Id": key, **entries[place]} for key, place in places.items()]
 
 

@@ -1,4 +1,4 @@
-"""Spark's stream reader over `Driver` and `partition`: who calls what, and on which side.
+"""Spark's stream reader over `Driver` and `partition`: each of Spark's calls, and the side on which it runs.
 
 Spark builds a reader in several processes for one query, to use one and to pickle another, so building one does
 nothing. Only the reader process beside the driver ever makes a `Driver`.
@@ -113,7 +113,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pools.close()
 
     def _told(self, offset: dict[str, Any]) -> Offset:
-        """Return the offset that Spark has told; log lines tell of its epoch from now on."""
+        """Return Spark's offset; log lines name its epoch from now on."""
         known = Offset.from_json(offset)
         tell_of(self._options.queue_name, query=self._driver.query, epoch=known.epoch)
         return known

@@ -1,4 +1,4 @@
-"""One receive: asked for, asked for again under its attempt id, and what it brings.
+"""One receive of driver or task: its call, the retries under its attempt id, and its messages.
 
 An answer is waited for while its bytes come, as long as its messages are worth anything. Then the whole messages are
 taken, and later receives ask for no more than comes in time. Messages that were cut off are received once more.
@@ -21,14 +21,15 @@ from sqs_fifo_spark.source.message import SYSTEM_ATTRIBUTES, Message, from_sqs
 _log = logging.getLogger(__name__)
 
 WORTH = 0.8
-"""For what part of the visibility timeout an answer may come: the rest is for holding what it brings."""
+"""Part of the visibility timeout in which an answer may come: the rest is for holding its messages."""
 _RECEIVE_BITS = 53
 """Of the number of a receive: as many as any reader of JSON takes."""
 _portions: dict[str, tuple[int, float]] = {}
-"""By the queue's URL, the number of messages that this process's link brings in half the time that they may take, and
-until when it does not rise: by then those that were cut off come again, and are not cut off once more.
+"""By the queue's URL, the number of messages that this process's link brings in half the time that they may take.
 
-A process keeps it, for a task has one receive where the link is slow. It changes only where a transport tells it."""
+And the time until which it does not rise: by then those that were cut off come again, and are not cut off once more. A
+process keeps it, for a task has one receive where the link is slow. It changes only where a transport reports it.
+"""
 
 
 class Received(list[Message]):
@@ -37,7 +38,7 @@ class Received(list[Message]):
     def __init__(self, messages: Iterable[Message] = (), *, since: float = 0.0, is_cut: bool = False) -> None:
         super().__init__(messages)
         self.since = since
-        """Since when they are hidden, at least, on the monotonic clock."""
+        """Monotonic time since which they are hidden, at least."""
         self.is_cut = is_cut
         """True if more was to come. SQS hides the rest for one visibility timeout, then hands it out again."""
 
@@ -54,10 +55,10 @@ class Receive:
         self._wait_time_s = wait_time_s
         self._visibility_timeout_s = visibility_timeout_s
         self.long_s = wait_time_s if wait_time_s > 1 else 0
-        """SQS may wait so long; 0 for a second or less, which is well within the timeout of every other call."""
+        """Seconds that SQS may wait; 0 for a second or less, which is well within the timeout of every other call."""
         self._within_s = WORTH * visibility_timeout_s
         self._is_hiding = False
-        """True if a try of it was cut and brought nothing: SQS hides what that try had asked for."""
+        """True if a try of it was cut and brought nothing: SQS hides the messages that it had asked for."""
         self._asked: tuple[float, float] | None = None
         """The time at which it was begun, on both clocks, until somebody has waited for that."""
         self._begun: Ask | None = None
@@ -86,7 +87,7 @@ class Receive:
             self._begun = begin(**self._arguments())
 
     def ask(self, call: Callable[..., Mapping[str, Any]]) -> Received:
-        """Return the answer by `call`, which is given its arguments and what was `begun`.
+        """Return the answer by `call`, which is given its arguments and the `begun` request.
 
         Raises TransientQueueError where the next try may succeed. It has the same attempt id, unless that is void or no
         message came whole: then it asks for fewer, and an empty answer is an error, too, as SQS hides the messages.
@@ -149,7 +150,7 @@ class Receive:
             return from_sqs(answer, receive=self._number, received_at=received_at)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             name = answer.get("MessageId") if isinstance(answer, Mapping) else None
-            # Not what the error says: that may be the message's own text.
+            # Not the error's text: that may be the message's own.
             raise QueueRequestError(
                 f"what '{self._url}' has answered to receive_message is no message of a FIFO queue (message id "
                 f"{name!r}: {type(error).__name__}). It is still in the queue. Remove it there; or, if this is not "

@@ -1,4 +1,4 @@
-"""How an attempt of a task receives: under a lease, until a limit or an empty answer, and without copies.
+"""The receives of a task's attempt: under a lease, until a limit or an empty answer, and without copies.
 
 About a message that somebody received before, a task decides only one thing: if the ledger lists it as unconfirmed, it
 is a copy, and is deleted at once. Any other is deferred, also one that the ledger carries, and the driver judges it
@@ -27,20 +27,19 @@ from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
 LINK_MESSAGES = 1_000
-"""How many messages a link gets at most, where others follow."""
+"""Messages of a link at most, where others follow."""
 LINK_BYTES = 8 << 20
 _FIRST_GAP = 8
 _LONGEST_GAP = 64
-"""Where the queue gave less than it was asked for, after how many links more is asked for again: twice as many each
-time that it is in vain."""
+"""Links before more is asked for again, after the queue gave less: twice as many each time that it is in vain."""
 DELETE_BUDGET_S = 30.0
-"""How long a task tries to delete a link, or a copy. What is left is tried again: with the next link, by the commit."""
+"""Seconds for deleting a link, or a copy. The rest is tried again: with the next link, or by the commit."""
 RENEW_BUDGET_S = 1.0
-"""For how long renewals are begun for an answer that came late: others wait to be read."""
+"""Seconds for which renewals are begun for an answer that came late: others wait to be read."""
 _LAST_S = 1.0
-"""Where SQS throttles, a receive that begins so late may have no turn any more: that is no news."""
+"""A receive that begins so late, where SQS throttles, may have no turn any more: that is no news."""
 _WAIT_S = 1
-"""How long a receive beside a delete waits for what the delete unlocks."""
+"""Seconds for which a receive beside a delete waits for the messages that the delete unlocks."""
 
 
 def hold(received: Received, lease: Lease, options: SourceOptions, clock: Clock) -> None:
@@ -71,7 +70,7 @@ class Receiver:
         expected: int,
         share: int,
     ) -> None:
-        """`max_messages` and `max_bytes` are what is left of the chain's limits; about `expected` messages may come.
+        """`max_messages` and `max_bytes` are the rest of the chain's limits; about `expected` messages may come.
 
         Of those, `share` come if all partitions get as many.
         """
@@ -89,19 +88,19 @@ class Receiver:
         self._began_ms = clock.now() * 1_000
         self._has_message = False
         self._worth = 0
-        """How many receives for the last link brought something."""
+        """Number of receives for the last link that brought something."""
         self._largest = 0
-        """How many bytes the largest answer had."""
+        """Bytes of the largest answer."""
         self._gap = _FIRST_GAP
         self._until_more = 0
-        """How many links it is until more is asked for."""
+        """Number of links until more is asked for."""
         self._was_full = False
-        """Whether the last link has one receive, which brought as much as one can, of one group."""
+        """True if the last link has one receive, which brought as much as one can, of one group."""
         self._has_waited_in_vain = False
         self.is_over = False
-        """Whether the chain gets nothing more."""
+        """True if the chain gets nothing more."""
         self.unsealed: list[Receipt] = []
-        """What it has received, and not deleted, since its attempt sealed a link last; be it of the chain or not."""
+        """Messages received, and not deleted, since its attempt sealed a link last; be they of the chain or not."""
 
     @property
     def deleted(self) -> frozenset[str]:
@@ -109,7 +108,7 @@ class Receiver:
         return frozenset(self._copies.deleted)
 
     def spend(self, messages: int, size: int) -> None:
-        """Count what another attempt has put towards the limits of the chain; `size` is in bytes."""
+        """Count another attempt's messages towards the limits of the chain; `size` is in bytes."""
         self._messages_left -= messages
         self._bytes_left -= size
         self._expected -= messages
@@ -117,24 +116,24 @@ class Receiver:
 
     @property
     def may_wait(self) -> bool:
-        """Whether it is worthwhile to receive beside the delete of the last link: that unlocks what follows it.
+        """True if it is worthwhile to receive beside the delete of the last link, which unlocks later messages.
 
         So it is where one group has all: it filled the last receive, and one more would have brought nothing.
         """
         return self._was_full and self._expected > 0 and not self.is_over and not self._has_waited_in_vain
 
     def beside_delete(self) -> list[Message]:
-        """Return what it receives for a link while the last one is being deleted, perhaps nothing: see `may_wait`."""
+        """Return the messages received for a link while the last one is being deleted, perhaps none: see `may_wait`."""
         received = self.next_link(may_end=False, wait_time_s=_WAIT_S)
-        # A queue that does not tell a waiting receive what a delete unlocks.
+        # A queue that does not answer a waiting receive with the messages that a delete unlocks.
         self._has_waited_in_vain = not received
         self.is_over = self.is_over or self._has_only_new(received)
         return received
 
     def next_link(self, *, may_end: bool, wait_time_s: int = 0) -> list[Message]:
-        """Return what it receives for a link, and still holds; `is_over` if no other is to follow.
+        """Return the messages received for a link, and still held; `is_over` if no other is to follow.
 
-        Not `may_end`: the link has decided messages, whose groups are locked until they are deleted. The first receive
+        Not `may_end`: the link has assigned messages, whose groups are locked until they are deleted. The first receive
         waits for `wait_time_s` at most.
         """
         most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
@@ -160,7 +159,7 @@ class Receiver:
                 room -= len(kept)
                 size -= sum(message.size for message in kept)
                 has_freed = has_freed or len(kept) < len(answer)
-            if len(answers) < len(asked) and not has_freed:  # else what follows a copy was locked when they were made
+            if len(answers) < len(asked) and not has_freed:  # else messages behind a copy were locked
                 self.is_over = not self._in_links or (may_end and not messages)
                 break
         self._note(receives, messages)
@@ -175,7 +174,7 @@ class Receiver:
         return [each for each in messages if each.receipt.message_group_id not in lapsed]
 
     def release(self, receipts: Iterable[Receipt] | None = None) -> None:
-        """Release some of what is not sealed; or all of it."""
+        """Release some of the messages that are not sealed; or all of them."""
         released = list(self.unsealed if receipts is None else receipts)
         if released:
             self._forget(released)
@@ -186,19 +185,16 @@ class Receiver:
         self.unsealed = [each for each in self.unsealed if each.receipt_handle not in handles]
 
     def _most_receives(self) -> int:
-        """Return how many receives are worth a try for the next link.
+        """Return the number of receives worth a try for the next link.
 
-        What is sealed is deleted only after the receives of its link, so groups stay locked: where the queue gave no
-        more for the link before, it is not asked in vain each time.
+        Sealed messages are deleted only after the receives of their link, so groups stay locked: where the queue gave
+        no more for the link before, it is not asked in vain each time.
         """
         self._until_more -= 1
         return LINK_MESSAGES if self._until_more < 0 else max(1, self._worth)
 
     def _has_only_new(self, messages: list[Message]) -> bool:
-        """Whether the backlog is drained: all of these were sent since this attempt began.
-
-        A chain that went on with what is still coming in would keep it from the sink.
-        """
+        """Return True if all of these were sent since this attempt began: the backlog is drained, the chain may end."""
         return bool(messages) and all(message.receipt.sent_at_ms > self._began_ms for message in messages)
 
     def _note(self, receives: int, messages: list[Message]) -> None:
@@ -210,10 +206,7 @@ class Receiver:
         self._was_full = receives == 1 and len(messages) == MAX_ENTRIES and len(groups) == 1
 
     def _at_once(self, receives: int, most: int, room: int, size: int) -> int:
-        """Return how many receives to make at once, when so many have brought something for this link.
-
-        As many as for the last link; beyond that, as many as have brought something, so that few are made in vain.
-        """
+        """Return the number of receives to make at once: as many as for the last link, or as have brought something."""
         hoped = self._worth - receives if receives < self._worth else receives - self._worth
         wanted, space = min(self._messages_left, max(self._share, 1)), self._bytes_left
         if self._in_links:
@@ -221,10 +214,7 @@ class Receiver:
         return max(1, min(CONCURRENT_CALLS, hoped, -(-wanted // MAX_ENTRIES), space // max(1, self._largest)))
 
     def _receive(self, count: int, wait_time_s: int) -> list[Received]:
-        """Return the answers of up to so many receives; all are held.
-
-        Where one fails for good, that is raised when all are over: what the others bring is in `unsealed`.
-        """
+        """Return the answers of up to so many receives, all held; after an error, which is raised, see `unsealed`."""
         left = self._messages_left
         begun: list[tuple[float, Begun[Received]]] = []
         while len(begun) < count and not (begun and (self._queue.pace.is_slow or is_held_up(begun[0][0], self._clock))):
@@ -240,7 +230,7 @@ class Receiver:
                 answers[place] = finish()
             else:
                 failed[place] = finish
-        # Only once what is there is held: to try again may take long.
+        # Only once those that came are held: to try again may take long.
         for place, again in failed.items():
             try:
                 waits[place] = self._queue.finish_receive(again)
@@ -295,7 +285,7 @@ class Receiver:
 
 
 class _Copies:
-    """Deletes copies as soon as a task receives them: no later verdict can change what they are.
+    """Deletes copies as soon as a task receives them: no later verdict can change that they are.
 
     So their groups are free at once, and their next messages are received in the same micro-batch. The ledger is read
     only when a message comes that somebody received before.

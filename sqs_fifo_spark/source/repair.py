@@ -1,9 +1,9 @@
-"""What an operator may change in a journal whose query does not run: move a message aside, release what is held.
+"""An operator's changes in a journal whose query does not run: move a message aside, release messages in flight.
 
 Both begin by taking the journal over, as a new driver does: with a claim of one's own, and the newest ledger under it.
 So a query that runs after all, and tasks that it has left, stop with FencedError, and the next query finds all as it
 was. A message that is moved aside is not removed from its segment: it is marked, a driver that opens the journal reads
-all marks, and its plans tell the tasks not to serve those messages. They are settled with their epochs like all others.
+all marks, and its plans bid the tasks not to serve those messages. They are settled with their epochs like all others.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def require_no_owner(
 
 
 def take_over(journal: Journal, clock: Clock, *, after: int | None = None) -> Taken:
-    """Take the journal over, and drop what is settled.
+    """Take the journal over, and drop settled objects.
 
     Runs where an operator calls it. Raises FencedError if a query opens the journal at the same time; and, with
     `after`, if another claim than that is the highest.
@@ -119,14 +119,14 @@ def skip(
     put_aside: Callable[[pa.RecordBatch], None],
     is_on_host: bool = False,
 ) -> bool:
-    """Move a message of an open epoch aside: `put_aside` makes its row durable elsewhere, in what is called `to`.
+    """Move a message of an open epoch aside: `put_aside` makes its row durable elsewhere, in the place called `to`.
 
     `is_on_host` says that another machine may have another place of that name, as with a path.
 
     Only after that is it marked, so a crash in between leaves it in both places, and the next call puts it aside once
-    more. If it is marked already, nothing is put aside, and False returned. Raises as `find`; whatever `put_aside`
-    raises; and FencedError if a query has opened the journal before the mark, which then does not know of it, or if
-    another command has moved the message to another place meanwhile.
+    more. If it is marked already, nothing is put aside, and False returned. Raises as `find`; the errors of
+    `put_aside`; and FencedError if a query has opened the journal before the mark, which then does not know of it, or
+    if another command has moved the message to another place meanwhile.
     """
     is_new = taken.journal.skip_of(message_id) is None
     if is_new:
@@ -158,11 +158,11 @@ def skip(
 
 
 def release(taken: Taken, queue: Queue) -> Counter[Outcome]:
-    """Release what is not settled, for SQS to deliver it at once. Return how many messages came out how.
+    """Release unsettled messages, for SQS to deliver them at once. Return the number of each outcome.
 
     None is deleted, and the journal keeps all: a query that goes on from its checkpoint serves them from there, and
-    recognises those that come again. Nobody held what was LOST, or it is deleted; what FAILED lapses by itself. Raises
-    FencedError if a query has opened the journal meanwhile: it holds them anew.
+    recognises those that come again. LOST ones nobody held, or they are deleted; FAILED ones lapse by themselves.
+    Raises FencedError if a query has opened the journal meanwhile: it holds them anew.
     """
     newest: dict[str, Receipt] = {}
 

@@ -4,9 +4,8 @@
     receipts   JSON: all that `Head` has
     messages   Arrow IPC, compressed if they are long: the rows with the source's columns, one for each receipt
 
-Receipts stand in front, so that the driver reads them without the bodies. Everything read is checked against its
-CRC before it is parsed, and what was parsed is validated before it is used: damage, and whatever somebody else has
-written there, is JournalCorruptError.
+Receipts stand in front, so that the driver reads them without the bodies. Each section is checked against its CRC
+before it is parsed, and validated before it is used: damage, and foreign bytes, are JournalCorruptError.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ _HEADER = struct.Struct("<8sQIQI")
 _CRC = struct.Struct("<I")
 HEADER_LENGTH = _HEADER.size + _CRC.size
 _KINDS = [(str, str, str, int, int, int, received_at, int, bool) for received_at in (float, int)]
-"""What the values of a receipt are."""
+"""The types of a receipt's values."""
 _FIRST_IMPOSSIBLE_NUMBER = 10**40
 """SQS's sequence numbers have up to 128 bits."""
 _COMPRESSED_FROM = 1 << 16
-"""From how many bytes on rows are compressed: those of a short link would take longer than all the rest of it."""
+"""Bytes of rows from which on they are compressed: those of a short link would take longer than all the rest of it."""
 _LONGEST_SECTION = 1 << 40
-"""Bytes; a header that tells of more is damaged. No store holds an object of that size."""
+"""Bytes; a header with more is damaged. No store holds an object of that size."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Who put a segment, and as what: link `link` of partition `partition` of `partitions`, of the plan called `plan`.
+    """The writer of a segment, and its place: link `link` of partition `partition` of `partitions`, of the plan `plan`.
 
     `writer` is unique to one attempt of one task, or to the driver that closed the chain. `after` is the `Offset.name`
     of the offset that the epoch follows in Spark's log, whatever its number; `Offset.after` is only the name of the
@@ -59,32 +58,32 @@ class Origin:
     after: str
     link: int = 0
     deletes: bool = False
-    """Whether the tasks of the plan delete what they have sealed, so that the journal alone may have it."""
+    """True if the tasks of the plan delete their sealed messages, so that the journal alone may have them."""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What a chain comes to with one of its links."""
+    """The sums of a chain up to one of its links."""
 
     is_last: bool = False
     """No link follows."""
     served: int = 0
-    """How many messages it serves, this link's included."""
+    """Number of messages that it serves, this link's included."""
     size: int = 0
     """Bytes of all messages in it, as SQS counts them, but for those that were moved aside."""
     oldest_ms: int | None = None
-    """When the oldest of those that it serves was sent."""
+    """Time at which the oldest of those that it serves was sent."""
     deferring: tuple[int, ...] = ()
     """The links that hold deferred messages, this one's number included."""
     unconfirmed: tuple[Receipt, ...] = ()
-    """What the links before this one serve, and SQS has not confirmed to have deleted."""
+    """Served messages of the links before this one that SQS has not confirmed to have deleted."""
     groups: int = 0
-    """Of how many message groups one of its links serves messages, at most."""
+    """Number of message groups of which one of its links serves messages, at most."""
 
     def with_link(
         self, number: int, before: Sequence[Receipt], receipts: Sequence[Receipt], *, size: int = 0, is_last: bool
     ) -> Chain:
-        """Return what this chain comes to with a further link of `receipts`; `before` becomes `unconfirmed`."""
+        """Return the sums of this chain with a further link of `receipts`; `before` becomes `unconfirmed`."""
         served = [receipt for receipt in receipts if not receipt.deferred]
         times = [receipt.sent_at_ms for receipt in served]
         return Chain(
@@ -100,7 +99,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Head:
-    """What a segment says without its bodies."""
+    """A segment without its bodies."""
 
     origin: Origin
     receipts: tuple[Receipt, ...]
@@ -108,20 +107,20 @@ class Head:
     """Ids of messages that the ledger lists as unconfirmed, and whose copies the chain's tasks have surely deleted."""
     chain: Chain = Chain()
     calls: CallCounts = NO_CALLS
-    """How many calls the attempts that put the chain's links up to this one had made by then."""
+    """Calls that the attempts that put the chain's links up to this one had made by then."""
     sizes: tuple[int, ...] = ()
     """Bytes of each of these messages, as SQS counts them."""
     query: str | None = None
-    """The id of the query whose task has put it, if Spark told it."""
+    """The id of the query whose task has put it, if Spark gave it."""
 
     def in_flight(self) -> tuple[Receipt, ...]:
-        """Return what the chain serves and may still be in flight, if this is the last link that it has."""
+        """Return the served messages of the chain that may still be in flight, if this is the last link that it has."""
         return (*(receipt for receipt in self.receipts if not receipt.deferred), *self.chain.unconfirmed)
 
 
 @dataclass(frozen=True)
 class Segment:
-    """A whole segment: what its `Head` says, and `rows`, one for each receipt, in the same order."""
+    """A whole segment: its `Head`, and `rows`, one for each receipt, in the same order."""
 
     head: Head
     rows: pa.RecordBatch = field(repr=False)
@@ -134,7 +133,6 @@ class Segment:
 
 
 def encode(segment: Segment) -> bytes:
-    """Return the segment's bytes."""
     head = segment.head
     told = {
         "origin": vars(head.origin),
@@ -167,10 +165,7 @@ def decode(data: bytes, name: str) -> Segment:
 
 
 def decode_head(read: Callable[[int, int], bytes | None], name: str) -> Head | None:
-    """Return what a segment says without its bodies, or None if there is no such object.
-
-    `read(start, length)` returns that range of the object's bytes.
-    """
+    """Return the head of the segment of which `read(start, length)` returns bytes; None if there is none."""
     guess = 1 << 16  # holds the receipts of about 200 messages, so that a small segment takes one read
     head = read(0, guess)
     if head is None:
@@ -214,7 +209,7 @@ def _head(data: bytes | memoryview, crc: int, name: str) -> Head:
 
 
 def _origin(told: Mapping[str, Any]) -> Origin:
-    """Return the origin that `vars` made `told` of. Raises TypeError or ValueError for anything else."""
+    """Return the origin from its `vars`. Raises TypeError or ValueError for anything else."""
     origin = Origin(**told)
     for each in fields(Origin):
         if type(getattr(origin, each.name)) is not {"str": str, "int": int, "bool": bool}[str(each.type)]:
@@ -273,7 +268,7 @@ def _from_ipc(data: bytes | memoryview, crc: int, name: str) -> pa.RecordBatch:
     try:
         with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
             batch = reader.read_next_batch()
-        # Arrow trusts offsets and lengths inside a batch, and would read whatever they point to.
+        # Arrow trusts offsets and lengths inside a batch, and would read wherever they point.
         batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError, StopIteration) as error:
         raise _corrupt(name, f"Arrow cannot read it ({type(error).__name__})") from None

@@ -1,4 +1,4 @@
-"""Ending our hold on messages: by deleting what Spark has committed, or by letting others have it.
+"""The end of our hold on messages: the driver deletes those that Spark has committed, or releases them.
 
 Both stop renewing before the call, so that a renewal under way does not report a loss.
 """
@@ -14,7 +14,7 @@ from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue
 
 SETTLE_BUDGET_S = 60.0
-"""How long a commit goes on trying to delete, before it leaves the rest to the ledger and the next commit."""
+"""Seconds for which a commit tries to delete, before it leaves the rest to the ledger and the next commit."""
 LONGEST_RETENTION_S = 14 * 86_400
 """SQS keeps a message for at most 14 days."""
 
@@ -28,7 +28,7 @@ def delete_committed(
     clock: Clock,
     budget_s: float,
 ) -> dict[str, Unconfirmed]:
-    """Delete messages that Spark has committed. Return all that is unconfirmed afterwards, old entries included.
+    """Delete messages that Spark has committed. Return all that are unconfirmed afterwards, old entries included.
 
     Runs on the driver, for `budget_s` at most. Entries whose time is over are left out: SQS has let them expire.
     """

@@ -2,7 +2,7 @@
 
 Spark is then at the offset that it got last. A restart mostly says where that is: it asks for the partitions between
 that offset and itself. With AvailableNow, Spark's wrapper around a Python source asks for the latest offset before
-anything else, logs what it then gets, and logs nothing of what it gets later.
+anything else, logs the first answer, and none of the later ones.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class StartlessDriver:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._is_wrapped = False
-        """Whether Spark logs only what was announced blindly: all else it only reports."""
+        """True if Spark logs only blindly announced offsets: all others it only reports."""
 
     def latest_offset(self) -> Offset:
-        """Do `Driver.latest_offset` from where Spark is.
+        """Do `Driver.latest_offset` from Spark's place.
 
-        If it is not known where that is, its log may have epochs that are not settled. Then return an epoch after all
-        of them, announced blindly, and the same one until Spark has said where it is. Under the wrapper it only reports
-        later ones: the same one is returned again, however often it asks.
+        If that is not known, its log may have epochs that are not settled. Then return an epoch after all of them,
+        announced blindly, and the same one until Spark has said its place. Under the wrapper it only reports later
+        ones: the same one is returned again, however often it asks.
         """
         announced = self._driver.announced
         if announced is not None and self._is_wrapped:
@@ -40,7 +40,7 @@ class StartlessDriver:
         """Do `Driver.plan`. From an offset to itself there is nothing: at a restart, Spark says where it is."""
         if start != end:
             if end == self._driver.announced and not end.is_blind:
-                self._is_wrapped = False  # it logs what it is told: a new query has only asked in the same order
+                self._is_wrapped = False  # it logs our answers: a new query has only asked in the same order
             return self._driver.plan(start, end)
         announced = self._driver.announced
         if self._driver.knows(start) and announced is not None and announced.is_blind:

@@ -1,6 +1,6 @@
-"""What happens before the first message is received: check queue and store, claim the journal, drop what is settled.
+"""The start of a query on the driver: check queue and store, claim the journal, drop settled objects.
 
-Everything that can be known to be wrong by then is raised here, as one line.
+Every fault that can be known before the first receive is raised here, as one line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHORT_RETENTION_S = 86_400
 
 @dataclass(frozen=True)
 class Opened:
-    """A journal that this driver owns, and what stood in it."""
+    """A journal that this driver owns, and its unsettled objects."""
 
     journal: Journal
     claim: int
@@ -39,7 +39,7 @@ class Opened:
     skipped: frozenset[str]
     """Ids of messages that an operator has moved aside."""
     is_refused: bool
-    """Whether the checkpoint does not fit, and the user chose to go on without it."""
+    """True if the checkpoint does not fit, and the user chose to go on without it."""
 
 
 def open_journal(queue: Queue, store: Store, known: Offset | None, options: SourceOptions, now: float) -> Opened:
@@ -79,15 +79,15 @@ def _refuses(known: Offset | None, found: str | None, ledger: Ledger, location: 
 
 
 def settle_claim(journal: Journal, claim: int, ledger: Ledger) -> dict[int, list[str]]:
-    """Make the `claim` known to all that work on the journal, and drop what is settled; return the rest, by epoch.
+    """Make the `claim` known to all that work on the journal, and drop settled objects; return the rest, by epoch.
 
     Runs on the driver that has made the claim, with the newest ledger. Raises FencedError if another one has claimed
     the journal since.
     """
     journal.put_ledger(ledger)
     journal.drop(journal.older_ledgers(ledger.epoch))
-    # A newer driver may have found an older ledger, and be about to put that once more: it needs what is not settled
-    # there. Whoever claims the journal after this look finds the ledger that was put above.
+    # A newer driver may have found an older ledger, and be about to put that once more: it needs the objects that are
+    # not settled there. A driver that claims the journal after this look finds the ledger that was put above.
     journal.require_claim(claim)
     objects = journal.objects()
     journal.drop(

@@ -1,4 +1,4 @@
-"""What became of the messages of a closed epoch: served, a copy of what was served before, or carried to the next.
+"""The driver's verdict on each message of a closed epoch: served, a copy of one served before, or carried on.
 
 Tasks defer a message that was received before, unless the ledger lists it as unconfirmed: that is a copy. Once all that
 an epoch served is sealed, nothing can change any more, and the driver judges from the receipts alone. The same journal
@@ -20,37 +20,35 @@ from sqs_fifo_spark.source.segment import Head
 
 @dataclass(frozen=True)
 class Verdict:
-    """The receipts in one epoch's objects, and of what was carried to it: for each message, the newest."""
+    """The receipts in one epoch's objects, and of the messages carried to it: for each message, the newest."""
 
     served: Mapping[str, Receipt] = field(default_factory=dict)
-    """What the epoch gave to Spark and SQS may have still, by message id: to be deleted once the epoch is committed."""
+    """Messages given to Spark that SQS may still have, by message id: to be deleted once the epoch is committed."""
     copies: Mapping[str, Receipt] = field(default_factory=dict)
-    """What an earlier epoch gave to Spark and SQS delivered again, or an operator has moved aside: to be deleted, and
-    never served."""
+    """Messages to be deleted and never served: an earlier epoch served them, or an operator has moved them aside."""
     carried: Mapping[str, Mapping[str, Receipt]] = field(default_factory=dict)
-    """What nobody served yet, by the name of the object that holds it: the next epoch serves it, or a later one."""
+    """Messages that nobody served yet, by the name of the object that holds them: left to a later epoch."""
     gone: frozenset[str] = frozenset()
     """Unconfirmed, and SQS no longer has it: a task has deleted it, or received a later message of its group."""
     count: int = 0
-    """How many messages the epoch gave to Spark: those of `served`, and those that its tasks have deleted."""
+    """Number of messages that the epoch gave to Spark: those of `served`, and those that its tasks have deleted."""
     oldest_ms: int | None = None
-    """When the oldest of those was sent."""
+    """Time at which the oldest of those was sent."""
     groups: int = 0
     """About how many message groups it served, of each chain as many as one link did at most; or carries, if more."""
     held: int = 0
-    """How many of the messages SQS has surely still: no task may have deleted them."""
+    """Number of the messages that SQS surely still has: no task may have deleted them."""
     served_held: int = 0
-    """How many of those the epoch gave to Spark."""
+    """Number of those that the epoch gave to Spark."""
     calls: CallCounts = NO_CALLS
-    """How many calls its tasks made, but for those of attempts that put nothing."""
+    """Calls of its tasks, but for those of attempts that put nothing."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the epoch leaves nothing to settle or to carry; copies that its tasks deleted leave nothing."""
+        """True if the epoch leaves nothing to settle or to carry; copies that its tasks deleted leave nothing."""
         return not (self.count or self.copies or self.carried)
 
     def carried_receipts(self) -> list[Receipt]:
-        """Return the receipts of everything that is carried over."""
         return [receipt for held in self.carried.values() for receipt in held.values()]
 
 
@@ -59,10 +57,11 @@ def judge(
 ) -> Verdict:
     """Return the verdict on the epoch of `offset`, whose chains are closed.
 
-    `objects` maps names of objects to what they say: of each chain of this plan of the epoch the last link, and those
-    that serve anything of what is left (the first, if the plan has told all tasks what that is; else perhaps any); and
-    the objects that `ledger` carries messages from. What the other links serve, the last one names, or SQS has deleted
-    it. What is left of the messages `skipped`, which an operator has moved aside, is to be deleted like copies.
+    `objects` maps names of objects to their heads: of each chain of this plan of the epoch the last link, and those
+    that serve any carried message (the first, if the plan has named all carried messages to all tasks; else perhaps
+    any); and the objects that `ledger` carries messages from. Messages that the other links serve, the last one names,
+    or SQS has deleted them. Carried messages that an operator has moved aside, `skipped`, are to be deleted like
+    copies.
     """
     served: dict[str, Receipt] = {}
     shown: set[str] = set()
@@ -129,7 +128,7 @@ def judge(
 
 
 def _gone(objects: Mapping[str, Head], received: Mapping[str, Receipt], ledger: Ledger) -> frozenset[str]:
-    """Return which of the ledger's unconfirmed messages SQS has no longer.
+    """Return the ledger's unconfirmed messages that SQS has no longer.
 
     SQS delivers a group in order: if a later message of a group was received, and this one was not, this one is gone.
     Carried messages were received before the ledger was put, so they prove nothing.

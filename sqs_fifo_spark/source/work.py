@@ -1,7 +1,7 @@
-"""Whether the queue has anything for a next epoch: the driver's own receives.
+"""The driver's own receives, which show if the queue has anything for a next epoch.
 
-A driver that holds nothing asks with one long poll. What that brings is held, and becomes the first content of the
-epoch that is announced for it.
+A driver that holds nothing asks with one long poll. The messages that it brings are held, and become the first content
+of the epoch that is announced for them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from sqs_fifo_spark.source.verdict import Verdict
 _log = logging.getLogger(__name__)
 
 COUNTED_EVERY_S = 60.0
-"""How often the queue of an idle query is asked how many messages it has."""
+"""Seconds between two questions to the queue of an idle query, about the number of its messages."""
 COUNT_BUDGET_S = 3.0
-"""How long that is tried again: Spark waits for it."""
+"""Seconds for which that is tried again: Spark waits for it."""
 
 
 class Work:
@@ -41,11 +41,11 @@ class Work:
         self._clock = clock
         self._available_now: AvailableNow | None = None
         self._is_idle = False
-        """Whether the last poll has found nothing."""
+        """True if the last poll has found nothing."""
         self._counted_at = -math.inf
-        """When it was last counted how many messages an idle query's queue has."""
+        """Time of the last such question."""
         self.is_finished = False
-        """Whether an AvailableNow query has served what it was to serve."""
+        """True if an AvailableNow query has served all that it was to serve."""
 
     @property
     def counts(self) -> Counts:
@@ -53,23 +53,23 @@ class Work:
         return self._queue.counts or Counts()
 
     def prepare_available_now(self) -> None:
-        """Take note of what waits now: the query ends when that is served."""
+        """Note the messages that wait now: the query ends when they are served."""
         self._available_now = AvailableNow(
             self._queue, self._clock, visibility_timeout_s=self._options.visibility_timeout_s
         )
 
     @property
     def may_end(self) -> bool:
-        """Whether the query ends where nothing is found."""
+        """True if the query ends where nothing is found."""
         return self._available_now is not None
 
     def find(
         self, owned: Ownership, epoch: Epoch | None, verdict: Verdict, max_messages: int, *, carries: bool
     ) -> tuple[Message, ...] | None:
-        """Return what was received for a next epoch, perhaps nothing; or None if there is nothing for one to do.
+        """Return the messages received for a next epoch, perhaps none; or None if there is nothing for one to do.
 
-        `epoch` is the one that this driver has closed with `verdict`, if any; `carries` is whether it, or the ledger,
-        carries anything. An AvailableNow query may be finished with that: then it only wants its last epoch committed.
+        `epoch` is the one that this driver has closed with `verdict`, if any; `carries`: it, or the ledger, carries
+        something. An AvailableNow query may be finished with that: then it only wants its last epoch committed.
         """
         caught: tuple[Message, ...] = ()
         if self._available_now and epoch:
@@ -88,15 +88,12 @@ class Work:
         return caught
 
     def note_unconfirmed(self, sent_at_ms: int | None) -> None:
-        """Take note that a commit has left a message that it could not delete, and when that was sent, if known."""
+        """Note that a commit could not delete a message, and the time at which that was sent, if known."""
         if self._available_now is not None:
             self._available_now.note_unconfirmed(sent_at_ms)
 
     def count_waiting(self, ours: int) -> None:
-        """Ask roughly how many messages wait, which guides the number of partitions: an old answer will do.
-
-        `ours` is how many of those in flight this query knows of.
-        """
+        """Ask roughly how many messages wait: an old answer will do. `ours` of those in flight this query knows of."""
         self._is_idle, self._counted_at = False, -math.inf
         try:
             in_flight = self._queue.approximate_counts().in_flight
@@ -109,7 +106,7 @@ class Work:
     def recount(self) -> None:
         """Bring `counts` up to date for a report, where no epoch is announced: when the query becomes idle, or starts.
 
-        While it is idle it is asked again now and then. What it does not get may be locked behind messages that
+        While it is idle it is asked again now and then. Messages that it does not get may be locked behind those that
         somebody else holds.
         """
         now = self._clock.monotonic()
@@ -117,11 +114,11 @@ class Work:
             self._counted_at = now
             try:
                 self._queue.approximate_counts(budget_s=COUNT_BUDGET_S)
-            except SqsFifoError as error:  # a figure stops no query: what the query needs it asks for itself
+            except SqsFifoError as error:  # a figure stops no query: for its needs the query asks by itself
                 _log.warning("the number of waiting messages is not known, so the last one is reported: %s", error)
 
     def _look_further(self, owned: Ownership, verdict: Verdict, max_messages: int) -> tuple[Message, ...]:
-        """Return what a poll brings after what may be an AvailableNow query's last epoch; it may be finished then."""
+        """Return a poll's messages after the possibly last epoch of an AvailableNow query, which may finish then."""
         assert self._available_now is not None
         found, is_all = self._poll(owned, max_messages)
         caught = self._without_held(owned, found, verdict)
@@ -134,7 +131,7 @@ class Work:
         return caught
 
     def _probe(self, owned: Ownership, max_messages: int) -> tuple[Message, ...]:
-        """Return what a long poll brings and no epoch has served; nothing when the queue gives no whole answer."""
+        """Return the messages of a long poll that no epoch has served; none when the queue gives no whole answer."""
         while True:
             asked_at = self._clock.monotonic()
             try:
@@ -149,10 +146,10 @@ class Work:
                 return found
 
     def _glance(self, owned: Ownership, max_messages: int) -> tuple[Message, ...]:
-        """Return what a short poll brings after an epoch of which only copies are left, perhaps nothing.
+        """Return the messages of a short poll after an epoch of which only copies are left, perhaps none.
 
-        Tasks defer what somebody else has received before, so two epochs in a row would serve nothing. What is here now
-        need not be deferred.
+        Tasks defer messages that somebody else has received before, so two epochs in a row would serve nothing. Those
+        that are here now need not be deferred.
         """
         try:
             return self._poll(owned, max_messages, wait_time_s=0)[0]
@@ -165,8 +162,8 @@ class Work:
     ) -> tuple[tuple[Message, ...], bool]:
         """Return the messages of a poll, a long one, that no epoch has served, and whether it brought nothing else.
 
-        Copies are deleted. If nothing is left to return, poll again. No task can seal anything meanwhile, so what is
-        returned need not be deferred, however often it was received before.
+        Copies are deleted. If nothing is left to return, poll again. No task can seal anything meanwhile, so the
+        returned messages need not be deferred, however often they were received before.
         """
         if wait_time_s is None:
             wait_time_s = min(self._options.wait_time_s, WAIT_S) if self._available_now else self._options.wait_time_s
@@ -185,16 +182,16 @@ class Work:
             found, has_released = self._without_copies(owned, received, left_s)
             is_all = is_all and not has_released and not received.is_cut
             if found:
-                # A copy was in its group's way: what stands behind it can be received only now.
+                # A copy was in its group's way: later messages can be received only now.
                 return found, is_all and len(found) == len(received)
             unconfirmed = owned.ledger.unconfirmed
             if self._clock.monotonic() >= until and any(each.receipt.message_id in unconfirmed for each in received):
-                return (), False  # deletes fail: Spark asks again, and is told meanwhile of what else has failed
+                return (), False  # deletes fail: Spark asks again, and meets the other errors meanwhile
 
     def _without_copies(
         self, owned: Ownership, received: list[Message], left_s: float
     ) -> tuple[tuple[Message, ...], bool]:
-        """Delete the copies in `received`, and what an operator has moved aside.
+        """Delete the copies in `received`, and messages that an operator has moved aside.
 
         Return the other messages, and whether some of those were released: so they are if a copy of their group could
         not be deleted. A later message of the group, once sealed, would be taken as proof that the copy is gone.
@@ -210,7 +207,7 @@ class Work:
         left = {receipt.message_group_id for receipt in doomed if receipt.message_id in unconfirmed}
         others = [each for each in received if each.receipt.message_id not in copies]
         if self._available_now and any(unconfirmed[key].receipt for key in copies & unconfirmed.keys()):
-            # They hide what is behind them in their groups: the next poll would find nothing, and the query would end.
+            # They hide later messages of their groups: the next poll would find nothing, and the query would end.
             owned.release([each.receipt for each in others])
             raise TransientQueueError(
                 f"{len(copies)} copies of committed messages could not be deleted, and they hide what follows them. "

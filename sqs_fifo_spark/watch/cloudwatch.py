@@ -1,6 +1,6 @@
 """Figures for CloudWatch: as lines that its agent understands, or by calls of PutMetricData.
 
-Totals go there as what they have grown by, so that CloudWatch's `Sum` over a time is what happened in it.
+Totals go there as their growth, so that CloudWatch's `Sum` over a time is the growth in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_DATA = 1_000
 _MOST_KEPT = 20_000
 """Data that wait for CloudWatch to answer again; the oldest are dropped."""
 _MOST_REFUSALS = 40
-"""How many calls, refused in one go, are made again in parts: three data among 1,000 are found with so many."""
+"""Calls, refused in one go, that are made again in parts: three data among 1,000 are found with so many."""
 _REFUSALS = frozenset(
     {
         "InvalidFormat",
@@ -36,7 +36,7 @@ _REFUSALS = frozenset(
         "ValidationError",
     }
 )
-"""The codes of errors about what a call says, some of which also come with an `Exception` at their end."""
+"""The codes of errors about a call's content, some of which also come with an `Exception` at their end."""
 _TOO_LARGE = 413
 """The HTTP status of a call that is too long."""
 _LONGEST_DIMENSION = 1_024
@@ -96,8 +96,8 @@ class CloudWatch:
     """Sends samples by PutMetricData, up to 1,000 figures in a call, and no more often than every `every_s` seconds.
 
     With credentials of the AWS chain, which need `cloudwatch:PutMetricData`. Raises NotSentError where CloudWatch does
-    not answer or refuses a call. It is tried again `every_s` later. What is refused for what it says is dropped, and no
-    more than that: a refused call is made again in parts.
+    not answer or refuses a call. It is tried again `every_s` later. Figures refused for their content are dropped, and
+    no more than those: a refused call is made again in parts.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class CloudWatch:
         self._client: Any = None
         self._data: list[dict[str, Any]] = []
         self._next_at = -math.inf
-        """When to send again, by the times of samples."""
+        """Time of the next call, by the times of samples."""
 
     def export(self, sample: Sample) -> None:
         at = datetime.fromtimestamp(sample.at_s, timezone.utc)
@@ -156,7 +156,7 @@ class CloudWatch:
                 if len(part) > 1 and refusals <= _MOST_REFUSALS:
                     count = len(part) // 2
                     continue
-                dropped += len(part)  # it would be refused each time, and all that follows would wait for it
+                dropped += len(part)  # it would be refused each time, and all later ones would wait for it
             del self._data[: len(part)]
             count = min(2 * count, _MOST_DATA) if refusals <= _MOST_REFUSALS else _MOST_DATA
         if dropped:
@@ -164,5 +164,5 @@ class CloudWatch:
 
 
 def _dimension(value: str) -> str:
-    """Return what CloudWatch takes for the value of a dimension: ASCII, not empty, and not longer than it may be."""
+    """Return a valid value of a dimension: ASCII, not empty, and not longer than CloudWatch takes."""
     return "".join(each if " " <= each <= "~" else "?" for each in value)[:_LONGEST_DIMENSION].strip() or "-"

@@ -53,12 +53,12 @@ class SqsFifoListener(StreamingQueryListener):
             self.spark = spark
         self._exporters = exporters
         self._rows: Counter[tuple[str, int]] = Counter()
-        """How many rows each run had from each of its sources, by the source's place in the query."""
+        """Number of rows that each run had from each of its sources, by the source's place in the query."""
         self._totals: dict[tuple[str, int], dict[str, float]] = {}
-        """What their totals were."""
+        """Their totals then."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """There is nothing to tell yet."""
+        """Do nothing: there are no figures yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         self._take(event.progress, has_run=True)
@@ -84,7 +84,7 @@ class SqsFifoListener(StreamingQueryListener):
                 self._tell(exporter, error)
 
     def _take(self, progress: StreamingQueryProgress, *, has_run: bool) -> None:
-        """Export what a report tells. `has_run`: of a micro-batch, whose rows count."""
+        """Export the figures of a report. `has_run`: of a micro-batch, whose rows count."""
         query, run_id = progress.name or str(progress.id), str(progress.runId)
         at_s = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
         queues: set[str] = set()
@@ -93,7 +93,7 @@ class SqsFifoListener(StreamingQueryListener):
             self._rows[key] += source.numInputRows if has_run else 0
             told = _figures(source.latestOffset)
             if told is None:
-                continue  # its rows are told with the next report
+                continue  # its rows come with the next report
             queue = str(told["queue"])
             if queue in queues:
                 queue = f"{queue} ({place})"
@@ -133,7 +133,7 @@ def _warn_of_old_spark() -> None:
 
 
 def _figures(told: str | None) -> Mapping[str, Any] | None:
-    """Return what our `reportLatestOffset` has told; None for another source, or where it has told nothing yet."""
+    """Return the figures of our `reportLatestOffset`; None for another source, or where it has given none yet."""
     try:
         figures = json.loads(told or "null")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Figures for OpenTelemetry, by its own API: what is set up there decides where they go."""
+"""Figures for OpenTelemetry, by its own API: its set-up decides where they go."""
 
 from __future__ import annotations
 

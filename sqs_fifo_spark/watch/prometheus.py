@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Prometheus(LastSamples):
-    """A collector: `sqs_fifo_waiting_messages{query="…",queue="…"}`, `sqs_fifo_rows_total` and so on, in `registry` or
-    the client's own, which takes one such collector.
+    """A collector: `sqs_fifo_waiting_messages{query="…",queue="…"}`, `sqs_fifo_rows_total` and so on.
 
-    To serve them, call `prometheus_client.start_http_server(port)` on the driver, or push them to a gateway. Raises
-    MissingPackageError where `prometheus-client` is not installed.
+    It stands in `registry` or the client's own, which takes one such collector. To serve the figures, call
+    `prometheus_client.start_http_server(port)` on the driver, or push them to a gateway. Raises MissingPackageError
+    where `prometheus-client` is not installed.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What is measured of a query's source, and what an exporter gets."""
+"""The figures of a query's source, and the samples of them that an exporter gets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Metric(NamedTuple):
     meaning: str
     unit: str = "messages"
     is_total: bool = False
-    """Whether it only grows, from 0 at the start of each run of a query."""
+    """True if it only grows, from 0 at the start of each run of a query."""
 
     @property
     def snake_name(self) -> str:
@@ -49,7 +49,7 @@ SHOWN = (
     *METRICS,
     Metric("lastReportTimestampSeconds", "When the trigger of the last report began, since 1970.", "seconds"),
 )
-"""What an exporter shows that is asked for figures; one that sends them says with each when it was."""
+"""The figures of an exporter that is asked for them; one that sends them gives the time of each."""
 _LAST_REPORT = SHOWN[-1].figure
 
 
@@ -64,27 +64,27 @@ class Sample:
     run_id: str
     """Of the run of the query: its totals begin at 0."""
     at_s: float
-    """When the trigger began, in seconds since 1970."""
+    """Beginning of the trigger, in seconds since 1970."""
     figures: Mapping[str, float]
     """By `Metric.figure`."""
     growth: Mapping[str, float]
-    """How much each total has grown since the sample before."""
+    """Growth of each total since the sample before."""
 
 
 class Exporter(Protocol):
     """Takes samples somewhere. Called on the driver, on one thread of Spark's that no query waits for."""
 
     def export(self, sample: Sample) -> None:
-        """Send a sample, now or with later ones. What it raises is logged, and nothing stops."""
+        """Send a sample, now or with later ones. Its errors are logged, and nothing stops."""
 
     def end(self, run_id: str) -> None:
-        """Send what is left: this run is over."""
+        """Send the rest: this run is over."""
 
 
 class LastSamples:
-    """An exporter that keeps the last sample of each query and queue, for who asks for it on another thread.
+    """An exporter that keeps the last sample of each query and queue, for a reader on another thread.
 
-    Its totals grow from run to run: who reads them may miss that a query was started again.
+    Its totals grow from run to run: a reader may miss that a query was started again.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class LastSamples:
             self._last[sample.query, sample.queue] = replace(sample, figures=figures)
 
     def end(self, run_id: str) -> None:
-        """Keep what stays true until the query runs again: its totals, and when it last reported.
+        """Keep the figures that stay true until the query runs again: its totals, and the time of its last report.
 
         Totals of a short run are asked for when it is over. The queue's counts are nobody's any more.
         """
@@ -112,6 +112,5 @@ class LastSamples:
                     self._last[key] = replace(sample, figures=kept)
 
     def last(self) -> list[Sample]:
-        """Return the last sample of each query and queue."""
         with self._lock:
             return list(self._last.values())

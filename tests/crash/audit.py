@@ -25,7 +25,7 @@ class Delivered:
 
 @dataclass(frozen=True)
 class Audit:
-    """What became of the messages. All but `sent` and `delivered` should be 0."""
+    """The fate of the messages. All but `sent` and `delivered` should be 0."""
 
     sent: int
     delivered: int

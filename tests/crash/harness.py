@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Result:
-    """What a run was, and how it ended."""
+    """A run, and its end."""
 
     audit: Audit
     asked: int
@@ -251,12 +251,12 @@ class Run:
             return False  # the query drops objects at this moment: look again
 
     def _held_by_journal(self) -> bool:
-        """Whether the journal holds a message: where tasks delete, perhaps the only copy."""
+        """Return True if the journal holds a message: where tasks delete, perhaps the only copy."""
         objects = [path for path in journal_epochs(self._home / "journal") if not self._is_late(path)]
         return any(decode(path.read_bytes(), path.name).head.receipts for path in objects)
 
     def _is_late(self, path: Path) -> bool:
-        """Whether a task put this into an epoch that was settled by then. It goes with the next commit or start."""
+        """Return True if a task put this into an epoch settled by then. It goes with the next commit or start."""
         folder = self._home / "journal"
         ledger = folder / max(FileStore(folder).list("ledger"))
         is_settled = int(path.parent.name) <= int(ledger.stem.partition("-")[2])

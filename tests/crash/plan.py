@@ -1,4 +1,4 @@
-"""Which process is killed at which point, in which order: from a seed, and nothing else."""
+"""The kills of a run: process, point and order, from a seed and nothing else."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Kill:
     point: str
     after_s: float
     is_hasty: bool
-    """Whether it does not wait until the query has got over the kill before."""
+    """True if it does not wait until the query has got over the kill before."""
     dropped: float
     """The share of the queue's answers that are dropped after their effect, from the kill before until this one."""
 
@@ -105,7 +105,7 @@ def kills(count: int, sink: str, delete_after: str, seed: int) -> Iterator[Kill]
 
 
 def _is_foreign(point: str, sink: str, delete_after: str) -> bool:
-    """Whether no process comes to the point, or none can be held there: the file sink commits inside the JVM."""
+    """Return True if no process comes to the point, or none can be held there: the file sink commits inside the JVM."""
     if delete_after == "commit":
         return point == "task-deleted" or (point == "writing" and sink == "parquet")
     return point == "deleting" or (point == "writing" and sink == "parquet")

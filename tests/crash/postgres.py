@@ -40,7 +40,7 @@ class PostgresServer:
         self._server: subprocess.Popen[bytes] | None = None
         self._home: Path | None = None
         self.address = ""
-        """What `psycopg.connect` takes."""
+        """The argument of `psycopg.connect`."""
 
     def __enter__(self) -> PostgresServer:
         folder = programs()

@@ -18,7 +18,7 @@ import psutil
 from tests.helpers import wait_until
 
 GONE_S = 30.0
-"""How long a killed process may take to be gone."""
+"""Seconds that a killed process may take to be gone."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Whether it still runs; a zombie does not."""
+        """True if it still runs; a zombie does not."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
         return False

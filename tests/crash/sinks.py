@@ -23,7 +23,7 @@ CREATE TABLE changed (batch_id BIGINT);
 
 
 class Sink(Protocol):
-    """Where a run's messages go."""
+    """The target of a run's messages."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""Which processes are killed when depends on the seed alone, and leaves nothing out."""
+"""The plan of kills depends on the seed alone, and leaves nothing out."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.helpers import wait_until
 
 HELD_S = 60.0
-"""How long a process waits at a point, at most: the harness is gone then."""
+"""Seconds for which a process waits at a point, at most: the harness is gone then."""
 
 # In the order in which a micro-batch comes to them. R: in the reader process, W: in a Python worker on an executor,
 # D: in the driver.

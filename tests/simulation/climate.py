@@ -1,4 +1,4 @@
-"""What may go wrong in a schedule, and how often."""
+"""The faults that may come in a schedule, and their probabilities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 PAUSES_S = (1, 5, 12, 31, 100)
-"""How long something stands still: from next to nothing to several visibility timeouts."""
+"""Seconds for which something stands still: from next to nothing to several visibility timeouts."""
 CALL_FAULTS = ("refused", "throttled", "lost", "entry", "short", "slow")
 STORE_FAULTS = ("refuse", "raise", "deny", "conflict", "fails", "slow store")
 # What happens around the calls. Those of the first line do no harm to a lease.
@@ -16,10 +16,12 @@ CHAOS = {
     "kill the query": 2, "kill a task": 3, "stall": 2, "jump": 1, "rival": 1, "other checkpoint": 1,
 }  # fmt: skip
 FAILING_RENEWALS = {"throttled": 0.2, "lost": 0.1, "hangs": 0.2}
-"""How often a renewal fails, and how: that costs no hold that SQS would still renew."""
+"""Shares of renewals that fail, by kind: that costs no hold that SQS would still renew."""
 MOST_FAILURES = 2
-"""How often the renewal of a message fails in a row, at most. And one call in a heartbeat hangs, at most: a schedule
-has a few threads, where a query has as many as it needs."""
+"""Failures in a row of a message's renewal, at most. And one call in a heartbeat hangs, at most.
+
+For a schedule has a few threads, where a query has as many as it needs.
+"""
 HARMLESS = frozenset(
     {"send", "resend", "receive elsewhere", "copy of a task", "short", "stalled discovery", "conflict"}
 )
@@ -27,7 +29,7 @@ HARMLESS = frozenset(
 
 @dataclass
 class Climate:
-    """How often each thing happens in one schedule. Many things never do, so that the others get room."""
+    """The probability of each fault in one schedule. Many are 0, so that the others get room."""
 
     calls: Mapping[str, float]
     chaos: Mapping[str, float]

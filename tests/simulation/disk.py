@@ -16,7 +16,7 @@ from tests.simulation.hub import Hub, Process
 
 
 class Content:
-    """What a file holds, who has locked it, and up to where it outlives a loss of power."""
+    """A file's bytes, the holder of its lock, and the length that outlives a loss of power."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -35,7 +35,7 @@ class Content:
 
 
 class Kernel:
-    """What the command finds in the modules `os` and `fcntl`, and behind what opens a file for it."""
+    """The modules `os` and `fcntl` as the command finds them, and the function that opens a file for it."""
 
     LOCK_EX = 2
 

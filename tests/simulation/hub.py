@@ -40,7 +40,7 @@ class DeadlockError(StuckError):
 
 
 class Process:
-    """What is killed as a whole, what stalls as a whole, and what ends with its first thread."""
+    """Threads that are killed and stall together, and end with their first one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class Thread:
         self.error: BaseException | None = None
         self.wake_at = 0.0
         self.awaits: Callable[[], bool] | None = None
-        """What may wake it earlier."""
+        """A condition that wakes it earlier."""
         self._run = run
         self.greenlet = greenlet(self._main)
 
@@ -237,14 +237,14 @@ class Hub(ManualClock):
         return ", ".join(names[:10]) + f" and {len(names) - 10} more" * (len(names) > 10) or "nobody is left"
 
     def _ready_at(self, thread: Thread) -> float:
-        """When the thread can go on, unless something happens before."""
+        """Return the time at which the thread can go on, unless something happens before."""
         if thread.awaits is not None and thread.awaits():
             return thread.process.stalled_until
         return max(thread.wake_at, thread.process.stalled_until)
 
 
 class Threading:
-    """What the code under test takes from the module `threading`, with greenlets of the hub for threads.
+    """The module `threading` for the code under test, with greenlets of the hub for threads.
 
     A thread belongs to the process that starts it.
     """

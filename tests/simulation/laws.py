@@ -25,24 +25,24 @@ CLAIM = re.compile(r"drivers/(\d+)\.json")
 
 
 class Offered(NamedTuple):
-    """What a queue has at some time."""
+    """The messages of a queue at some time."""
 
     at: float
     waiting: frozenset[str]
-    """What is in no committed batch."""
+    """Those in no committed batch."""
     times: Mapping[str, int]
-    """How often each that is free was received before, or anything of its group by somebody else."""
+    """For each that is free, its receives before, or those of its group by somebody else."""
     held: frozenset[str]
     elsewhere: frozenset[str]
-    """What somebody else holds, be it a copy of what is served."""
+    """Those that somebody else holds, be they copies of served ones."""
     taken: int
-    """How often somebody else had received anything."""
+    """Number of receives by somebody else."""
     received: int
-    """How often anybody had."""
+    """Number of receives by anybody."""
 
 
 class _Served(NamedTuple):
-    """Where a row stands in a sink: in which partition of which epoch."""
+    """A row's place in a sink: its partition and epoch."""
 
     row: Row
     epoch: EpochPlan
@@ -50,11 +50,11 @@ class _Served(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What a read of a partition gave, whole or in part."""
+    """The rows of a read of a partition, whole or in part."""
 
     rows: list[Row]
     skipped: frozenset[str]
-    """What its plan told it to leave out."""
+    """Ids that its plan left out."""
 
     def but(self, other: _Read) -> list[Row]:
         """Return the rows that the other one was to give, too."""
@@ -77,27 +77,26 @@ class AvailableNowRun(NamedTuple):
     query: str
     began: Offered
     last: Offered
-    """What there was when its last micro-batch with tasks began."""
+    """The queue when its last micro-batch with tasks began."""
     polled: Offered
-    """What there was when its last long poll began, or the same if it made none since."""
+    """The queue when its last long poll began, or the same if it made none since."""
     received_old: int
-    """How often anything had been received when a micro-batch was over last that served anything of what had waited;
-    or when the run began."""
+    """Number of receives by the end of the last micro-batch that served an old message, or by the run's start."""
     rows: int
     counted: int
-    """How many messages the queue counted at its beginning."""
+    """Number of messages that the queue counted at its beginning."""
     lapse_at: float
-    """When all had lapsed that was held when its tasks last ran, or when it began."""
+    """Time by which all holds of its last tasks, or of its beginning, had lapsed."""
     newer_at: float
-    """When a micro-batch of newer messages only was over first, after as many were served as `counted`."""
+    """End of the first micro-batch of newer messages only, after as many were served as `counted`."""
     is_newer: bool
-    """Whether its last micro-batch with tasks served something, and nothing of what had waited."""
+    """True if its last micro-batch with tasks served something, and nothing of the messages that had waited."""
     waits_for_holds: bool
-    """Whether no leftover of a task hides messages again and again, so that it sees all holds lapse."""
+    """True if no late task hides messages again and again, so that it sees all holds lapse."""
 
 
 class Laws:
-    """What was broken, in `violations`. It listens to the queue from the start."""
+    """The laws, and breaches of them in `violations`. It listens to the queue from the start."""
 
     def __init__(
         self, world: World, *, is_calm: bool, is_overdue: Callable[[str], bool] = lambda message_id: True
@@ -111,77 +110,77 @@ class Laws:
         self.claim_of: dict[str, int] = {}
         """The last claim of each query, by the query's name."""
         self.has_turns = False
-        """Whether a query went on, or came back, after another one had been started on the journal."""
+        """True if a query went on, or came back, after another one had been started on the journal."""
         self._deleting: set[EpochPlan] = set()
         """The epochs whose tasks delete: only there may a group stand in several partitions."""
         self._world = world
         self._name: dict[str, str] = {}
-        """What was sent, by message id."""
+        """The sent messages, by message id."""
         self._sequence: dict[str, int] = {}
-        """Where it stands in the queue, by message id."""
+        """Its place in the queue, by message id."""
         self._delivered: set[str] = set()
-        """What stands in a batch that Spark has committed."""
+        """Messages in a batch that Spark has committed."""
         self._gone: dict[str, float] = {}
-        """What expired, was moved to a dead-letter queue, or was deleted by somebody else; and when."""
+        """Messages that expired, were moved to a dead-letter queue, or deleted by somebody else; and the time."""
         self._ours: set[str] = set()
-        """What our side received last."""
+        """Messages that our side received last."""
         self._others: set[str] = set()
-        """What somebody else received last."""
+        """Messages that somebody else received last."""
         self._taken: list[str] = []
         """All that somebody else has received, in that order."""
         self._received: dict[str, tuple[str, int]] = {}
-        """Which thread of ours received it last, or "" for somebody else; and as which receive of all."""
+        """The thread of ours that received it last, or "" for somebody else; and the number of that receive."""
         self.receives = 0
-        """How often anything was received. Much happens at one time, so that times do not say what came first."""
+        """Number of all receives. Much happens at one time, so that times do not say what came first."""
         self._receives: dict[str, int] = {}
-        """How often it was received, while somebody holds it."""
+        """Its number of receives, while somebody holds it."""
         self._epoch: dict[str, int] = {}
         """The epoch whose task received it last."""
         self._plans: dict[str, PartitionPlan] = {}
-        """What each task is to read, by the name of its process."""
+        """Each task's plan, by the name of its process."""
         self._makers: dict[int, tuple[PartitionPlan, str]] = {}
-        """Which query has made a plan, by the plan's identity."""
+        """The query that has made a plan, by the plan's identity."""
         self._handed: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         """The groups of which a query has handed something to tasks of an epoch."""
         self._decided: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
-        """What a query's plans carry for an epoch, also plans that no task was given."""
+        """Messages that a query's plans carry for an epoch, also plans that no task was given."""
         self._chains: defaultdict[tuple[int, int, int], dict[str, float]] = defaultdict(dict)
-        """What a partition's chain has served or deferred, and when the link was put, before the epoch was settled."""
+        """Messages that a chain has served or deferred, and the time of the link, before the epoch was settled."""
         self._first_links: defaultdict[tuple[int, int, int], frozenset[str]] = defaultdict(frozenset)
-        """What the first link of each of these chains has."""
+        """Messages of the first link of each of these chains."""
         self._has_just_deferred = False
         self._newest_claim: dict[str, int] = {}
         """The highest claim in the last list of claims of each thread."""
         self._read_in: defaultdict[str, set[EpochPlan]] = defaultdict(set)
         """In which epochs, of which plans, tasks received it, or a driver handed it."""
         self._receives_by_task: defaultdict[str, list[tuple[str, PartitionPlan, float]]] = defaultdict(list)
-        """Which tasks received it, and when."""
+        """The tasks that received it, and the times."""
         self._putters: dict[tuple[tuple[int, int, int], str], str] = {}
-        """Which task has put a message into a partition's chain first."""
+        """The task that has put a message into a partition's chain first."""
         self._times: Counter[str] = Counter()
-        """How often it was received in all."""
+        """Its number of receives in all."""
         self._times_elsewhere: Counter[str] = Counter()
-        """How often somebody else received anything of a group."""
+        """Receives of a group by somebody else."""
         self._polled: dict[str, Offered] = {}
-        """What there was when the last long poll of each query began."""
+        """The queue when the last long poll of each query began."""
         self._brought: set[str] = set()
         """The queries whose last long poll has brought something."""
         self._put: defaultdict[str, set[str]] = defaultdict(set)
-        """What stood in the links that each task has put, also in those that were dropped since."""
+        """Messages in the links that each task has put, also in those that were dropped since."""
         self._told: defaultdict[str, set[str]] = defaultdict(set)
-        """What answers have told each task; it knows of no other message that it has received."""
+        """Messages in the answers to each task; it knows of no other message that it has received."""
         self._released: defaultdict[str, set[str]] = defaultdict(set)
-        """What each task has asked to release."""
+        """Messages that each task has asked to release."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._taken_over: set[str] = set()
-        """What a driver that nothing harms has to hold from its start."""
+        """Messages that a driver that nothing harms has to hold from its start."""
         self._taken_over_at = 0.0
         self._over = 0
         self.logged: set[tuple[int, int]] = set()
         """The epochs that Spark was given, with the names of their plans, also those that a log has lost."""
         self._lost: dict[int, tuple[EpochPlan, EpochPlan, int]] = {}
-        """What each checkpoint has lost, after what was settled, and of which batch; by the checkpoint's identity."""
+        """Epochs that each checkpoint has lost, after the settled one, and their batch; by its identity."""
         self._heads: dict[str, tuple[bytes, Head]] = {}
         self._shown: dict[tuple[int, int, int], _Read] = {}
         self._shown_partly: defaultdict[tuple[int, int, int], list[_Read]] = defaultdict(list)
@@ -301,7 +300,7 @@ class Laws:
             self.violate(f"chains: {task[0]} puts a link while it deletes what stands before it")
 
     def has_just_deferred(self) -> bool:
-        """Whether the link that a task has just put defers something, and another one may follow it."""
+        """Return True if the link that a task has just put defers something, and another one may follow it."""
         return self._has_just_deferred
 
     def _has_listed(self, prefix: str, names: list[str]) -> None:
@@ -432,7 +431,7 @@ class Laws:
         return {each for each in self._name if self._sequence[each] >= heads.get(self._group(each), math.inf)}
 
     def _knows_of(self, message_id: str, run: AvailableNowRun) -> bool:
-        """Whether the run cannot end well before it has served the message, however many others it has served.
+        """Return True if the run cannot end well before it has served the message, however many others it has served.
 
         A long poll of its own brought it after the last micro-batch; or an attempt that is dead had it by
         `received_old`, and held it still when the last micro-batch began, which was too early to be the last one.
@@ -445,7 +444,7 @@ class Laws:
         return run.waits_for_holds and who != "" and message_id in run.last.held and number <= run.received_old
 
     def _is_dead_attempts(self, message_id: str, run: AvailableNowRun) -> bool:
-        """Whether a task received it last; nothing was sealed of what the run leaves."""
+        """Return True if a task received it last, and sealed none of the messages that the run leaves."""
         return message_id in self._received and self._received[message_id][0] not in ("", run.query)
 
     def _times_taken(self, message_id: str) -> int:
@@ -471,7 +470,7 @@ class Laws:
         self._taken_over = set()
 
     def has_links(self, offset: Offset | PartitionPlan) -> bool:
-        """Whether any chain of an epoch has been begun."""
+        """Return True if any chain of an epoch has been begun."""
         return any(
             self._world.journal().plan_of(name) == offset.plan and "/caught-" not in name
             for name in self._world.store.under(f"epochs/{offset.epoch:020d}/")
@@ -490,8 +489,7 @@ class Laws:
         }
 
     def _is_durable(self, message_id: str) -> bool:
-        """Whether the journal has it, from where tasks may delete: carried by the newest ledger, or as served, in an
-        epoch that Spark was given."""
+        """Return True if the journal has it, where tasks may delete: carried by the newest ledger, or served."""
         newest = max(self._world.store.under("ledger/"), default=None)
         if newest is not None:
             ledger = decode_ledger(self._world.store.objects[newest], 0, newest)
@@ -514,7 +512,7 @@ class Laws:
         return known[1]
 
     def is_over(self, checkpoint: Checkpoint, offsets: list[Offset] | None = None) -> bool:
-        """Whether another query has taken the journal over since this checkpoint's began: it is refused for good.
+        """Return True if another query has taken the journal over since this checkpoint's began: it is refused.
 
         Or that one has gone on since Spark has logged the first epoch of this one, and nobody has planned that. A query
         may have begun with fewer `offsets` than its checkpoint has now.
@@ -554,7 +552,7 @@ class Laws:
         self._over = max(self._over, epoch)
 
     def has_received(self, messages: Iterable[str]) -> bool:
-        """Whether the task that runs holds any of the messages."""
+        """Return True if the task that runs holds any of the messages."""
         task = _TASK.match(self._world.actor())
         held = (self._received[each][0] for each in messages if each in self._receives)
         return task is not None and task[0] in held
@@ -722,12 +720,13 @@ class Laws:
             self.violate(f"order: {what}")
 
     def _knew_of(self, earlier: Row, later: Row, plan: PartitionPlan) -> bool:
-        """Whether a task with this plan must not serve `later`, which it has received, because of `earlier`.
+        """Return True if a task with this plan must not serve `later`, which it has received, because of `earlier`.
 
-        Its chain has both; or `earlier` is decided, or deferred by the first link of the chain to which what is decided
-        of its group belongs; or a later epoch is to serve something of the group. Where the commit deletes, a task
-        serves nothing of the groups of what is decided; where tasks delete, they receive on behind that. What one
-        driver has handed to tasks, a later driver's task, which runs the epoch again, does not know of.
+        Its chain has both; or `earlier` is assigned, or deferred by the first link of the chain to which the assigned
+        messages of its group belong; or a later epoch is to serve something of the group. Where the commit deletes, a
+        task serves nothing of the groups of assigned messages; where tasks delete, they receive on behind those. A
+        later driver's task, which runs the epoch again, does not know of messages that the one before has handed to
+        tasks.
         """
         _, maker = self._makers[id(plan)]
         if {earlier.message_id, later.message_id} <= self._chains[_place(plan)].keys():

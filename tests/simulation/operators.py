@@ -37,7 +37,7 @@ MOST = 3
 """Commands that run at once."""
 LONGEST_STILL_S = 100.0
 GOES_ON = "after put drivers/0", "after put skipped/", "after put ledger/", "after sync", "is planned", "is in the sink"
-"""What others do before a command that stands still goes on."""
+"""Steps of others before a command that stands still goes on."""
 BESIDE = "after put epochs/", "is planned", "is read", "is in the sink"
 """While a query does that, a command may begin."""
 
@@ -48,7 +48,7 @@ APART = "before sync", "after sync", "after SendMessageBatch", "before put skipp
 
 @dataclass(frozen=True)
 class Errand:
-    """What an operator asks for: to move a message of an epoch aside; or, without one, to release all."""
+    """An operator's errand: to move a message of an epoch aside; or, without one, to release all."""
 
     epoch: int = 0
     message_id: str = ""
@@ -72,10 +72,10 @@ class Operators:
         self._errands: list[Errand] = []
         self._count = 0
         self._machines: dict[str, str] = {}
-        """Where each command runs, by the name of its process."""
+        """The machine of each command, by the name of its process."""
         self._asked: dict[str, Errand] = {}
         self._said: dict[str, str] = {}
-        """What each command has printed last."""
+        """The last output of each command."""
         self._still: dict[Process, str] = {}
         """Commands that stand still, and for what."""
 

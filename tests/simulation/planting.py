@@ -1,7 +1,8 @@
-"""How a bug is planted: something else is put where the package has a name, and everybody finds it there.
+"""Bugs planted into the package: something else is put at a name of it, and everybody finds it there.
 
 A place is a dotted name below `sqs_fifo_spark`, such as "source.journal.Journal.seal". A bug whose name has vanished
-cannot be planted, and says so. Where no name stands for what a bug changes, it changes the text of one function.
+cannot be planted, and says so. Where no name stands for the code that a bug changes, it changes the text of one
+function.
 """
 
 from __future__ import annotations

@@ -22,16 +22,16 @@ class Command:
 
     is_forced: bool
     message_id: str = ""
-    """What it is to move; a release has none."""
+    """The message to move; a release has none."""
     place: str = ""
-    """Where to: one for each file of each machine, and for each queue."""
+    """The place for it: one for each file of each machine, and for each queue."""
     was_marked: bool = False
-    """Whether the message had its mark when the command began."""
+    """True if the message had its mark when the command began."""
     has_put: bool = False
     is_refused: bool = False
-    """Whether its place could not be had."""
+    """True if its place could not be had."""
     asked_at: float | None = None
-    """When it began to ask whether the query runs."""
+    """Time at which it began to ask whether the query runs."""
     claim: int = 0
     looked: int = 0
     """After how many steps of the history it looked last into the segments."""
@@ -47,17 +47,17 @@ class Claim(NamedTuple):
 
 
 class RepairLaws:
-    """What is broken of them is given to `violate`."""
+    """The laws of an operator's commands. Breaches are given to `violate`."""
 
     def __init__(self, world: World, violate: Callable[[str], None]) -> None:
         self._world = world
         self._violate = violate
         self.is_alive: Callable[[str], bool] = lambda name: False
-        """Whether the process of this name runs."""
+        """Returns True if the process of this name runs."""
         self.files: Mapping[str, Content] = {}
         """By their places."""
         self.marked: dict[str, int] = {}
-        """What is marked as moved aside, and after how many steps of the history it was."""
+        """Messages marked as moved aside, and the number of steps of the history before the mark."""
         self.claims: dict[int, Claim] = {}
         self._sent: dict[str, Row] = {}
         self._aside: defaultdict[str, set[str]] = defaultdict(set)
@@ -65,7 +65,7 @@ class RepairLaws:
         self._commands: dict[str, Command] = {}
         """By the name of its process."""
         self._moved: dict[str, int] = {}
-        """What a command has said that it moved, and the command's claim."""
+        """Messages that a command has said that it moved, and the command's claim."""
         self._served: dict[str, int] = {}
         """The highest claim of a driver whose tasks served a message, since there are commands."""
 
@@ -137,7 +137,7 @@ class RepairLaws:
             self._violate(f"moved aside: twice in '{place}': {doubled}")
 
     def _look_into_queue(self, url: str) -> None:
-        """What is sent to another queue stands aside: its deduplication id tells which message it is a copy of."""
+        """Look for messages moved to another queue, each known by its deduplication id: they stand aside."""
         queue = self._world.model._queues[url.rpartition("/")[2]]
         for copy in queue._store._by_sequence.values():
             row = self._sent.get(copy.deduplication_id or "")
@@ -147,7 +147,7 @@ class RepairLaws:
                 self.put_aside(url, row)
 
     def has_marked(self, message_id: str) -> None:
-        """What is marked stands in the place that its mark names."""
+        """Require a marked message in the place that its mark names."""
         if message_id in self.marked:
             return
         self.marked[message_id] = len(self._world.trace)
@@ -213,7 +213,7 @@ class RepairLaws:
     # When all is over
 
     def audit(self) -> None:
-        """What is marked stands still where its mark says."""
+        """Require each marked message still in the place that its mark names."""
         for message_id in self.marked:
             place = self._place(self._mark(message_id))
             file = self.files.get(place)

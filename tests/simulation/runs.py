@@ -23,9 +23,9 @@ from tests.simulation.sink_schedule import SinkSchedule
 ALL_MUTATIONS = (*MUTATIONS, *SINK_MUTATIONS)
 CHUNK = 50
 SHOWN = 250
-"""How many of a failing schedule's last steps are printed."""
+"""Last steps of a failing schedule that are printed."""
 _STUMBLES = re.compile("(Assertion|Attribute|Name|Type)Error: ")
-"""What a bug ends with that calls, or is called, as the package does no longer: no law has caught it then."""
+"""End of a bug that calls, or is called, as the package does no longer: no law has caught it then."""
 
 
 def play(seed: int) -> Schedule | SinkSchedule:

@@ -32,7 +32,7 @@ from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row, SqsCl
 
 GROUPS, OTHER_GROUPS = "abcde", "vwxyz"
 NAMES = {"before put drivers/": 3, "before put ledger/": 1, "before get ledger/": 0}
-"""Where a driver stands still that has just seen a name, or its absence; and how many are started in its place."""
+"""Steps at which a driver that has just seen a name, or its absence, stands still; and the number of its successors."""
 DIES_WITH_CATCH = "dies with a catch"
 ENDS = {"after put epochs/.*/caught-": DIES_WITH_CATCH, "is in the sink$": "dies before the commit log"}
 """After what a driver dies, and what that is called in a climate."""
@@ -47,7 +47,7 @@ Errors = type[Exception] | tuple[type[Exception], ...]
 
 MODES = "commit", "journal"
 PACES = "2", "10", "50"
-"""How many calls a second a query makes, where it makes fewer than it could."""
+"""Calls a second that a query makes, where it makes fewer than it could."""
 
 
 class Schedule:
@@ -68,7 +68,7 @@ class Schedule:
         self._links = random.Random(f"{seed}/link")
         self.link = Link.draw(self._links, is_calm=self.is_calm)
         self._failures: Counter[str] = Counter()
-        """How many renewals with a receipt handle have failed since one did not."""
+        """Failed renewals with a receipt handle since one did not fail."""
         self._may_hang_at = 0.0
         self.hub = Hub(rng)
         self.world = self._make_world(rng)
@@ -88,27 +88,27 @@ class Schedule:
         self._turns_left = self._turns.randint(1, 8)
         self._modes_of_runs = random.Random(f"{seed}/modes of runs")
         self._changes_mode = self._modes_of_runs.random() < 0.2
-        """Whether each run of a query has a `deleteAfter` of its own."""
+        """True if each run of a query has a `deleteAfter` of its own."""
         self._stops = random.Random(f"{seed}/stops")
         self._stop_share = self._stops.choice((0.0, 0.0, 0.3))
-        """How many of the reads come after one that stops early, as those with a limit do."""
+        """Share of the reads that stop early, as those with a limit do."""
         self._lost_batches: list[tuple[Checkpoint, int, set[str]]] = []
         """Batches that offset logs have lost, each with the messages that it had for a sink, and the sink not yet."""
         self._to_lose: frozenset[str] = frozenset()
         """The next task that has received any of these messages dies with it, while producers go on."""
         self._is_lent = False
-        """Whether somebody else has all that waited when the run began, until the first task of the run receives."""
+        """True if somebody else has all messages that waited at the run's start, until its first task receives."""
         self._spared: list[Process] = []
         """Tasks of a query that is dead: they stand still until another one has done something, and then go on."""
         self._spared_until = ""
         """The event that they wait for."""
         self._has_died_with_catch = False
-        """Whether the last sudden end left something caught that Spark's log does not lead to; the next comes soon."""
+        """True if the last sudden end left a catch that Spark's log does not lead to; the next comes soon."""
         self._is_cut_due = False
-        """Whether the end after that one has come, and the offset log is to lose what its query has announced."""
+        """True if the end after that one has come, and the offset log is to lose the epoch that its query announced."""
         self._outages = random.Random(f"{seed}/outages")
         self._has_outages = not self.is_calm and self._outages.random() < 0.15
-        """Whether machines are cut off again and again, the log's too, while tasks on others go on."""
+        """True if machines are cut off again and again, the log's too, while tasks on others go on."""
         operators = random.Random(f"{seed}/operators")
         has_operators = not self.is_calm and operators.random() < 0.25
         self._operators = Operators(self, operators) if has_operators else None
@@ -116,7 +116,7 @@ class Schedule:
         self._steps_left = -1
         """After how many steps of its query the machine is cut off; negative: no time is set."""
         self._begun = 0
-        """How many batches of the first checkpoint have begun, as far as a log has lost them since."""
+        """Number of batches of the first checkpoint that have begun, as far as a log has lost them since."""
         self._numbers: Counter[str] = Counter()
         self._deduplication_ids: list[tuple[str, str]] = []
         self._elsewhere: list[dict[str, Any]] = []
@@ -124,7 +124,7 @@ class Schedule:
         self._plans: dict[Process, PartitionPlan] = {}
         self._with_rivals: set[Process] = set()
         self._begun_in_quiet: set[Process] = set()
-        """What was started when all faults were over: nothing is left to fail of."""
+        """Processes started when all faults were over: nothing is left to fail of."""
         self._pool_threads = rng.choice((1, 2, 4))
         self._most_in_a_receive = random.Random(f"{seed}/receive").choice((2, 3, 10))
         self._most_kept = random.Random(f"{seed}/kept").choice((1, LINK_BYTES))
@@ -138,7 +138,7 @@ class Schedule:
         """Until when the journal stalls for whoever discovers: all at once."""
         self._query: Thread | None = None
         self.is_sink_slow = self.is_calm and random.Random(f"{seed}/sink").random() < 0.5
-        """Whether each micro-batch takes longer than a hold that nobody renews."""
+        """True if each micro-batch takes longer than a hold that nobody renews."""
 
     def _make_world(self, rng: random.Random) -> World:
         attributes = {}
@@ -183,7 +183,7 @@ class Schedule:
         return world
 
     def _is_overdue(self, message_id: str) -> bool:
-        """Whether a driver that lives should have renewed the message a while ago."""
+        """Return True if a driver that lives should have renewed the message a while ago."""
         return any(
             hold.receipt.message_id == message_id and hold.renew_at < self.hub.now() - VISIBILITY_S / 3
             for process, driver in self._drivers.items()
@@ -311,11 +311,11 @@ class Schedule:
             self._send()
 
     def _is_deleting(self) -> bool:
-        """Whether the process that runs has begun to delete a link, and has no answer yet."""
+        """Return True if the process that runs has begun to delete a link, and has no answer yet."""
         return any(thread.name.endswith(" begun") for thread in self.hub.threads_of(self.hub.current_process))
 
     def _is_half_begun(self) -> bool:
-        """Whether a task runs in whose epoch some partitions have a link, and some have none."""
+        """Return True if a task runs in whose epoch some partitions have a link, and some have none."""
         plan = self._plans.get(self.hub.current_process)
         if plan is None:
             return False
@@ -542,7 +542,7 @@ class Schedule:
         self.laws.checkpoints.append(self.checkpoint)
 
     def _is_first_of_new(self) -> bool:
-        """Whether a new query's first micro-batch runs, which serves what an older one's tasks have deleted."""
+        """Return True if a new query's first micro-batch runs, with messages that an older one's tasks deleted."""
         return len(self.checkpoint.offsets) == 1 < len(self.laws.checkpoints)
 
     def _cut_checkpoint(self) -> None:

@@ -29,26 +29,26 @@ from tests.simulation.sink_tasks import SinkAttempt
 from tests.simulation.sink_world import Entry, Panic, SinkWorld
 
 REMEMBERED_S = 300
-"""How long SQS knows what was sent."""
+"""Seconds for which SQS knows a sent row."""
 TRIED_S = 100
 """For how long a row may be tried, from the look at the journal, or without a journal from its first try."""
 CONNECT_S = 5
-"""How long after the last moment of a try its bytes may leave."""
+"""Seconds after the last moment of a try in which its bytes may leave."""
 RECORDED_S = 175
-"""How long after the look a row that is sent may be without confirmation, or without record: then its task fails."""
+"""Seconds after the look for which a sent row may be without confirmation, or record: then its task fails."""
 MOMENTS_S = 3
-"""How much later it may fail, at most."""
+"""Seconds by which it may fail later, at most."""
 LONG_PAUSE_S = 60
 """For how long somebody stands still who is excused for what is doubled."""
 LONGEST_PAUSE_S = 10
-"""How long a task waits at most before it tries again what has failed."""
+"""Seconds that a task waits at most before it tries again."""
 LONGEST_CALL_S = 15
-"""What a call may take before the client gives it up: its effect comes earlier, or the process stood still."""
+"""Seconds of a call before the client gives it up: its effect comes earlier, or the process stood still."""
 MAX_ENTRIES = 10
 REMEMBERED_WRITE_S = 7 * 86_400
-"""How long a batch write is remembered, from its beginning."""
+"""Seconds for which a batch write is remembered, from its beginning."""
 MOST_LISTS = 20
-"""How often a thread may list what was sent until it has rows to send, or fails."""
+"""Lists of sent rows that a thread may make until it has rows to send, or fails."""
 SHORTEST_TRY_S = 15
 """For how long a row is tried at least: 30 s, if the look was as old as it may be, less what is too short for another
 pause, of 5 s of its own and one that all share, of 7.5 s."""
@@ -64,36 +64,36 @@ _NO_CALL_FAILED = (
     "does not find the driver's badRecordsPath",
     "the store says that it exists",
 )
-"""What errors about the journal say that need no call of it to fail."""
+"""Texts of errors about the journal that need no call of it to fail."""
 _TOO_LATE = ("the record of what was sent took so long", "is held up")
-"""What errors say when something took longer than RECORDED_S."""
+"""Texts of errors about something that took longer than RECORDED_S."""
 
 
 class _Book:
-    """What was sent for one micro-batch, or one batch write: what the queue has taken, and what the journal has."""
+    """The sent rows of one micro-batch, or one batch write: those of the queue, and those of the journal."""
 
     def __init__(self) -> None:
         self.accepted: dict[Key, list[SinkAttempt]] = {}
         self.messages: dict[Key, float] = {}
-        """When the queue last took it for a new message."""
+        """Time at which the queue last took it for a new message."""
         self.doubled_at: dict[Key, float] = {}
-        """When it was doubled by a call that was made in time."""
+        """Time at which it was doubled by a call that was made in time."""
         self.numbers: dict[Key, int] = {}
-        """When it was first taken, as a number of the history."""
+        """Number of the history at which it was first taken."""
         self.accepted_at: dict[tuple[Key, int], float] = {}
-        """When an attempt's row was first taken, by the attempt's number."""
+        """Time at which an attempt's row was first taken, by the attempt's number."""
         self.recorded: dict[bytes, int] = {}
-        """When it was first durable, as a number of the history."""
+        """Number of the history at which it was first durable."""
         self.recorded_in: defaultdict[bytes, dict[str, int]] = defaultdict(dict)
         """The same in each partition of each run."""
         self.recorded_at: dict[bytes, float] = {}
         self.versions: set[int] = set()
         self.kept: dict[Key, int] = {}
-        """When a refused row was first kept elsewhere, as a number of the history."""
+        """Number of the history at which a refused row was first kept elsewhere."""
         self.kept_names: dict[str, tuple[Key, str]] = {}
-        """What each object says: a row, and its body."""
+        """The content of each object: a row, and its body."""
         self.out_of_order: dict[str, int] = {}
-        """Which partitions of which runs are recorded to be out of order, and since which number of the history."""
+        """Partitions of runs that are recorded to be out of order, and the number of the history of that."""
         self.partitions: dict[tuple[str, str | Key], int] = {}
         """The first one in which a group, or a row, has stood in a run."""
         self.scattered: set[str] = set()
@@ -126,7 +126,7 @@ class _Book:
 
 
 class SinkLaws:
-    """What was broken, in `violations`. It hears of each effect from the start."""
+    """The laws of the sink, and breaches of them in `violations`. It hears of each effect from the start."""
 
     def __init__(self, world: SinkWorld, hub: Hub, *, has_journal: bool, is_calm: bool) -> None:
         self.violations: list[str] = []
@@ -135,7 +135,7 @@ class SinkLaws:
         self.kept_batches = 100
         self.merge_at = 64
         self.is_cut = False
-        """Whether what is merged is cut wherever a shard ends."""
+        """True if merged objects are cut wherever a shard ends."""
         self._world = world
         self._hub = hub
         self._has_journal = has_journal
@@ -143,26 +143,26 @@ class SinkLaws:
         self._attempts: dict[Process, SinkAttempt] = {}
         self._pauses: _Spans = {}
         self._upstream: _Spans = {}
-        """When a task waits for its rows."""
+        """Times for which a task waits for its rows."""
         self._calls: _Spans = {}
-        """When a task waits for the queue, or for a put."""
+        """Times for which a task waits for the queue, or for a put."""
         self._looks: _Spans = {}
-        """When a task waits for the store otherwise, to list, read or drop: nothing of that is too late."""
+        """Times for which a task waits for the store otherwise, to list, read or drop: nothing of that is too late."""
         self._retries: _Spans = {}
-        """When a task may wait before it tries again what has failed."""
+        """Times for which a task may wait before it tries again."""
         self._all_spans = self._pauses, self._upstream, self._calls, self._looks, self._retries
         self._now = 0
         """The number of the history's last event."""
         self._newest = -1
         """The newest micro-batch whose write was committed."""
         self._putting: dict[str, list[bytes]] = {}
-        """What the last put of a thread says, by the thread's name."""
+        """Digests in the last put of a thread, by the thread's name."""
         self._are_putting: set[str] = set()
         """The threads of which a put is under way."""
         self.merging: set[str] = set()
-        """Which threads merge what they have recorded."""
+        """Threads that merge their recorded digests."""
         self._tidies: dict[str, bool] = {}
-        """Whether the last put of a thread, by the thread's name, says only what its task had made durable before."""
+        """True if the last put of a thread, by its name, says only what its task had made durable before."""
         world.on_call = self._called
         world.on_bytes = self._sent
         world.on_accepted = self._accepted
@@ -196,11 +196,11 @@ class SinkLaws:
         self._add(self._pauses, process, seconds)
 
     def takes(self, seconds: float, *, is_look: bool = False) -> None:
-        """What the task that runs has asked of queue or store takes so long."""
+        """Note that the running task's call of queue or store takes so long."""
         self._keep(self._looks if is_look else self._calls, seconds)
 
     def pauses(self) -> None:
-        """What the task that runs has asked of queue or store fails, so that it waits before it tries that again."""
+        """Note that the running task's call of queue or store fails, so that it waits before it tries that again."""
         self._keep(self._retries, LONGEST_PAUSE_S)
 
     def upstream(self, seconds: float) -> None:
@@ -282,7 +282,7 @@ class SinkLaws:
             self._audit_time(attempt, key, now)
 
     def _knows_of_disorder(self, attempt: SinkAttempt, looked_at: int) -> bool:
-        """Whether a look at that number finds that its partition is out of order, or any one in another run."""
+        """Return True if a look at that number finds that its partition is out of order, or any one in another run."""
         own = _place(attempt)
         return any(
             since < looked_at and (place == own or not place.startswith(attempt.draft.run))
@@ -298,7 +298,7 @@ class SinkLaws:
             self.violate(f"end: {attempt.process.name} has failed, and {what}")
 
     def _audit_time(self, attempt: SinkAttempt, key: Key, now: float) -> None:
-        """What is tried is tried in time, and not known to the journal."""
+        """Require each try in time, of a row that the journal does not know."""
         first = attempt.tried_at.setdefault(key, now)
         if not self._has_journal:
             if (tried_s := now - attempt.in_doubt_since[key]) > TRIED_S:
@@ -373,10 +373,10 @@ class SinkLaws:
         book.accepted_at.setdefault((key, id(attempt)), self._hub.now())
 
     def _is_one_place(self, attempt: SinkAttempt, key: Key, book: _Book, looked_at: int) -> bool:
-        """Whether an attempt must know of a row that it is in the other place already, or could find out by itself.
+        """Return True if an attempt must know of a row that it is in the other place already, or could find out.
 
-        Where the source gave other rows in between, or the rows before it stood in another partition, a leftover of the
-        run before may still refuse, or send, what this one does not: only what it has looked at counts then. Of equal
+        Where the source gave other rows in between, or the rows before it stood in another partition, a late task of
+        the run before may still refuse, or send, a row that this one does not: only its own looks count then. Of equal
         rows one may be in each place.
         """
         if key in book.twins or sum(row.key == key for row in attempt.rows) > 1:
@@ -500,7 +500,7 @@ class SinkLaws:
         return until - failed_at - kept_s - LONGEST_PAUSE_S
 
     def _audit_delay(self, attempt: SinkAttempt, key: Key, forgotten_at: float) -> None:
-        """Who begins in time comes in time, unless something keeps it."""
+        """Require that a task that begins in time comes in time, unless something keeps it."""
         began_at = attempt.launched_at
         kept_s = self._covered(attempt.process, began_at, forgotten_at, *self._all_spans)
         if began_at + kept_s + MOMENTS_S < forgotten_at:
@@ -723,7 +723,7 @@ class SinkLaws:
             self._audit_cost(attempt, book)
 
     def _audit_refused(self, attempt: SinkAttempt, book: _Book) -> None:
-        """Where the rows are always the same, those are kept, and counted, that are flawed or held, and no others."""
+        """Require that just the flawed and held rows are kept, and counted, if the rows are always the same."""
         assert attempt.sent is not None
         if len(book.versions) > 1:
             return
@@ -741,7 +741,7 @@ class SinkLaws:
             )
 
     def _may_be_out_of_order(self, attempt: SinkAttempt) -> bool:
-        """Whether an attempt has reason to say so: an answer, or an attempt before it, left something open."""
+        """Return True if an attempt has reason to say so: an answer, or an attempt before it, left something open."""
         is_batch = attempt.options.order == "batch"
         return is_batch and (attempt.is_shaken or any(attempt.unanswered.values()) or attempt.place.attempt > 0)
 
@@ -782,7 +782,7 @@ class SinkLaws:
             self.violate(f"order: {attempt.process.name} knows of {told}, and has not recorded that it is out of order")
 
     def _audit_record(self, attempt: SinkAttempt, book: _Book) -> None:
-        """What a task knows to be sent is recorded when it fails, or was tried to the end."""
+        """Require that sent rows that a task knows are recorded when it fails, or were tried to the end."""
         name, ended_at = attempt.process.name, attempt.ended_at
         left = [key for key in attempt.confirmed if attempt.digests[key] not in book.recorded]
         untried = [key for key in left if attempt.digests[key] not in attempt.could_not_record]
@@ -885,7 +885,7 @@ class SinkLaws:
     def _audit_passing(
         self, attempt: SinkAttempt, error: TransientQueueError | JournalUnavailableError, text: str
     ) -> None:
-        """What may pass is tried by each attempt, and for long enough; what only tidies up fails none."""
+        """Require that each attempt tries passing faults again, for long enough; and that no tidying up fails one."""
         name = attempt.process.name
         if not attempt.asked and not self._stood_still(attempt.process, attempt.launched_at):
             self.violate(f"progress: {name} fails without a call: {text}")
@@ -940,9 +940,7 @@ class SinkLaws:
         self._newest = max(self._newest, batch)
 
     def _left_out(self, attempt: SinkAttempt) -> int:
-        """Return how many rows follow an equal one in their partition that is sent: with a journal, a sink leaves them
-        out.
-        """
+        """Return the number of rows behind a sent equal one in their partition: with a journal, they are not sent."""
         return len(attempt.rows) - len(attempt.kept) - len(attempt.sent_keys()) if self._has_journal else 0
 
     def compared(self, attempts: Sequence[SinkAttempt], overlap: Overlap, line: str, *, is_refused: bool) -> None:

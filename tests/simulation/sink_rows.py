@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 Key = tuple[str, str]
-"""What tells a message from others: its group, and its deduplication id or its body."""
+"""Sets a message apart from others: its group, and its deduplication id or its body."""
 
 
 class SinkRow(NamedTuple):

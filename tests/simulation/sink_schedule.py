@@ -30,15 +30,15 @@ from tests.simulation.tasks import TaskFailedError
 CALLS_TAKE_S = (1, 5, 12)
 CONNECTS_TAKE_S = (6, 30, 110, 250)
 HANGS_S = (60, 130, 400)
-"""How long the journal's store does not answer a call that is held up."""
+"""Seconds for which the journal's store does not answer a call that is held up."""
 STALLS_S = (1, 5, 31, 70, 130, 200, 400)
 GAPS_S = (5, 31, 200, 290, 310, 400, 3_600, 8 * 86_400)
-"""How long a query is down."""
+"""Seconds for which a query is down."""
 MOST_TASKS = 4
 """Beyond which no copy is started."""
 OUTAGES_S = (10, 60, 150, 200)
 LONG_THROTTLES_S = (110, 250, 600)
-"""How long SQS may throttle all calls: for longer than a row may be tried."""
+"""Seconds for which SQS may throttle all calls: for longer than a row may be tried."""
 MOST_OUTAGES = 2
 NO_PUTS = "the store takes nothing"
 """An outage of the journal: it is full, say, or may only be read."""
@@ -47,9 +47,9 @@ MOST_ATTEMPTS = 20
 MOST_RUNS = 40
 """After so many, no rival is started any more: one comes for each that ends."""
 LISTS_TAKE_S = (8, 12, 20, 36)
-"""How long each list takes where lists are slow."""
+"""Seconds that each list takes where lists are slow."""
 ROWS_TAKE_S = (5, 60, 400)
-"""How long the next Arrow batch takes at most where a task's rows come slowly."""
+"""Seconds that the next Arrow batch takes at most where a task's rows come slowly."""
 FAULTS = (
     *("refused", "throttled", "lost", "denied", "entry", "throttled entries", "unsaid", "panic"),
     *("slow", "slow connect", "slow put", "slow look"),

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 QUERY = "q1"
 WORKER_LIVES_S = 30
-"""How long a worker's process outlives its task: what it still did would be seen."""
+"""Seconds by which a worker's process outlives its task: late effects of it would be seen."""
 ABANDONED_LIVE_S = 600
-"""How much longer it may live while threads are left in it: its worker ends when Spark closes the connection to it."""
+"""Seconds for which it may live longer while threads are left in it: it ends when Spark closes its connection."""
 
 
 @dataclass
 class MicroBatch:
-    """What the checkpoint plans under one batch id. A function in `foreachBatch` may write it in several parts."""
+    """The checkpoint's plan under one batch id. A function in `foreachBatch` may write it in several parts."""
 
     rows: list[SinkRow]
     writes: int
@@ -66,57 +66,57 @@ class SinkAttempt:
         self.process: Process
         self.is_over = False
         self.is_known_to_spark = False
-        """Whether Spark has seen that it is over."""
+        """True if Spark has seen that it is over."""
         self.sent: Sent | None = None
         self.error: BaseException | None = None
         # What is seen from outside
         self.digests: dict[Key, bytes] = {}
         self.lists: list[tuple[int, float]] = []
-        """When it began to list what was sent: as numbers of the history, and as times."""
+        """Beginnings of its lists of sent rows: as numbers of the history, and as times."""
         self.looks: list[tuple[int, float]] = []
         """For each list, when the one before it began: it takes two to miss nothing that was merged meanwhile."""
         self.idle_lists: Counter[str] = Counter()
-        """How often each thread has listed since it last sent something."""
+        """Lists of each thread since it last sent something."""
         self.kept_looked_at = -1
-        """When it looked at what earlier attempts have kept of refused rows, as a number of the history."""
+        """Number of the history at which it looked for refused rows that earlier attempts have kept."""
         self.refused_at = -math.inf
-        """When SQS last refused a row for good: then the queue is asked why."""
+        """Time at which SQS last refused a row for good: then the queue is asked for the reason."""
         self.kept: dict[str, Key] = {}
-        """Which refused rows it has kept, by their objects' names."""
+        """Refused rows that it has kept, by their objects' names."""
         self.keeps_began_at: list[float] = []
-        """When it began to keep a refused row, or to find out whose object it has found."""
+        """Times at which it began to keep a refused row, or to find the owner of an object."""
         self.calling: dict[str, list[Key]] = {}
         """The rows of the last call of each thread."""
         self.recorded: set[bytes] = set()
-        """What it has made durable."""
+        """Digests that it has made durable."""
         self.launched_at = 0.0
         self.looked_at: list[float] = []
-        """When it asked for each list of what was sent: the list may begin later."""
+        """Times at which it asked for each list of sent rows: the list may begin later."""
         self.was_held_up = False
-        """Whether something of it was too late when it failed."""
+        """True if something of it was too late when it failed."""
         self.asked = 0
-        """How many calls it has made, to queue and journal."""
+        """Number of its calls, to queue and journal."""
         self.panicked = False
         self.could_not_record: defaultdict[bytes, list[float]] = defaultdict(list)
-        """When puts of what it has sent have failed, by the row's digest."""
+        """Times at which puts of its sent rows have failed, by the row's digest."""
         self.ended_at = math.inf
-        """When it has returned or raised."""
+        """Time at which it has returned or raised."""
         self.tidying: list[str] = []
-        """How errors begin that only say that it could not tidy up."""
+        """Beginnings of errors that only say that it could not tidy up."""
         self.last_events: dict[str, int] = {}
         """The number of the last event of each thread."""
         self.parts = 0
-        """How many pieces of its rows it has begun."""
+        """Number of pieces of its rows that it has begun."""
         self.tried_at: dict[Key, float] = {}
-        """When it first tried a row that it does not know to be sent."""
+        """Time at which it first tried a row that it does not know to be sent."""
         self.in_doubt_since: dict[Key, float] = {}
-        """When it first tried a row that may be sent: it was not told so, nor that SQS has throttled the try."""
+        """Time at which it first tried a row that may be sent: no answer said so, nor that SQS throttled the try."""
         self.fresh: dict[str, list[Key]] = {}
-        """What the call of each thread tries that was not in doubt before."""
+        """Rows in the call of each thread that were not in doubt before."""
         self.confirmed: set[Key] = set()
-        """What it was told is sent."""
+        """Rows that SQS has confirmed to it."""
         self.calls_began_at: dict[str, float] = {}
-        """When the call of each thread began."""
+        """Beginning of the call of each thread."""
         self.calls = 0
         self.entries = 0
         self.answered = 0
@@ -124,19 +124,19 @@ class SinkAttempt:
         self.told_ids: set[str] = set()
         """Ids of messages that it was told."""
         self.equal = 0
-        """How often it was told an id again, for another row."""
+        """Number of ids that it got again, for another row."""
         self.ahead: defaultdict[Key, set[Key]] = defaultdict(set)
-        """What stood before a row, of its group, in a call."""
+        """Rows before a row, of its group, in a call."""
         self.overtook: dict[Key, set[Key]] = {}
-        """What the queue has added in calls of its own before what stood before it there, and before what."""
+        """Rows that the queue has added in calls of its own before earlier ones of theirs, and those."""
         self.unanswered: dict[str, bool] = {}
-        """Whether the call of each thread that has no answer yet has two rows of a group."""
+        """True for a thread whose call has no answer yet and has two rows of a group."""
         self.is_shaken = False
-        """Whether such a call had no answer, or one that does not say of all rows that they are sent."""
+        """True if such a call had no answer, or one that does not say of all rows that they are sent."""
         self.repeats = 0
-        """How often the queue took a row for one that it had."""
+        """Number of rows that the queue took for ones that it had."""
         self.doomed_at: float | None = None
-        """When it met what fails a task at once."""
+        """Time at which it met an error that fails a task at once."""
 
     def known_look(self, thread: str) -> int:
         """Return the number of the last look that the thread must know of: the first, or one before its last event."""
@@ -153,7 +153,7 @@ class SinkAttempt:
 
     @property
     def keeps(self) -> bool:
-        """Whether refused rows are kept."""
+        """True if refused rows are kept."""
         return self.options.bad_records_path is not None
 
     def sent_keys(self) -> list[Key]:
@@ -162,7 +162,7 @@ class SinkAttempt:
         return list(rows - kept)
 
     def leaves_out(self, row: SinkRow, before: Collection[Key]) -> bool:
-        """Whether it takes a row for one of those before, which it has sent: one that we refuse tells no message."""
+        """Return True if it takes a row for one of those before, which it has sent: a refused one is no message."""
         return row.flaw != "empty" and row.key in before and self.options.journal_location is not None
 
     def refused_rows(self, kept: Collection[Key] = ()) -> list[SinkRow]:
@@ -183,7 +183,7 @@ class SinkAttempt:
 
     @property
     def folder(self) -> str:
-        """Where the journal has what was sent."""
+        """The journal's folder of its sent rows."""
         if self.place.query is None:
             return f"sent/batch-writes/{self.draft.began_ms}-{self.draft.run}"
         return f"sent/{self.place.query}/{self.place.batch:020d}"

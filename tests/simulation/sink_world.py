@@ -1,4 +1,4 @@
-"""What is left when a sink's processes die: the queue and the journal's store. It tells who listens of each effect."""
+"""The world that outlives a sink's processes: the queue and the journal's store. Listeners hear of each effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Entry = Mapping[str, Any]
 
 
 class Panic(BaseException):
-    """What native code raises that panics. It is no Exception."""
+    """A panic of native code. It is no Exception."""
 
 
 class _Objects(dict[str, bytes]):
@@ -49,7 +49,7 @@ class SinkStore(MemoryStore):
         self.on_list: Callable[[str], None] = lambda prefix: None
         """Told of each list when it begins: what is there by then, and stays, is shown."""
         self.is_in_pieces: Callable[[], bool] = lambda: False
-        """Whether a list reads one half of the names now, and the other a moment later, as large directories do."""
+        """Returns True if a list reads one half of the names a moment later, as large directories do."""
         self.objects = _Objects(lambda name, data: self.on_put(name, data))
 
     def list(self, prefix: str) -> list[str]:
@@ -80,13 +80,13 @@ class SinkWorld(World):
         self.sink_options = parse_sink_options({"queueUrl": self.url, **given})
         self.store: SinkStore = SinkStore(self.step, clock)
         self.kept: SinkStore = SinkStore(self.step, clock)
-        """Where refused rows are kept."""
+        """The place that keeps refused rows."""
         self.unsaid: Callable[[], bool] = lambda: False
-        """Whether an answer leaves out what it should say of an entry."""
+        """Returns True if an answer leaves out an entry."""
         self.throttles_entries: Callable[[], bool] = lambda: False
-        """Whether the entries of a call that fail for now are throttled."""
+        """Returns True if the entries of a call that fail for now are throttled."""
         self.refuses_whole_calls: Callable[[], bool] = lambda: False
-        """Whether SQS refuses the call for a poisonous entry, rather than the entry."""
+        """Returns True if SQS refuses the call for a poisonous entry, rather than the entry."""
         self.on_call: Callable[[Sequence[Entry]], None] = lambda entries: None
         self.connect: Callable[[], None] = lambda: None
         """Find and reach SQS, which may take its time."""

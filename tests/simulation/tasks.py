@@ -43,16 +43,16 @@ class SimulatedQuery(Query):
         super().__init__(schedule.world, checkpoint=checkpoint, **arguments)
         self._schedule = schedule
         self.over_at: dict[int, float] = {}
-        """When each batch of this run was over."""
+        """End of each batch of this run."""
         self._received_by: dict[int, int] = {}
-        """How often anything had been received then."""
+        """Number of receives by then."""
         self.lapse_at = self.world.clock.now() + (VISIBILITY_S if self.world.in_flight else 0)
-        """When the last hold has lapsed that was there when the run began, or when its tasks last ran."""
+        """Time by which the last hold has lapsed that was there when the run began, or when its tasks last ran."""
         self._announced: Offset | None = None
         self.tasked: int | None = None
         """The last batch with tasks."""
         self.offered: Offered | None = None
-        """What the queue had to give when the last micro-batch with tasks began."""
+        """The messages that the queue had to give when the last micro-batch with tasks began."""
 
     def rows(self, batch: int) -> list[list[Row]]:
         """Return what a batch has put into the sink, by partition."""

@@ -1,6 +1,6 @@
-"""What is left when processes die: a queue, a journal's store, checkpoints and their sinks. And what went wrong there.
+"""The world that outlives processes: a queue, a journal's store, checkpoints and their sinks, and faults in them.
 
-Every call of queue and store is a step before and after its effect; `World.on_step` is told of each, and may raise.
+Every call of queue and store is a step before and after its effect; `World.on_step` gets each, and may raise.
 """
 
 from __future__ import annotations
@@ -82,10 +82,12 @@ class MemoryStore:
         """All that was ever put, the newest of each name."""
         self._clock = clock
         self.lies_about: Callable[[str], str] = lambda name: ""
-        """What becomes of a put: "refuse" fails before its effect, "raise" after it, "deny" says it was there, and
-        "conflict" says so though nothing is there and nothing was put."""
+        """Returns the fate of a put: "refuse" fails before its effect, "raise" after it, "deny" says it was there.
+
+        "conflict" says so though nothing is there and nothing was put.
+        """
         self.fails: Callable[[str], bool] = lambda call: False
-        """Whether any other call fails."""
+        """Returns True if any other call fails."""
         self.on_listed: Callable[[str, Names], None] = lambda prefix, names: None
         self.transfer_s = 0.0
         """A segment takes so long to get here, or away."""
@@ -243,32 +245,31 @@ class World:
         self.model.on_event(self.events.append)
         self.on_step: Callable[[str], None] = lambda event: None
         self.actor: Callable[[], str] = lambda: ""
-        """Who takes the step."""
+        """Returns the name of the process that takes the step."""
         self.fault: Callable[[str], str] = lambda action: ""
-        """What becomes of a call: one that is "refused", "throttled" or "denied" has no effect, of a "lost" one the
-        answer is."""
+        """Returns the fate of a call: "refused", "throttled" or "denied" has no effect, "lost" has no answer."""
         self.failing_renewals: Callable[[list[str]], str] = lambda receipt_handles: ""
         """Return the fate of a renewal, if it has one: the same; and one that "hangs" never comes to SQS."""
         self.failing_entries: Callable[[str], frozenset[int]] = lambda action: frozenset()
         self.receive_share: Callable[[], float] = lambda: 1.0
-        """How much of what it could have a short poll is given."""
+        """Returns the share that a short poll is given of the messages that it could have."""
         self.counted = 0
-        """How many messages the queue last said that it has."""
+        """Number of messages in the queue's last answer."""
         self.in_flight = 0
-        """How many of them somebody held."""
+        """Number of them that somebody held."""
         self.pool: MakePool = in_calling_thread
-        """How a driver and its queue make their pools of threads."""
+        """Makes the pools of threads of a driver and its queue."""
         self.begins_calls = True
-        """Whether the client can send a call and wait for its answer later."""
+        """True if the client can send a call and wait for its answer later."""
         self.deleting: list[str] = []
-        """Who has a delete under way, once for each call."""
+        """The processes that have a delete under way, once for each call."""
         self.on_release: Callable[[set[str]], None] = lambda message_ids: None
         """Told which messages our side asks to release, whatever becomes of it."""
         self._deals: dict[bytes | str, Deal] = {}
         self._ids: dict[str, list[str]] = {}
         """Of the messages in each object that was dealt out."""
         self._told: dict[str, str] = {}
-        """Which message each receipt handle stands for that our side was told."""
+        """The message of each receipt handle that our side was given."""
         self.on_told: Callable[[set[str]], None] = lambda message_ids: None
         """Told of what each answer to a receive brings its caller."""
         self.on_refused: Callable[[str], None] = lambda receipt_handle: None
@@ -282,7 +283,7 @@ class World:
         self.message_s = 0.0
         """Each message of an answer takes so long to arrive."""
         self.is_ours = False
-        """Whether the call of the model that is under way is the query's, and not somebody else's."""
+        """True if the call of the model that is under way is the query's, and not somebody else's."""
         self.sent: list[Row] = []
         self.checkpoint = Checkpoint()
 
@@ -404,7 +405,7 @@ class World:
         return found
 
     def depth(self) -> tuple[int, int]:
-        """How many messages are visible, and how many in flight."""
+        """Return the numbers of messages that are visible, and in flight."""
         shown = self.model.call("GetQueueAttributes", {"QueueUrl": self.url, "AttributeNames": ["All"]})["Attributes"]
         return int(shown["ApproximateNumberOfMessages"]), int(shown["ApproximateNumberOfMessagesNotVisible"])
 
