@@ -71,8 +71,8 @@ class Standing:
 
         The epoch that it began after, when a log was given up, is known.
         """
-        is_earlier = offset.generation < self.ledger.generation and offset.of != self.ledger.begun_after
-        return offset.journal != self.journal or not offset.plan or is_earlier
+        is_over = self.ledger.has_ended(offset.generation) and offset.of != self.ledger.begun_after
+        return offset.journal != self.journal or not offset.plan or is_over
 
     def has_links(self, of: EpochPlan) -> bool:
         """Return whether tasks had put any link of it. They do so only once the epoch that it follows is settled."""
@@ -88,7 +88,7 @@ def fits(known: Offset, found: str | None, ledger: Ledger, location: str) -> Ref
     if not known.plan or known.of == ledger.begun_after:
         return None
     has_gone_on = known.generation > ledger.generation and known.epoch <= settled.epoch  # an older query
-    if known.generation < ledger.generation or has_gone_on:
+    if ledger.has_ended(known.generation) or has_gone_on:
         return _of_another(known, found, location)
     is_other = known.epoch == settled.epoch and known.plan != settled.plan
     if known.epoch < settled.epoch or is_other:
@@ -255,7 +255,7 @@ def _doubtful_before(given: Offset, standing: Standing) -> int | None:
     begun = [
         each.epoch
         for each in standing.unsettled.keys() - standing.own
-        if ledger.epoch < each.epoch < given.epoch and each.plan >= ledger.generation and standing.has_links(each)
+        if ledger.epoch < each.epoch < given.epoch and not ledger.has_ended(each.plan) and standing.has_links(each)
     ]
     if begun:
         return max(begun)

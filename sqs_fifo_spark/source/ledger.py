@@ -53,6 +53,8 @@ class Ledger:
     """The claim of the driver that settled it."""
     generation: int = 0
     """The one that rules: checkpoints of earlier ones are refused."""
+    begun_by: int = 0
+    """The claim of the driver that began it, perhaps after the one that announced its first epoch."""
     begun_after: EpochPlan | None = None
     """Last epoch in Spark's log before the first of this generation, if it began because that log was given up."""
     followed_by: Offset | None = None
@@ -61,6 +63,13 @@ class Ledger:
     @property
     def settled(self) -> EpochPlan:
         return EpochPlan(self.epoch, self.plan)
+
+    def has_ended(self, generation: int) -> bool:
+        """Return True if it is over: a driver with that claim announced its first epoch before the ruling one began.
+
+        The ruling one may have been announced before it, all the same, and have the lower number.
+        """
+        return generation != self.generation and generation < max(self.generation, self.begun_by)
 
 
 def encode_ledger(ledger: Ledger, token: str) -> bytes:
@@ -81,6 +90,7 @@ def encode_ledger(ledger: Ledger, token: str) -> bytes:
             "plan": ledger.plan,
             "claim": ledger.claim,
             "generation": ledger.generation,
+            "begunBy": ledger.begun_by,
             "begunAfter": ledger.begun_after,
             "followed": ledger.followed_by and ledger.followed_by.to_json(),
         }
@@ -98,12 +108,12 @@ def decode_ledger(data: bytes, epoch: int, name: str) -> Ledger:
             for message_id, entry in content["unconfirmed"].items()
         }
         carried = {_source(source): _ids(ids) for source, ids in content["carried"].items()}
-        plan, claim, generation = (_whole(content[key]) for key in ("plan", "claim", "generation"))
+        plan, claim, generation, begun_by = (_whole(content[key]) for key in ("plan", "claim", "generation", "begunBy"))
         begun_after = None if content["begunAfter"] is None else EpochPlan(*map(_whole, content["begunAfter"]))
         followed_by = None if content["followed"] is None else Offset.from_json(content["followed"])
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, DataLossError):
         raise damaged(name) from None
-    return Ledger(epoch, unconfirmed, carried, plan, claim, generation, begun_after, followed_by)
+    return Ledger(epoch, unconfirmed, carried, plan, claim, generation, begun_by, begun_after, followed_by)
 
 
 def _time(value: Any) -> float:

@@ -107,7 +107,7 @@ class Ownership:
         """Return a number above all that any offset log of this journal may have, with room before it.
 
         A log may have an epoch of each earlier driver that has left nothing else, and the two after it. If a generation
-        begins with it, the epoch before it settles all those, also links that their tasks put later.
+        begins with it, the epoch before it settles all those.
         """
         return self._highest() + _GAP * (self.claim - self.journal.first_claim) + self._needs_room + 1
 
@@ -151,7 +151,9 @@ class Ownership:
     def release_others(self) -> None:
         """Release the orphans: other drivers announced them, of this query or of earlier ones.
 
-        Messages that their tasks have sealed and may have deleted are not released: they are carried.
+        Messages that their tasks have sealed and may have deleted are not released: they are carried. A link that a
+        task of an earlier generation has put since that was over is none of these: its driver no longer owned the
+        journal, so the task has deleted nothing.
         """
         others = self._others()
         if not others:
@@ -163,12 +165,13 @@ class Ownership:
         for name, head in zip(names, self._read_pool.map(self.journal.head, names), strict=True):
             if head is None:
                 continue
-            sealed = [receipt for receipt in head.receipts if head.origin.deletes and not receipt.deferred]
+            may_be_deleted = head.origin.deletes and not self._ledger.has_ended(head.origin.plan)
+            sealed = [receipt for receipt in head.receipts if may_be_deleted and not receipt.deferred]
             new = tuple(receipt.message_id for receipt in sealed if receipt.message_id not in known)
             if new:
                 found[name] = new
                 known.update(new)
-            left += (receipt for receipt in head.receipts if receipt.deferred or not head.origin.deletes)
+            left += (receipt for receipt in head.receipts if receipt.deferred or not may_be_deleted)
         self.release(left)  # at once: where SQS does not answer, that is waited for once
         self._released.update(others)
         # Messages that the ledger carried to them, and they have sealed, are carried from there: only there they may be
@@ -200,6 +203,7 @@ class Ownership:
             plan=0,
             claim=self.claim,
             generation=first.generation,
+            begun_by=self.claim,
             begun_after=after.of if after.plan else None,
             followed_by=first if after.plan else None,
         )
@@ -248,6 +252,7 @@ class Ownership:
                 end.plan,
                 self.claim,
                 max(self._ledger.generation, end.generation),
+                self._ledger.begun_by,
                 None,
                 followed_by,
             ),

@@ -526,7 +526,7 @@ class Laws:
         is_first = len(offsets) == 1 and offsets[0].generation > ledger.generation
         if is_first and offsets[0].epoch <= ledger.epoch + (not is_committed):
             return True
-        return any(each.generation < ledger.generation and each.of != ledger.begun_after for each in known)
+        return any(ledger.has_ended(each.generation) and each.of != ledger.begun_after for each in known)
 
     def goes_on(self, checkpoint: Checkpoint, offsets: list[Offset]) -> None:
         """One query: none goes on that another one has taken the journal from. It may not know of that yet."""

@@ -142,10 +142,8 @@ def _(begin, owned, *given):
 
 @planted("let a query go on that another one has taken the journal from")
 def _():
-    rewrite("source.checkpoint.fits", "known.generation < ledger.generation", "known.generation < 0")
-    rewrite(
-        "source.checkpoint.Standing.is_foreign", "offset.generation < self.ledger.generation", "offset.generation < 0"
-    )
+    rewrite("source.checkpoint.fits", "ledger.has_ended(known.generation)", "False")
+    rewrite("source.checkpoint.Standing.is_foreign", "self.ledger.has_ended(offset.generation)", "False")
 
 
 @planted("begin a generation that Spark has not logged", "source.driver.Driver._new_offset")
@@ -372,7 +370,7 @@ def _(replay, epoch, after):
 
 @planted("release what only the journal has")
 def _():
-    rewrite("source.ownership.Ownership.release_others", "if may_be_deleted and not receipt.deferred", "if False")
+    rewrite("source.ownership.Ownership.release_others", "may_be_deleted and not receipt.deferred", "False")
 
 
 @planted("carry twice what two links have", "source.ownership.Ownership.release_others")

@@ -242,6 +242,7 @@ SOUND = {
     "plan": 3,
     "claim": 3,
     "generation": 2,
+    "begunBy": 2,
     "begunAfter": [6, 1],
     "followed": Offset("j", 8, 2, 3, after=3, after_epoch=7, generation=2).to_json(),
 }
@@ -359,6 +360,7 @@ def test_every_ledger_that_we_write_is_believed() -> None:
         {NAME: ("id-3",), "epochs/00000000000000000006/caught-00000000000000000007": ("id-4",)},
         2,
         3,
+        1,
         2,
         EpochPlan(6, 1),
         Offset("j", 8, 2, 3, is_blind=True),
