@@ -40,7 +40,7 @@ class TokenService:
 
     def answer(self, authorization: str, request: str) -> tuple[int, str]:
         self.asked.append(parse_qs(request))
-        self.callers.append(_access_key(authorization))
+        self.callers.append(access_key(authorization))
         if self.refusal:
             error = f"<Error><Code>{self.refusal}</Code><Message>{SECRET}</Message></Error>"
             return 403, f"<ErrorResponse>{error}</ErrorResponse>"
@@ -67,7 +67,7 @@ class Bucket:
         self.url = ""
 
 
-def _access_key(authorization: str) -> str:
+def access_key(authorization: str) -> str:
     return authorization.partition("Credential=")[2].partition("/")[0]
 
 
@@ -102,7 +102,7 @@ def _token_handler(sts: TokenService) -> type[BaseHTTPRequestHandler]:
 def _bucket_handler(bucket: Bucket) -> type[BaseHTTPRequestHandler]:
     class _Own(Handler):
         def is_refused(self) -> bool:
-            key = _access_key(self.headers["authorization"])
+            key = access_key(self.headers["authorization"])
             bucket.keys.append(key)
             if key not in bucket.sts.expired:
                 return False
