@@ -89,6 +89,13 @@ def test_a_group_goes_on_when_all_is_confirmed_and_the_record_lacks_few(most: in
     assert bodies(lanes.take()) == [f"a{most + 1}"]
 
 
+def test_a_call_holds_no_more_than_the_record_may_lack() -> None:
+    """With what it lacks already."""
+    lanes = holding(Stride(rows_in_call=3, max_unrecorded=4), rows(*numbered("a", 9)))
+    lanes.confirm(lanes.take(), [])
+    assert bodies(lanes.take()) == ["a4"]
+
+
 def test_a_row_that_sqs_failed_is_recorded_before_its_group_goes_on() -> None:
     """The record may have those behind it by then: its copy, if it becomes one, stands no further behind."""
     lanes = holding(BATCH, rows(*numbered("a", 25)))
