@@ -13,13 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.errors import (
-    DisorderError,
-    JournalCorruptError,
-    JournalUnavailableError,
-    OptionError,
-    RowError,
-)
+from sqs_fifo_spark.errors import DisorderError, JournalCorruptError, JournalUnavailableError, OptionError, RowError
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
 from sqs_fifo_spark.sink.keepers import PLACE
 from sqs_fifo_spark.sink.queue import SinkQueue

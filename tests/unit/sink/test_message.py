@@ -227,13 +227,7 @@ def test_a_binary_attribute_is_sent_as_bytes() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "x",
-        " ",
-        "\n",
-        "\t\n\r \x7f\x85\u2028\ud7ff\ue000\ufdd0\ufffd\U00010000\U0001ffff\U0010ffff",
-        "\U0001f600 é",
-    ],
+    ["x", " ", "\n", "\t\n\r \x7f\x85\u2028\ud7ff\ue000\ufdd0\ufffd\U00010000\U0001ffff\U0010ffff", "\U0001f600 é"],
 )
 def test_every_character_that_xml_allows_is_sent_as_it_is(body: str) -> None:
     """The edges of each range, in a text, in a text's bytes, and in an attribute."""

@@ -96,13 +96,7 @@ def run(
     queue = SinkQueue(sqs.options(), sqs.clock)
     where = place or Place(0, "q", 1)
     sent = send_partition(
-        plan,
-        batches,
-        where,
-        queue=queue,
-        open_journal=lambda: store,
-        open_bad_records=lambda: refused,
-        clock=sqs.clock,
+        plan, batches, where, queue=queue, open_journal=lambda: store, open_bad_records=lambda: refused, clock=sqs.clock
     )
     return pickle.loads(pickle.dumps(sent))  # type: ignore[no-any-return]
 
