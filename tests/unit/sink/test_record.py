@@ -825,8 +825,13 @@ def test_marks_that_are_not_listed_in_one_moment_forget_nothing(store: Store, re
     """A list may show neither the mark that is put meanwhile nor those that go for it: so the one before it stays."""
     record.send_for(5, 200)
     forget(store, "q", 120)
-    meanwhile = [lambda: forget(store, "q", 200)]
-    list_in_pieces(store, lambda prefix: meanwhile.pop()() if meanwhile and prefix == "over/q" else None)
+    is_first = [True]
+
+    def overtake(prefix: str) -> None:
+        if prefix == "over/q" and is_first and is_first.pop():
+            forget(store, "q", 200)
+
+    list_in_pieces(store, overtake)
     with pytest.raises(BatchForgottenError):
         record(batch="5").refresh([A])
 
@@ -835,7 +840,12 @@ def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, record: Reco
     """A driver that stood still between its list and its put excludes nobody: the highest mark counts, and stays."""
     record.send_for(*range(300))
     forget(store, "q", 120)
-    store.once_at("before put over/", lambda: [forget(store, "q", batch) for batch in (200, 240, 280)])
+
+    def overtake() -> None:
+        for batch in (200, 240, 280):
+            forget(store, "q", batch)
+
+    store.once_at("before put over/", overtake)
     forget(store, "q", 141)
     for batch in (0, 41, 180):
         with pytest.raises(BatchForgottenError, match="those after 180"):

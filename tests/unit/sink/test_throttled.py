@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -98,7 +99,8 @@ def test_what_may_be_sent_has_one_time_to_be_tried(sqs: Sqs, record: Looked, way
 
 def at_a_pace(sqs: Sqs, *batches: pa.RecordBatch, calls_per_s: int = 1, sharer: int = 0, sharers: int) -> float:
     """Run one of so many tasks that share the pace; return how many seconds it took."""
-    options, began = {"maxCallsPerSecond": str(calls_per_s)}, sqs.clock.monotonic()
+    options: dict[str, Any] = {"maxCallsPerSecond": str(calls_per_s)}
+    began = sqs.clock.monotonic()
     queue = SinkQueue(sqs.options(**options), sqs.clock, sharer=sharer, sharers=sharers)
     place, plan = Place(sharer, "q", 1), planned(sqs, **options)
     send_partition(plan, batches, place, queue=queue, open_journal=lambda: None, clock=sqs.clock)
