@@ -315,11 +315,14 @@ def test_a_role_is_assumed_for_the_queue_with_its_external_id_and_logged_nowhere
 
 
 def test_a_client_is_built_once_for_each_configuration() -> None:
-    """Building one takes tens of milliseconds."""
-    config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1")
-    first = aws.sqs_client(config)
+    """Building one takes tens of milliseconds. When one is forgotten, those of others stay."""
+    config, another = (aws.ClientConfig(region, "http://127.0.0.1:1") for region in ("us-east-1", "us-east-2"))
+    first, other = aws.sqs_client(config), aws.sqs_client(another)
     assert aws.sqs_client(config) is first
     assert aws.sqs_client(config, 20) is not first
+    aws.forget_clients(config)
+    assert aws.sqs_client(config) is not first
+    assert aws.sqs_client(another) is other
 
 
 @pytest.mark.parametrize(
