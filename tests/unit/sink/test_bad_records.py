@@ -234,13 +234,6 @@ def test_a_row_that_is_known_as_sent_is_not_refused(monkeypatch: pytest.MonkeyPa
     assert (with_new.known, with_new.refused, numbers(kept)) == (2, 2, [3, 4])
 
 
-def test_equal_rows_are_kept_as_often_as_they_are_there(sqs: Sqs, kept: Store) -> None:
-    """And a replay adds none."""
-    for _ in range(2):
-        assert write(sqs, kept, None, None, "a1", None).refused == 3
-    assert len(lines(kept)) == 3
-
-
 def test_a_row_that_was_sent_is_not_taken_for_an_equal_one_that_was_held(sqs: Sqs, kept: Store) -> None:
     """Without a journal, too: the one behind the refused row is its second copy whenever the task runs."""
     sqs.refuse("a3")

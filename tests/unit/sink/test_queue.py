@@ -78,13 +78,6 @@ def raised(kind: type[SqsFifoError], call: Callable[[], object]) -> str:
 # What is sent
 
 
-def test_all_rows_of_a_call_are_confirmed(sqs: Sqs, confirmed: Noted) -> None:
-    """One call, one confirmation, and each row stands in the queue."""
-    send(sqs, confirmed, *TEN)
-    assert sqs.calls == [TEN]
-    assert confirmed.bodies == sqs.bodies() == TEN
-
-
 def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Noted) -> None:
     """What was sent is confirmed at once, before the next try, which holds only the others."""
     sqs.failing = lambda body: ("InternalError", False) if sqs.tries(body) < 3 and body in ("b1", "d1") else None

@@ -127,17 +127,13 @@ def test_the_plan_says_what_the_tasks_need(sqs: Sqs, store: Store) -> None:
     identity = json.loads(store.objects["journal.json"])
     assert identity["queueArn"].endswith(":q.fifo")
     assert first.journal == second.journal == identity["journal"]
+    assert planned(sqs).journal is None, "without a location there is none"
     assert first.run != second.run
     assert first.form.message_group_id == "all"
     assert first.form.max_message_bytes == 1_048_576
     assert first.began_ms == int(sqs.clock.now() * 1000)
     assert set(store.objects) == {"journal.json"}
     assert sqs.calls == []
-
-
-def test_without_a_location_there_is_no_journal(sqs: Sqs) -> None:
-    """And the tasks look for none."""
-    assert planned(sqs).journal is None
 
 
 def test_a_queues_smaller_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
