@@ -48,6 +48,25 @@ LOST = ReadTimeoutError(endpoint_url="http://127.0.0.1")
 """The answer did not come; the call may have had its effect."""
 
 
+def raising(error: BaseException, when: Callable[..., bool] = lambda *given: True) -> Callable[..., Any]:
+    """Return what raises the error where it is called, but only for what `when` holds of."""
+
+    def fail(*given: Any, **named: Any) -> None:
+        if when(*given):
+            raise error
+
+    return fail
+
+
+def waiting(event: threading.Event, when: Callable[..., bool] = lambda *given: True) -> Callable[..., None]:
+    """Return what waits for the event where it is called, but only for what `when` holds of."""
+
+    def wait(*given: Any) -> None:
+        assert not when(*given) or event.wait(LONG_S)
+
+    return wait
+
+
 class SharedClock(ManualClock):
     """A hand-turned clock for several threads, which counts the pauses on it."""
 
@@ -109,7 +128,7 @@ class Store(world.MemoryStore):
 
     def __init__(self) -> None:
         self.steps: list[str] = []
-        self.on_step: Callable[[str], None] = lambda event: None
+        self.on_step: Callable[[str], object] = lambda event: None
         super().__init__(self._take_step, ManualClock())
 
     def list(self, prefix: str) -> world.Names:
@@ -119,6 +138,28 @@ class Store(world.MemoryStore):
         found = sorted(name for name in tuple(self.objects) if name.startswith(f"{prefix}/"))
         self._take_step(f"after list {prefix}")
         return found
+
+    def fail_at(self, step: str, error: BaseException | None = None) -> None:
+        """Raise at each step that begins so, until `on_step` is another one."""
+        self.on_step = raising(error or JournalUnavailableError("503"), lambda event: event.startswith(step))
+
+    def once_at(self, step: str, action: Callable[[], object]) -> None:
+        """Do this at the next step that begins so."""
+
+        def look(event: str) -> None:
+            if event.startswith(step):
+                self.calm()
+                action()
+
+        self.on_step = look
+
+    def calm(self) -> None:
+        """Let steps be steps again."""
+        self.on_step = lambda event: None
+
+    def count(self, step: str) -> int:
+        """How many steps begin so."""
+        return sum(each.startswith(step) for each in self.steps)
 
     def puts(self) -> world.Names:
         """Names in the order in which they were put."""
@@ -150,20 +191,47 @@ class Sqs:
         self.most_calls = 0
         """How many were under way at once."""
         self._now = 0
-        self.connect: Callable[[list[str]], None] = lambda bodies: None
+        self.connect: Callable[[list[str]], object] = lambda bodies: None
         """Told the bodies of a call that finds and reaches SQS, and leaves its process after that, if it still may."""
-        self.before: Callable[[list[str]], None] = lambda bodies: None
+        self.before: Callable[[list[str]], object] = lambda bodies: None
         """Told the bodies of a call before its effect; may raise what botocore raises, or wait."""
         self.failing: Callable[[str], tuple[str, bool] | None] = lambda body: None
         """The code with which an entry fails, without effect, and whether that is the sender's fault."""
-        self.after: Callable[[list[str], Answer], None] = lambda bodies, answer: None
+        self.after: Callable[[list[str], Answer], object] = lambda bodies, answer: None
         """Told the answer of a call after its effect; may change it, or raise."""
+        self.not_described: BaseException | None = None
+        """What to be asked for its settings raises, if anything."""
         self.model.on_event(self._count)
 
     def options(self, **options: str) -> SinkOptions:
         return parse_sink_options({"queueUrl": self.url, **options})
 
+    def refuse(self, *bodies: str) -> None:
+        """Refuse these rows, and no others."""
+        self.failing = lambda body: ("InvalidMessageContents", True) if body in bodies else None
+
+    def fail_once(self, *bodies: str) -> None:
+        """Fail these rows in the first call that holds them."""
+        self.failing = lambda body: ("InternalError", False) if body in bodies and self.tries(body) == 1 else None
+
+    def lose(self, count: int = 1) -> None:
+        """Lose the answers of the next calls."""
+        last = len(self.calls) + count
+        self.after = raising(LOST, lambda bodies, answer: len(self.calls) <= last)
+
+    def leave_out(self, *ends: str) -> None:
+        """Leave entries whose ids end so out of the answer to the next call."""
+        first = len(self.calls) + 1
+
+        def leave(bodies: list[str], answer: Answer) -> None:
+            if len(self.calls) == first:
+                answer["Successful"] = [each for each in answer["Successful"] if not each["Id"].endswith(ends)]
+
+        self.after = leave
+
     def get_queue_attributes(self, **request: Any) -> Answer:
+        if self.not_described:
+            raise self.not_described
         return self._call("GetQueueAttributes", request)
 
     def send_message_batch(self, *, QueueUrl: str, Entries: Entries) -> Answer:
@@ -287,8 +355,8 @@ class Noted:
         self._looked_at = looked_at
         self.digests = {row.digest for row in known}
         self.closed = 0
-        self.on_look: Callable[[], None] = lambda: None
-        self.on_add: Callable[[list[bytes]], None] = lambda digests: None
+        self.on_look: Callable[[], object] = lambda: None
+        self.on_add: Callable[[list[bytes]], object] = lambda digests: None
 
     def note(self, digest: bytes) -> None:
         return
@@ -330,9 +398,40 @@ def send(sqs: Sqs, given: Iterable[Outgoing], record: Record | None = None, stri
     return sender
 
 
-def finish(sender: Sender, *bodies: str) -> None:
+def finish(sender: Sender, *bodies: str) -> Sender:
     sender.add(rows(*bodies))
     sender.finish()
+    return sender
+
+
+def digests_of(*bodies: str) -> set[bytes]:
+    """Return what the record is told of these rows."""
+    return {row.digest for row in rows(*bodies)}
+
+
+class Task:
+    """A call in a thread of its own; `error` is what it fails with."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self.error: BaseException | None = None
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:
+            self.error = error
+
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def end(self) -> BaseException | None:
+        """Wait until it is over, and return what it fails with."""
+        self._thread.join(LONG_S)
+        assert self.is_over(), "it waits for ever"
+        return self.error
 
 
 def threads() -> list[str]:
@@ -343,6 +442,10 @@ def threads() -> list[str]:
 def wait_for_threads() -> None:
     """Wait until the senders' threads have ended by themselves, those that were abandoned, too."""
     wait_until(lambda: threads() == [], LONG_S, "the senders' threads end by themselves")
+
+
+def numbered(group: str, count: int) -> list[str]:
+    return [f"{group}{number}" for number in range(1, count + 1)]
 
 
 def dealt(groups: int, each: int) -> list[str]:

@@ -14,6 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
+from sqs_fifo_spark.options import SourceOptions, parse_source_options
+from sqs_fifo_spark.source.queue import Queue
+
 
 @dataclass
 class Answer:
@@ -156,6 +160,14 @@ def make_authority(home: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(home / "server.pem", home / "key.pem")
     return context
+
+
+def source_options(url: str, **given: str) -> SourceOptions:
+    return parse_source_options({"queueUrl": url, "journalLocation": "/journal", **given})
+
+
+def source_queue(url: str, **given: str) -> Queue:
+    return Queue(source_options(url, **given), SYSTEM_CLOCK)
 
 
 def sqs_message(number: int, body: str = "b") -> dict[str, Any]:

@@ -39,19 +39,21 @@ class TokenService:
         self.expires_at = dict.fromkeys(self.expires_at, now())
 
     def answer(self, authorization: str, request: str) -> tuple[int, str]:
-        self.asked.append(parse_qs(request))
-        self.callers.append(_access_key(authorization))
+        asked = parse_qs(request)
+        self.asked.append(asked)
+        self.callers.append(access_key(authorization))
         if self.refusal:
             error = f"<Error><Code>{self.refusal}</Code><Message>{SECRET}</Message></Error>"
             return 403, f"<ErrorResponse>{error}</ErrorResponse>"
         key, expires_at = f"AKID{len(self.asked)}", now() + timedelta(seconds=self.lasts_s)
         self.expires_at[key] = expires_at
+        (action,) = asked["Action"]
         return 200, (
-            '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>'
+            f'<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{action}Result><Credentials>'
             f"<AccessKeyId>{key}</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>"
             f"<SessionToken>{TOKEN}</SessionToken><Expiration>{expires_at.isoformat()}</Expiration></Credentials>"
             "<AssumedRoleUser><AssumedRoleId>a:b</AssumedRoleId><Arn>arn:aws:sts::123456789012:assumed-role/r/s</Arn>"
-            "</AssumedRoleUser></AssumeRoleResult></AssumeRoleResponse>"
+            f"</AssumedRoleUser></{action}Result></{action}Response>"
         )
 
 
@@ -67,7 +69,7 @@ class Bucket:
         self.url = ""
 
 
-def _access_key(authorization: str) -> str:
+def access_key(authorization: str) -> str:
     return authorization.partition("Credential=")[2].partition("/")[0]
 
 
@@ -93,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
 def _token_handler(sts: TokenService) -> type[BaseHTTPRequestHandler]:
     class _Own(Handler):
         def do_POST(self) -> None:
-            status, text = sts.answer(self.headers["authorization"], self.content().decode())
+            status, text = sts.answer(self.headers.get("authorization", ""), self.content().decode())
             self.tell(status, text.encode(), content_type="text/xml")
 
     return _Own
@@ -102,7 +104,7 @@ def _token_handler(sts: TokenService) -> type[BaseHTTPRequestHandler]:
 def _bucket_handler(bucket: Bucket) -> type[BaseHTTPRequestHandler]:
     class _Own(Handler):
         def is_refused(self) -> bool:
-            key = _access_key(self.headers["authorization"])
+            key = access_key(self.headers["authorization"])
             bucket.keys.append(key)
             if key not in bucket.sts.expired:
                 return False

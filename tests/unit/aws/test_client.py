@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import botocore.session
 import pytest
@@ -26,59 +20,31 @@ from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, MissingPackageError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
-from sqs_fifo_spark.options import AWS_CHAIN, parse_source_options
 from sqs_fifo_spark.source.queue import Queue
+from tests.unit.aws.answering import source_options, source_queue
+from tests.unit.aws.standins import SECRET, TOKEN, TokenService
 
-SECRET, TOKEN, WEB_TOKEN = "TEMPSECRET-77aa", "TEMPTOKEN-77aa", "WEBTOKEN-77aa"
-CREDENTIALS = f"""<Credentials><AccessKeyId>AKIATEMP</AccessKeyId><SecretAccessKey>{SECRET}</SecretAccessKey>
-<SessionToken>{TOKEN}</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration></Credentials>"""
-
-
-class FakeSts(BaseHTTPRequestHandler):
-    """Hands out temporary credentials, as AWS's token service does, and keeps what it was asked."""
-
-    asked: list[str]
-
-    def do_POST(self) -> None:
-        request = self.rfile.read(int(self.headers["content-length"])).decode()
-        self.asked.append(request)
-        action = "AssumeRoleWithWebIdentity" if "AssumeRoleWithWebIdentity" in request else "AssumeRole"
-        answer = (
-            f'<{action}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{action}Result>{CREDENTIALS}'
-            "<AssumedRoleUser><AssumedRoleId>a:b</AssumedRoleId>"
-            "<Arn>arn:aws:sts::123456789012:assumed-role/r/s</Arn></AssumedRoleUser>"
-            f"</{action}Result></{action}Response>"
-        ).encode()
-        self.send_response(200)
-        self.send_header("content-type", "text/xml")
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: pytest shows what a test prints."""
+WEB_TOKEN = "WEBTOKEN-77aa"
 
 
 @pytest.fixture
-def sts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What was asked of a token service that AWS's SDK is pointed to."""
-    FakeSts.asked = []
-    server = HTTPServer(("127.0.0.1", 0), FakeSts)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{server.server_port}")
-    yield FakeSts.asked
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-@pytest.fixture
-def web_identity(sts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment of a pod whose service account has a role."""
-    (tmp_path / "token").write_text(WEB_TOKEN)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment has no key, and AWS's SDK looks for one elsewhere."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def sdk_sts(sts: TokenService, monkeypatch: pytest.MonkeyPatch) -> TokenService:
+    """A token service that AWS's SDK is pointed to."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
+    return sts
+
+
+@pytest.fixture
+def web_identity(sdk_sts: TokenService, no_keys: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a pod whose service account has a role."""
+    (tmp_path / "token").write_text(WEB_TOKEN)
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/journal")
 
@@ -122,10 +88,8 @@ def test_loggers_that_the_sdk_makes_later_are_quiet_too(caplog: pytest.LogCaptur
 
 
 @pytest.fixture
-def credentials_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def credentials_file(no_keys: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Write the file of credentials with another access key; the AWS chain has nothing else."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
 
     def write(key: str) -> None:
@@ -153,10 +117,8 @@ def test_keys_that_are_valid_are_used_though_they_cannot_be_renewed(
     expires_at = datetime.now(timezone.utc) + timedelta(minutes=minutes_left)
     found = RefreshableCredentials("AKIDHELD", SECRET, TOKEN, expires_at, renew, "iam-role")
     monkeypatch.setattr("botocore.session.Session.get_credentials", lambda session: found)
-    aws.forget_clients()
     with LocalQueueServer(queues=["bids.fifo"]) as server:
-        options = parse_source_options({"queueUrl": server.queue_url("bids.fifo"), "journalLocation": "/journal"})
-        queue, journal = Queue(options, SYSTEM_CLOCK), S3Credentials()
+        queue, journal = source_queue(server.queue_url("bids.fifo")), S3Credentials()
         if minutes_left > 0:
             assert queue.receive(10) == []
             assert journal()["secret_access_key"] == SECRET
@@ -173,8 +135,7 @@ def test_credentials_renewed_in_their_file_are_taken_by_a_process_that_has_used_
 ) -> None:
     """Spark keeps its workers for query after query; the SDK reads the file once. Until then the refusal is told."""
     with LocalQueueServer(queues=["bids.fifo"]) as server:
-        options = parse_source_options({"queueUrl": server.queue_url("bids.fifo"), "journalLocation": "/journal"})
-        queue = Queue(options, SYSTEM_CLOCK)
+        queue = source_queue(server.queue_url("bids.fifo"))
         queue.describe()
         server.faults = Faults(expired_keys=frozenset({"old"}))
         with pytest.raises(
@@ -218,10 +179,8 @@ EXPIRED = json.dumps(
 
 
 @pytest.fixture
-def credential_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def credential_process(no_keys: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the AWS chain have nothing but a program: it runs the lines of shell one after the other, the last again."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -239,10 +198,7 @@ def credential_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 def ask_queue() -> Iterator[Callable[[], object]]:
     """Make one call to a queue, with a client of its own."""
     with LocalQueueServer(queues=["bids.fifo"]) as server:
-        options = parse_source_options({"queueUrl": server.queue_url("bids.fifo"), "journalLocation": "/journal"})
-        aws.forget_clients()
-        yield lambda: Queue(options, SYSTEM_CLOCK).describe()
-        aws.forget_clients()
+        yield lambda: source_queue(server.queue_url("bids.fifo")).describe()
 
 
 def ask_store() -> None:
@@ -300,10 +256,7 @@ def test_a_chain_whose_parts_are_missing_is_told_by_the_kind_of_its_error(
     ],
 )
 def test_what_a_credential_process_says_is_in_no_error(
-    said: str,
-    kind: str,
-    credential_process: Callable[..., None],
-    ask_queue: Callable[[], object],
+    said: str, kind: str, credential_process: Callable[..., None], ask_queue: Callable[[], object]
 ) -> None:
     """Garbage, keys that have expired, a failure with a reason: the kind of the error alone."""
     credential_process(said)
@@ -330,17 +283,13 @@ def test_a_hiccup_of_the_chain_costs_no_call(
 def test_a_bug_is_not_taken_for_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     """What fails outside of the AWS chain is raised as it is."""
     monkeypatch.setattr(aws, "sqs_client", lambda *_: SimpleNamespace(get_queue_attributes=lambda **_: 1 / 0))
-    options = parse_source_options({"queueUrl": "http://127.0.0.1:1/1/q.fifo", "journalLocation": "/journal"})
     with pytest.raises(ZeroDivisionError):
-        Queue(options, SYSTEM_CLOCK).describe()
+        source_queue("http://127.0.0.1:1/1/q.fifo").describe()
 
 
 @pytest.mark.parametrize("by", ["queue", "store"])
 def test_what_a_credential_process_says_is_in_no_log(
-    by: str,
-    credential_process: Callable[..., None],
-    ask_queue: Callable[[], object],
-    caplog: pytest.LogCaptureFixture,
+    by: str, credential_process: Callable[..., None], ask_queue: Callable[[], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The SDK warns of keys that it cannot renew, with a traceback that holds the program's words: here without."""
     credential_process(f"echo '{EXPIRED}'", f"echo 'no {SECRET}' >&2; exit 1")
@@ -351,34 +300,29 @@ def test_what_a_credential_process_says_is_in_no_log(
 
 
 def test_a_role_is_assumed_for_the_queue_with_its_external_id_and_logged_nowhere(
-    sts: list[str], caplog: pytest.LogCaptureFixture
+    sdk_sts: TokenService, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The calls to SQS are signed with what the role gives."""
+    role = {"roleArn": "arn:aws:iam::123456789012:role/reader", "roleSessionName": "bids", "roleExternalId": "EXTERNAL"}
     with LocalQueueServer(queues=["bids.fifo"]) as server, caplog.at_level(logging.DEBUG):
-        options = parse_source_options(
-            {
-                "queueUrl": server.queue_url("bids.fifo"),
-                "journalLocation": "/journal",
-                "roleArn": "arn:aws:iam::123456789012:role/reader",
-                "roleSessionName": "bids",
-                "roleExternalId": "EXTERNAL-77aa",
-            }
-        )
+        options = source_options(server.queue_url("bids.fifo"), **role)
         assert Queue(options, SYSTEM_CLOCK).describe().arn.endswith(":bids.fifo")
-    (asked,) = sts
-    for part in ("RoleArn=arn%3Aaws%3Aiam%3A%3A123456789012%3Arole%2Freader", "RoleSessionName=bids", "EXTERNAL-77aa"):
-        assert part in asked
-    for secret in (SECRET, TOKEN, "EXTERNAL-77aa"):
+    (asked,) = sdk_sts.asked
+    assert [asked[name] for name in ("RoleArn", "RoleSessionName", "ExternalId")] == [[each] for each in role.values()]
+    for secret in (SECRET, TOKEN, "EXTERNAL"):
         assert secret not in caplog.text
-    assert "EXTERNAL-77aa" not in repr(options)
+    assert "EXTERNAL" not in repr(options)
 
 
 def test_a_client_is_built_once_for_each_configuration() -> None:
-    """Building one takes tens of milliseconds."""
-    config = aws.ClientConfig("us-east-1", "http://127.0.0.1:1")
-    first = aws.sqs_client(config)
+    """Building one takes tens of milliseconds. When one is forgotten, those of others stay."""
+    config, another = (aws.ClientConfig(region, "http://127.0.0.1:1") for region in ("us-east-1", "us-east-2"))
+    first, other = aws.sqs_client(config), aws.sqs_client(another)
     assert aws.sqs_client(config) is first
     assert aws.sqs_client(config, 20) is not first
+    aws.forget_clients(config)
+    assert aws.sqs_client(config) is not first
+    assert aws.sqs_client(another) is other
 
 
 @pytest.mark.parametrize(
@@ -399,24 +343,7 @@ def test_a_botocore_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch, e
     monkeypatch.setattr("botocore.__version__", "9.9.9")
     for _ in range(2):
         with pytest.raises(MissingPackageError) as told:
-            aws.sqs_client(
-                aws.ClientConfig("us-east-1", "http://127.0.0.1:1", replace(AWS_CHAIN, role_session_name="unfit"))
-            )
+            aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1"))
         assert str(told.value).startswith("botocore 9.9.9 does not fit: its connections cannot be watched")
         assert "Install another version of it with pip" in str(told.value)
         assert len(str(told.value).splitlines()) == 1
-
-
-def test_a_forked_child_builds_clients_of_its_own() -> None:
-    """Spark's worker daemon forks its workers, and two processes must not share a connection."""
-    script = """
-import os
-from sqs_fifo_spark.aws import client as aws
-aws.sqs_client(aws.ClientConfig("us-east-1", "http://127.0.0.1:1"))
-assert len(aws._clients) == 1
-child = os.fork()
-if child == 0:
-    os._exit(len(aws._clients))
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

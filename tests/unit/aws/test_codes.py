@@ -10,10 +10,8 @@ import pytest
 from sqs_fifo_spark.aws import calls
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.codes import MessageRefusedError, error_from_aws
-from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError
-from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.queue import Queue
+from tests.unit.aws.answering import source_queue
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
 
@@ -81,9 +79,8 @@ def test_a_role_that_may_not_be_assumed_is_told_as_such(monkeypatch: pytest.Monk
 
     client = SimpleNamespace(get_queue_attributes=deny)
     monkeypatch.setattr(aws, "sqs_client", lambda config, wait_time_s=0: client)
-    queue = Queue(parse_source_options({"queueUrl": URL, "journalLocation": "/journal"}), SYSTEM_CLOCK)
     with pytest.raises(AccessDeniedError) as error:
-        queue.describe()
+        source_queue(URL).describe()
     assert str(error.value) == (
         f"AWS denied AssumeRole on '{URL}': AccessDenied. Let the role's trust policy and, for 'roleArn', a policy of "
         "the caller allow 'sts:AssumeRole'."
@@ -92,7 +89,6 @@ def test_a_role_that_may_not_be_assumed_is_told_as_such(monkeypatch: pytest.Monk
 
 LATE = "Signature expired: 20261127T100000Z is now earlier than 20261127T101000Z (20261127T101500Z - 5 min.)"
 EARLY = "Signature not yet current: 20261127T103000Z is still later than 20261127T102000Z (20261127T101500Z + 5 min.)"
-OPTIONS = parse_source_options({"queueUrl": URL, "journalLocation": "/journal"})
 
 
 @pytest.mark.parametrize(
@@ -130,7 +126,7 @@ def refused(count: int, text: str, monkeypatch: pytest.MonkeyPatch, operation: s
 
 def require_signed_anew(is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = refused(1, LATE, monkeypatch)
-    assert Queue(OPTIONS, SYSTEM_CLOCK).begin_receive(10, is_beside=is_beside).result() == []
+    assert source_queue(URL).begin_receive(10, is_beside=is_beside).result() == []
     assert len(asked) == 2
 
 
@@ -153,15 +149,13 @@ def test_a_clock_that_stays_wrong_is_no_reason_to_go_on_asking(
 ) -> None:
     asked = refused(9, text, monkeypatch)
     with pytest.raises(AccessDeniedError, match="Synchronise the clocks"):
-        Queue(OPTIONS, SYSTEM_CLOCK).receive(10)
+        source_queue(URL).receive(10)
     assert len(asked) == most
 
 
 def test_a_role_that_is_refused_for_the_time_is_told_as_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not as a trust policy: that cannot help."""
     refused(9, EARLY, monkeypatch, "AssumeRole")
-    options = parse_source_options(
-        {"queueUrl": URL, "journalLocation": "/journal", "roleArn": "arn:aws:iam::123456789012:role/r"}
-    )
+    queue = source_queue(URL, roleArn="arn:aws:iam::123456789012:role/r")
     with pytest.raises(AccessDeniedError, match=r"refuses the time of a call \(AssumeRole .+Synchronise"):
-        Queue(options, SYSTEM_CLOCK).receive(10)
+        queue.receive(10)

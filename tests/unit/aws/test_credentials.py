@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,8 +39,8 @@ from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.source.queue import Queue
 from tests.helpers import wait_until
 from tests.simulation.spark import Query
-from tests.unit.aws.answering import Answering, answering
-from tests.unit.aws.standins import SECRET, TOKEN, Bucket, TokenService, bucket_of, now, token_service
+from tests.unit.aws.answering import Answering
+from tests.unit.aws.standins import SECRET, TOKEN, Bucket, TokenService, bucket_of, now
 from tests.unit.by_hand import World
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -49,24 +49,10 @@ DATABRICKS = "databricks.service_credentials"
 
 
 @pytest.fixture(autouse=True)
-def own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Clients and stores built under this test's options are forgotten after it."""
-    aws.forget_clients()
+def own_stores() -> Iterator[None]:
+    """Stores built under a test's options are forgotten after it."""
     yield
-    aws.forget_clients()
     open_store.cache_clear()
-
-
-@pytest.fixture
-def server() -> Iterator[Answering]:
-    with answering() as running:
-        yield running
-
-
-@pytest.fixture
-def sts() -> Iterator[TokenService]:
-    with token_service() as running:
-        yield running
 
 
 @pytest.fixture
@@ -333,11 +319,7 @@ def both_refusals(kind: type[SqsFifoError], **given: str) -> list[str]:
         ("credentialsProvider", "no.such:give", "cannot import no.such:give (ModuleNotFoundError)"),
         ("credentialsProvider", "mine.aws:none", "cannot import mine.aws:none (AttributeError)"),
         ("credentialsProvider", "mine.aws:number", "mine.aws:number is no function. Install its module"),
-        (
-            "serviceCredential",
-            "x",
-            "getServiceCredentialsProvider (ModuleNotFoundError). It is Databricks",
-        ),
+        ("serviceCredential", "x", "getServiceCredentialsProvider (ModuleNotFoundError). It is Databricks"),
     ],
 )
 def test_a_function_that_is_not_there_is_told(plant: Callable[..., None], option: str, value: str, what: str) -> None:
@@ -436,62 +418,60 @@ def test_the_identity_of_a_query_that_names_none_is_the_chain() -> None:
     assert all(getattr(AWS_CHAIN, each.name) is None for each in fields(Identity) if each.name != "role_session_name")
 
 
+class Renewed:
+    """Keys that are due to be renewed: `renew` gives new ones."""
+
+    def __init__(self, minutes_left: int, renew: Callable[[], object] = lambda: None) -> None:
+        self.count = 0
+        self.clock = ManualClock()
+        self._ends = (now() + timedelta(minutes=minutes_left)).isoformat()
+        self._renew = renew
+        first = self._metadata("old")
+        refreshable = RefreshableCredentials.create_from_metadata(first, refresh_using=self._refresh, method="test")
+        self.keys = Keys(refreshable, self.clock)
+
+    def _metadata(self, key: str) -> dict[str, str]:
+        return {"access_key": key, "secret_key": "s", "token": "t", "expiry_time": self._ends}
+
+    def _refresh(self) -> dict[str, str]:
+        self.count += 1
+        self._renew()
+        return self._metadata(f"{self.count}")
+
+
 def test_one_thread_renews_and_the_others_use_the_keys_that_are_valid() -> None:
     """However long STS takes, or whatever it says: no renewal of a hold waits for it behind others."""
-    ends = datetime.now(timezone.utc) + timedelta(minutes=8)
     asked, may_answer = threading.Semaphore(0), threading.Event()
-    count = 0
 
-    def renew() -> dict[str, str]:
-        nonlocal count
-        count += 1
+    def renew() -> None:
         asked.release()
         assert may_answer.wait(60)
         raise ValueError("STS has no answer")
 
-    first = {"access_key": "old", "secret_key": "s", "token": "t", "expiry_time": ends.isoformat()}
-    credentials = RefreshableCredentials.create_from_metadata(first, refresh_using=renew, method="test")
-    clock = ManualClock()
-    keys = Keys(credentials, clock)
+    renewed = Renewed(8, renew)
+    keys = renewed.keys
     with ThreadPoolExecutor(1) as pool:
         renewing = pool.submit(keys)
         assert asked.acquire(timeout=60)
         assert [keys().access_key for _ in range(3)] == ["old"] * 3  # at once, while that one waits
         may_answer.set()
         assert renewing.result(60).access_key == "old"
-    assert (keys().access_key, count) == ("old", 1)  # nor is it tried again at once
-    clock.advance(RENEW_EVERY_S)
-    assert (keys().access_key, count) == ("old", 2)
+    assert (keys().access_key, renewed.count) == ("old", 1)  # nor is it tried again at once
+    renewed.clock.advance(RENEW_EVERY_S)
+    assert (keys().access_key, renewed.count) == ("old", 2)
 
 
 def test_a_renewal_that_brings_the_same_expiry_is_not_made_for_each_call() -> None:
     """As from a function that keeps its token until shortly before it expires."""
-    ends = datetime.now(timezone.utc) + timedelta(minutes=8)
-    count = 0
-
-    def renew() -> dict[str, str]:
-        nonlocal count
-        count += 1
-        return {"access_key": f"{count}", "secret_key": "s", "token": "t", "expiry_time": ends.isoformat()}
-
-    credentials = RefreshableCredentials.create_from_metadata(renew(), refresh_using=renew, method="test")
-    clock = ManualClock()
-    keys = Keys(credentials, clock)
-    assert [keys().access_key for _ in range(5)] == ["2"] * 5
-    clock.advance(RENEW_EVERY_S)
-    assert keys().access_key == "3"
+    renewed = Renewed(8)
+    assert [renewed.keys().access_key for _ in range(5)] == ["1"] * 5
+    renewed.clock.advance(RENEW_EVERY_S)
+    assert renewed.keys().access_key == "2"
 
 
 def test_expired_keys_are_never_used() -> None:
     """There the error is raised, by each call."""
-    ends = datetime.now(timezone.utc) - timedelta(minutes=1)
-
-    def renew() -> dict[str, str]:
-        raise ValueError("a secret")
-
-    first = {"access_key": "old", "secret_key": "s", "token": "t", "expiry_time": ends.isoformat()}
-    credentials = RefreshableCredentials.create_from_metadata(first, refresh_using=renew, method="test")
-    keys = Keys(credentials, ManualClock())
+    keys = Renewed(-1, fail).keys
     for _ in range(2):
         with pytest.raises(ChainError, match=r"^ValueError$"):
             keys()

@@ -13,7 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,11 +32,11 @@ from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, TransientQueueError
 from sqs_fifo_spark.local import LocalQueueServer
-from sqs_fifo_spark.options import AWS_CHAIN, parse_source_options
+from sqs_fifo_spark.options import AWS_CHAIN
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Outcome
 from tests.helpers import wait_until
-from tests.unit.aws.answering import Answer, Answering, answering, make_authority
+from tests.unit.aws.answering import Answer, Answering, answering, make_authority, source_queue
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/bids.fifo"
 TOKEN, BODY = "TOKEN-77aa", "BODY-77aa"
@@ -76,20 +76,6 @@ RECEIVE, DELETE = REQUESTS["receive_message"], REQUESTS["delete_message_batch"]
 FAILED = {"Id": "1", "Code": "ReceiptHandleIsInvalid", "SenderFault": True, "Message": "no"}
 
 
-@pytest.fixture(autouse=True)
-def own_clients() -> Iterator[None]:
-    """Clients built under this test's environment are forgotten after it."""
-    aws.forget_clients()
-    yield
-    aws.forget_clients()
-
-
-@pytest.fixture
-def server() -> Iterator[Answering]:
-    with answering() as running:
-        yield running
-
-
 def build(url: str, transport: str = "lean") -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(lean.TRANSPORT_VARIABLE, transport)
@@ -113,6 +99,31 @@ def outcome(client: Any, operation: str = "receive_message") -> object:
     except Exception as error:
         return type(error)
     return {name: value for name, value in answer.items() if name != "ResponseMetadata"}
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket], object]) -> Iterator[str]:
+    """Let this serve the first who connects, in a thread of its own; the URL."""
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+
+        def accept() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                serve(connection)
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def read_request(connection: socket.socket) -> None:
+    taken = b""
+    while not taken.endswith(b"}"):
+        taken += connection.recv(65_536)
 
 
 class Pair:
@@ -469,24 +480,15 @@ def test_a_request_that_is_not_taken_is_given_up(transport: str, monkeypatch: py
     monkeypatch.setattr(aws, "READ_TIMEOUT_S", 60)
     monkeypatch.setattr(aws, "CONNECT_TIMEOUT_S", 0.3)
     answered, given_up = threading.Event(), threading.Event()
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
 
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                taken = b""
-                while not taken.endswith(b"}"):
-                    taken += connection.recv(65_536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
-                answered.set()
-                given_up.wait(60)
+    def serve(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        answered.set()
+        given_up.wait(60)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        client = build(f"http://127.0.0.1:{listener.getsockname()[1]}", transport)
+    with listening(serve) as url:
+        client = build(url, transport)
         client.receive_message(**RECEIVE)
         assert answered.wait(60)
         big = {**REQUESTS["send_message_batch"]["Entries"][0], "MessageBody": "x" * 20_000_000}
@@ -495,7 +497,6 @@ def test_a_request_that_is_not_taken_is_given_up(transport: str, monkeypatch: py
             client.send_message_batch(QueueUrl=URL, Entries=[big])
         assert SYSTEM_CLOCK.monotonic() - begun < 30
         given_up.set()
-        thread.join()
 
 
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
@@ -508,19 +509,12 @@ def test_nobody_there_is_an_endpoint_error(transport: str) -> None:
 
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
 def test_a_host_that_does_not_speak_http_is_a_closed_connection(transport: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    def speak(connection: socket.socket) -> None:
+        connection.recv(65_536)
+        connection.sendall(b"220 mail.example.com ESMTP\r\n")
 
-        def speak() -> None:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(b"220 mail.example.com ESMTP\r\n")
-
-        thread = threading.Thread(target=speak)
-        thread.start()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with listening(speak) as url:
         assert outcome(build(url, transport)) is botocore.exceptions.ConnectionClosedError
-        thread.join()
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
@@ -596,27 +590,17 @@ def test_a_call_goes_on_while_its_caller_makes_another() -> None:
         assert sum(connection is not None for connection in client._pool.pool.queue) == 2
 
 
-@contextmanager
-def in_pieces(pieces: Iterator[bytes], go: threading.Event) -> Iterator[str]:
+def in_pieces(pieces: Iterator[bytes], go: threading.Event) -> AbstractContextManager[str]:
     """Answer one request with these pieces, each sent as it is made, once `go` is set; the URL."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
 
-        def serve() -> None:
-            connection, _ = listener.accept()
-            with connection, suppress(OSError):
-                taken = b""
-                while not taken.endswith(b"}"):
-                    taken += connection.recv(65_536)
-                go.wait(60)
-                for piece in pieces:
-                    connection.sendall(piece)
+    def serve(connection: socket.socket) -> None:
+        with suppress(OSError):
+            read_request(connection)
+            go.wait(60)
+            for piece in pieces:
+                connection.sendall(piece)
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        thread.join()
+    return listening(serve)
 
 
 def test_an_answer_in_drops_is_waited_for_no_longer_than_one_that_does_not_come(
@@ -738,12 +722,7 @@ class _Otherwise(botocore.auth.SigV4Auth):  # type: ignore[misc]
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    [
-        ("AWSRequest", lambda *_: None),
-        ("_Signer", _Renamed),
-        ("_Signer", _Otherwise),
-        ("_DATE", "host"),
-    ],
+    [("AWSRequest", lambda *_: None), ("_Signer", _Renamed), ("_Signer", _Otherwise), ("_DATE", "host")],
 )
 def test_a_botocore_whose_inside_is_another_is_told_once_and_works(
     server: Answering, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, other: object
@@ -793,8 +772,7 @@ def test_no_log_or_error_has_a_body_a_token_or_a_signature(
     """At any level, whatever comes back."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
     server.answer = answer
-    options = parse_source_options({"queueUrl": f"{server.url}/123456789012/q.fifo", "journalLocation": "/journal"})
-    queue = Queue(options, SYSTEM_CLOCK)
+    queue = source_queue(f"{server.url}/123456789012/q.fifo")
     said = ""
     with caplog.at_level(logging.DEBUG):
         try:
@@ -817,47 +795,31 @@ ANSWERED = Answer(lambda request: {"Successful": [{"Id": each["Id"]} for each in
 
 
 def begin_delete(server: Answering, budget_s: float = 30.0) -> Callable[[], list[tuple[Receipt, Outcome]]]:
-    options = parse_source_options({"queueUrl": f"{server.url}/123456789012/q.fifo", "journalLocation": "/journal"})
-    queue = Queue(options, SYSTEM_CLOCK)
+    queue = source_queue(f"{server.url}/123456789012/q.fifo")
     return queue.begin_delete([RECEIPT], budget_s=budget_s, before_call=lambda entries: None)
 
 
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
-def test_a_delete_is_sent_when_it_begins(server: Answering, transport: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(lean.TRANSPORT_VARIABLE, transport)
-    server.answer = ANSWERED
-    wait = begin_delete(server)
-    wait_until(lambda: server.asked, 30, "the delete to be sent")
-    assert wait() == [(RECEIPT, Outcome.DONE)]
-    assert len(server.asked) == 1
-
-
-@pytest.mark.parametrize("transport", ["lean", "boto3"])
-def test_a_delete_that_has_begun_in_vain_is_tried_again(
-    server: Answering, transport: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("first", "tries"), [(ANSWERED, 1), (Answer(status=0), 2), (Answer({"__type": "ExpiredToken"}, 403), 2)]
+)
+def test_a_delete_is_sent_when_it_begins(
+    server: Answering, transport: str, first: Answer, tries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever waits for it tries again, within its budget."""
+    """If that was in vain, whoever waits for it tries again, within its budget, and with new credentials."""
     monkeypatch.setenv(lean.TRANSPORT_VARIABLE, transport)
-    server.answer = Answer(status=0)
+    server.answer = first
     wait = begin_delete(server)
     wait_until(lambda: server.asked, 30, "the delete to be sent")
     server.answer = ANSWERED
     assert wait() == [(RECEIPT, Outcome.DONE)]
-    assert len(server.asked) == 2
+    assert len(server.asked) == tries
 
 
 def test_a_delete_that_cannot_be_sent_fails_when_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with answering() as server:
         pass  # nobody answers at its port any more
     assert begin_delete(server, budget_s=0.0)() == [(RECEIPT, Outcome.FAILED)]
-
-
-def test_a_begun_delete_without_credentials_asks_for_new_ones(server: Answering) -> None:
-    server.answer = Answer({"__type": "ExpiredToken"}, 403)
-    wait = begin_delete(server)
-    wait_until(lambda: server.asked, 30, "the delete to be sent")
-    server.answer = ANSWERED
-    assert wait() == [(RECEIPT, Outcome.DONE)]
 
 
 @pytest.mark.parametrize("transport", ["lean", "boto3"])
@@ -897,10 +859,8 @@ def test_a_token_that_no_header_may_have_is_told_as_a_credential(
     assert wait() == [(RECEIPT, Outcome.DONE)]
 
 
-@pytest.mark.parametrize("call", [lambda queue: queue.receive(1, budget_s=0)])
-def test_a_queue_uses_the_lean_calls(server: Answering, call: Callable[[Queue], object]) -> None:
+def test_a_queue_uses_the_lean_calls(server: Answering) -> None:
     """The control: what is tested here is what the source calls with."""
-    options = parse_source_options({"queueUrl": f"{server.url}/123456789012/q.fifo", "journalLocation": "/journal"})
-    call(Queue(options, SYSTEM_CLOCK))
+    source_queue(f"{server.url}/123456789012/q.fifo").receive(1, budget_s=0)
     assert "amz-sdk-invocation-id" not in server.asked[0].headers
     assert json.loads(server.asked[0].content)["QueueUrl"] == f"{server.url}/123456789012/q.fifo"

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 from unittest import mock
@@ -14,17 +14,15 @@ from unittest import mock
 import pytest
 
 from sqs_fifo_spark.aws import answer, lean
-from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.client import READ_TIMEOUT_S
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock, ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
-from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source import queue as source_queue
 from sqs_fifo_spark.source import receive
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue
 from sqs_fifo_spark.source.receive import Receive, Received
-from tests.unit.aws.answering import Answer, answering, sqs_message
+from tests.unit.aws.answering import Answer, answering, source_options, sqs_message
 
 MESSAGE = 10_000
 """Bytes of a message, about."""
@@ -116,17 +114,10 @@ def _answer(request: Mapping[str, Any]) -> bytes:
     return json.dumps({"Messages": messages}, ensure_ascii=False).encode()
 
 
-@pytest.fixture(autouse=True)
-def own_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(receive, "_portions", {})
-    aws.forget_clients()
-    yield
-    aws.forget_clients()
-
-
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> Link:
     made = Link()
+    monkeypatch.setattr(receive, "_portions", {})
     monkeypatch.setattr("urllib3.connection.HTTPConnection._new_conn", lambda connection: _Socket(made))
     for module in (answer, lean):
         monkeypatch.setattr(module, "SYSTEM_CLOCK", made.clock)
@@ -134,8 +125,8 @@ def link(monkeypatch: pytest.MonkeyPatch) -> Link:
 
 
 def queue_at(url: str, clock: Clock, visibility_s: int = 30) -> Queue:
-    given = {"queueUrl": f"{url}/123456789012/q.fifo", "journalLocation": "/journal", "region": "eu-west-1"}
-    return Queue(parse_source_options({**given, "visibilityTimeoutSeconds": str(visibility_s)}), clock)
+    given = {"region": "eu-west-1", "visibilityTimeoutSeconds": str(visibility_s)}
+    return Queue(source_options(f"{url}/123456789012/q.fifo", **given), clock)
 
 
 def queue_over(link: Link, visibility_s: int = 30) -> Queue:
@@ -241,10 +232,7 @@ def test_what_has_come_whole_by_the_time_that_it_is_worth_anything_is_got(
 
 @pytest.mark.parametrize(
     "planted",
-    [
-        mock.patch.object(answer, "_whole_messages", return_value=None),
-        mock.patch.object(Receive, "_note_portion"),
-    ],
+    [mock.patch.object(answer, "_whole_messages", return_value=None), mock.patch.object(Receive, "_note_portion")],
     ids=["all is thrown away", "as many are asked for again"],
 )
 def test_a_receive_that_gives_up_what_has_come_is_caught(link: Link, planted: Any) -> None:

@@ -5,58 +5,31 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import boto3
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import ObjectStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.source.journal import Journal
+from tests.unit.journal.asking import calls, line
 
 pytestmark = pytest.mark.law("source-3")
 
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    """moto's S3 server, with one bucket. Its look and its put are made one step, as they are in S3."""
-    from moto.s3.responses import S3Response
-    from moto.server import ThreadedMotoServer
-
-    lock, put_object = threading.Lock(), S3Response.put_object
-
-    def put_alone(response: S3Response) -> Any:
-        with lock:
-            return put_object(response)
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    client = boto3.client("s3", endpoint_url=url)
-    client.create_bucket(Bucket="stores")
-    client.close()
-    with mock.patch.object(S3Response, "put_object", put_alone):
-        yield url
-    server.stop()
-
-
 @pytest.fixture
-def s3(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Store]:
+def s3(moto_s3: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Store]:
     """Open a location on moto's S3."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://{}:{}".format(*moto_s3))
     return open_store
 
 
@@ -168,18 +141,25 @@ def test_location_chooses_the_store(tmp_path: Path, s3: Callable[[str], Store]) 
 # A directory
 
 
-def test_directories_and_files_are_the_owners_alone(tmp_path: Path) -> None:
-    """0700 and 0600, whatever the umask allows."""
-    previous = os.umask(0)
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o027, 0o077])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_directories_and_files_are_the_owners_alone(tmp_path: Path, umask: int, is_new: bool) -> None:
+    """Whatever the umask allows. A directory that is there keeps its mode, which is its maker's choice."""
+    root = tmp_path / "made" / "journal"
+    if not is_new:
+        root.mkdir(parents=True)
+        root.chmod(0o755)
+    previous = os.umask(umask)
     try:
-        FileStore(tmp_path / "made" / "journal").put_if_absent("epochs/1/x", b"body")
+        FileStore(root).put_if_absent("epochs/1/x", b"body")
     finally:
         os.umask(previous)
-    modes = {
-        str(path.relative_to(tmp_path)): stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "made").rglob("*")
-    }
-    assert modes == {"made/journal": 0o700, "made/journal/epochs": 0o700, "made/journal/epochs/1": 0o700} | {
-        "made/journal/epochs/1/x": 0o600
+    modes = {str(path.relative_to(root.parent)): path.stat().st_mode & 0o7777 for path in root.parent.rglob("*")}
+    assert modes == {
+        "journal": 0o700 if is_new else 0o755,
+        "journal/epochs": 0o700,
+        "journal/epochs/1": 0o700,
+        "journal/epochs/1/x": 0o600,
     }
 
 
@@ -187,19 +167,25 @@ class Killed(BaseException):
     pass
 
 
-def killed(*arguments: Any, **named: Any) -> None:
-    raise Killed
+@contextmanager
+def killed_between_draft_and_link() -> Iterator[None]:
+    """Let a put leave its draft behind."""
+
+    def kill(*arguments: Any, **named: Any) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "link", kill)
+        patched.setattr(Path, "unlink", kill)
+        with pytest.raises(Killed):
+            yield
 
 
-def test_a_crash_between_draft_and_link_leaves_no_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_between_draft_and_link_leaves_no_object(tmp_path: Path) -> None:
     """Bytes without a name are nothing: no list shows them, and the name is free."""
     store = FileStore(tmp_path)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "link", killed)
-        patched.setattr(Path, "unlink", killed)  # the draft stays, as after a kill
-        with pytest.raises(Killed):
-            store.put_if_absent("epochs/1/x", b"body")
+    with killed_between_draft_and_link():
+        store.put_if_absent("epochs/1/x", b"body")
     assert len(list((tmp_path / "epochs" / "1").iterdir())) == 1
     assert store.list("epochs") == []
     assert store.get("epochs/1/x") is None
@@ -208,80 +194,26 @@ def test_a_crash_between_draft_and_link_leaves_no_object(tmp_path: Path, monkeyp
     assert not (tmp_path / "epochs" / "1").exists(), "the draft of a dead writer goes with its epoch's folder"
 
 
-def test_a_draft_in_a_folder_that_was_made_anew_goes_with_the_next_delete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draft_in_a_folder_that_was_made_anew_goes_with_the_next_delete(tmp_path: Path) -> None:
     """A writer that stood still is killed in mid-write after all of its epoch was dropped: bodies must not stay."""
     store = FileStore(tmp_path)
     for name in ("epochs/1/x", "epochs/2/x", "epochs/3/x"):
         store.put_if_absent(name, b"body")
     store.delete(["epochs/1/x"])
     for name in ("epochs/1/x", "epochs/4/x", "other/x"):
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "link", killed)
-            patched.setattr(Path, "unlink", killed)
-            with pytest.raises(Killed):
-                store.put_if_absent(name, b"body")
+        with killed_between_draft_and_link():
+            store.put_if_absent(name, b"body")
     store.delete(["epochs/3/x"])
     assert sorted(path.name for path in (tmp_path / "epochs").iterdir()) == ["2", "4"]
     assert store.get("epochs/2/x") == b"body"
     assert list((tmp_path / "other").iterdir()), "what is beside a journal's folders is not looked at"
 
 
-def test_a_draft_that_goes_under_a_living_writer_is_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The put succeeds, and what it leaves is one whole object."""
-    store = FileStore(tmp_path, ManualClock())
-    store.put_if_absent("epochs/2/x", b"1")
-    link = os.link
-
-    def link_after_a_delete(*arguments: Any) -> None:
-        monkeypatch.setattr(os, "link", link)
-        store.delete(["epochs/2/x"])
-        assert not (tmp_path / "epochs" / "1").exists()
-        link(*arguments)
-
-    monkeypatch.setattr(os, "link", link_after_a_delete)
-    assert store.put_if_absent("epochs/1/x", b"body")
-    assert store.get("epochs/1/x") == b"body"
-    assert [path.name for path in (tmp_path / "epochs" / "1").iterdir()] == ["x"]
-
-
-@pytest.mark.parametrize("call", ["fsync", "link", "open"])
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
-def test_a_full_disk_is_one_line_and_no_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
-) -> None:
-    """Whichever call fails: no object, no draft, and the reason in the system's words."""
-    store = FileStore(tmp_path)
-    store.put_if_absent("epochs/1/first", b"x")
-
-    def fail(*arguments: Any) -> int:
-        raise OSError(code, os.strerror(code))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, call, fail)
-        with pytest.raises(JournalUnavailableError, match=os.strerror(code)) as told:
-            store.put_if_absent("epochs/1/x", b"body")
-    assert "\n" not in str(told.value)
-    assert store.list("epochs") == ["epochs/1/first"]
-    assert [path.name for path in (tmp_path / "epochs" / "1").iterdir()] == ["first"]
-
-
 def test_a_location_that_is_a_file_is_one_line(tmp_path: Path) -> None:
     """Every call says so, and what the place must be like."""
     (tmp_path / "file").write_text("x")
-    store = FileStore(tmp_path / "file")
-    for call in (
-        lambda: store.put_if_absent("a/x", b"1"),
-        lambda: store.get("a/x"),
-        lambda: store.list("a"),
-        lambda: store.delete(["a/x"]),
-    ):
-        with pytest.raises(JournalUnavailableError, match="must be writable by driver and executors") as told:
-            call()
-        assert "\n" not in str(told.value)
+    for call in calls(FileStore(tmp_path / "file")).values():
+        line(call, "must be writable by driver and executors")
 
 
 def test_permission_denied_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,9 +223,7 @@ def test_permission_denied_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "mkdir", deny)
-    with pytest.raises(JournalUnavailableError, match="Permission denied") as told:
-        FileStore(tmp_path / "journal").put_if_absent("a/x", b"1")
-    assert "\n" not in str(told.value)
+    line(lambda: FileStore(tmp_path / "journal").put_if_absent("a/x", b"1"), "Permission denied", str(tmp_path))
 
 
 # S3
@@ -301,12 +231,9 @@ def test_permission_denied_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_missing_bucket_is_one_line(s3: Callable[[str], Store]) -> None:
     """For every call, with the location and what to check."""
-    store = s3("s3://no-such-bucket/journal")
-    for call in (lambda: store.put_if_absent("a/x", b"1"), lambda: store.list("a")):
-        with pytest.raises(JournalUnavailableError, match="Check that the bucket exists") as told:
-            call()
-        assert "\n" not in str(told.value)
-        assert "s3://no-such-bucket/journal" in str(told.value)
+    asked = calls(s3("s3://no-such-bucket/journal"))
+    for name in ("put", "list"):
+        line(asked[name], "Check that the bucket exists", "s3://no-such-bucket/journal")
 
 
 def test_prefixes_of_one_bucket_are_apart(s3: Callable[[str], Store]) -> None:

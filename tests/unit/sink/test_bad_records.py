@@ -7,43 +7,36 @@ import json
 import logging
 import math
 import threading
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sqs_fifo_spark.errors import (
-    DisorderError,
-    JournalCorruptError,
-    JournalUnavailableError,
-    OptionError,
-    RowError,
-    SqsFifoError,
-)
-from sqs_fifo_spark.journal.file_store import FileStore
+from sqs_fifo_spark.errors import DisorderError, JournalCorruptError, JournalUnavailableError, OptionError, RowError
 from sqs_fifo_spark.options import bad_records_queue, parse_sink_options
 from sqs_fifo_spark.sink.keepers import PLACE
-from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import SentRecord
 from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.summary import compare
-from sqs_fifo_spark.sink.write import Draft, Place, draft, plan_for_tasks, prepare, send_partition
+from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan, draft, plan_for_tasks, prepare, send_partition
 from tests.helpers import wait_until
 from tests.unit.sending import (
+    KEEPS,
     LONG_S,
-    LOST,
     THROTTLED,
-    Answer,
     Sqs,
     Store,
+    Task,
     batch,
-    group_of,
+    numbered,
     patched,
+    raising,
     refusal,
     rows,
     wait_for_threads,
+    waiting,
 )
 from tests.unit.sink.test_message import damaged
 from tests.unit.sink.test_write import TEN_MINUTES_S, error, planned, run
@@ -80,15 +73,23 @@ def numbers(kept: Store) -> list[int]:
     return [line["rowNumber"] for line in lines(kept)]
 
 
-def write(sqs: Sqs, kept: Store, *bodies: str | None, store: Store | None = None, **options: Any) -> Any:
-    """Run one task of micro-batch 1 with a place for refused rows."""
-    plan = planned(sqs, store, refused=kept, badRecordsPath="/kept", **options)
-    return run(sqs, store, batch(*bodies), plan=plan, refused=kept)
+def plan_of(sqs: Sqs, kept: Store, *, store: Store | None = None, **options: Any) -> SinkPlan:
+    return planned(sqs, store, refused=kept, badRecordsPath="/kept", **options)
 
 
-def poison(sqs: Sqs, *bodies: str) -> None:
-    """Let SQS refuse these rows for good."""
-    sqs.failing = lambda body: ("InvalidMessageContents", True) if body in bodies else None
+def tasks(
+    sqs: Sqs, kept: Store, *parts: Sequence[str | None], store: Store | None = None, **options: Any
+) -> list[Sent]:
+    """Run micro-batch 1, with a place for refused rows and a task for each part."""
+    plan = plan_of(sqs, kept, store=store, **options)
+    given = enumerate(batch(*part) for part in parts)
+    return [run(sqs, store, rows, plan=plan, refused=kept, place=Place(at, "q", 1)) for at, rows in given]
+
+
+def write(sqs: Sqs, kept: Store, *bodies: str | None, store: Store | None = None, **options: Any) -> Sent:
+    """Run it with one task."""
+    (sent,) = tasks(sqs, kept, bodies, store=store, **options)
+    return sent
 
 
 # Both kinds of refusal
@@ -116,13 +117,9 @@ def test_a_row_that_sqs_refuses_is_kept_and_other_groups_go_on(
     sqs: Sqs, kept: Store, group: str, is_whole_call: bool
 ) -> None:
     """Whether it refuses the entry or the call; nothing is sent twice for it."""
-    poison(sqs, "a2")
-
-    def refuse(bodies: list[str]) -> None:
-        if "a2" in bodies and is_whole_call:
-            raise refusal("InvalidMessageContents", message="Invalid characters found.")
-
-    sqs.before = refuse
+    sqs.refuse("a2")
+    whole = refusal("InvalidMessageContents", message="Invalid characters found.")
+    sqs.before = raising(whole, lambda bodies: is_whole_call and "a2" in bodies)
     sent = write(sqs, kept, "a1", "b1", "a2", "a3", "b2", "c1", badRecordsGroup=group)
     assert sqs.bodies("a") == (["a1"] if group == "hold" else ["a1", "a3"])
     assert (sqs.bodies("b"), sqs.bodies("c")) == (["b1", "b2"], ["c1"])
@@ -136,7 +133,7 @@ def test_a_row_that_sqs_refuses_is_kept_and_other_groups_go_on(
 def test_the_rows_of_a_call_beside_a_refused_one_are_sent_with_order_batch(sqs: Sqs, kept: Store) -> None:
     """Those of its own group, too: `hold` is not possible there."""
     sqs.may_batch = True
-    poison(sqs, "a2", "a7")
+    sqs.refuse("a2", "a7")
     sent = write(sqs, kept, *(f"a{number}" for number in range(1, 26)), order="batch")
     assert sqs.bodies() == [f"a{number}" for number in range(1, 26) if number not in (2, 7)]
     assert (numbers(kept), sent.refused, sent.overtaking) == ([2, 7], 2, 0)
@@ -144,36 +141,26 @@ def test_the_rows_of_a_call_beside_a_refused_one_are_sent_with_order_batch(sqs: 
 
 def test_a_refused_row_is_durable_before_its_group_goes_on(sqs: Sqs, kept: Store) -> None:
     """What follows waits for it; other groups do not."""
-    is_free, is_over = threading.Event(), threading.Event()
-
-    def hold(event: str) -> None:
-        if event.startswith("before put q/"):
-            assert is_free.wait(LONG_S)
-
-    kept.on_step = hold
-    poison(sqs, "a2")
+    is_free = threading.Event()
+    kept.on_step = waiting(is_free, lambda event: event.startswith("before put q/"))
+    sqs.refuse("a2")
 
     def look() -> None:
         try:
             wait_until(lambda: len(sqs.bodies("b")) == 9, LONG_S, "the other group is sent")
-            assert sqs.bodies("a") == ["a1"]
-            assert lines(kept) == []
+            assert (sqs.bodies("a"), lines(kept)) == (["a1"], [])
         finally:
             is_free.set()
-            is_over.set()
 
-    with_others = [f"b{number}" for number in range(1, 10)]
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    write(sqs, kept, "a1", "a2", "a3", *with_others, **CONTINUE)
-    watcher.join(LONG_S)
-    assert is_over.is_set()
+    watcher = Task(look)
+    write(sqs, kept, "a1", "a2", "a3", *numbered("b", 9), **CONTINUE)
+    assert watcher.end() is None
     assert (sqs.bodies("a"), numbers(kept)) == (["a1", "a3"], [2])
 
 
 def test_what_cannot_be_kept_fails_the_task(sqs: Sqs, kept: Store) -> None:
     """Its group does not go on, and the row is not dropped."""
-    plan = planned(sqs, refused=kept, badRecordsPath="/kept", **CONTINUE)
+    plan = plan_of(sqs, kept, **CONTINUE)
     kept.lies_about = lambda name: "refuse"
     said = error(JournalUnavailableError, sqs, None, batch("x1", None, "x2"), plan=plan, refused=kept)
     assert said.startswith("row 2 of partition 0 is refused, and cannot be kept in 'memory': cannot write 'q/")
@@ -189,17 +176,11 @@ def test_a_replay_keeps_each_refused_row_once(
     sqs: Sqs, store: Store, kept: Store, group: str, has_journal: bool
 ) -> None:
     """However often it runs, in other partitions, later, with another verdict: sent and refused are what came in."""
-    journal = store if has_journal else None
-    poison(sqs, "a2")
-    options: dict[str, Any] = {"badRecordsPath": "/kept", "badRecordsGroup": group}
+    sqs.refuse("a2")
     given = ["a1", "b1", "a2", None, "a3", "x1", "b2"]
 
     def once(*parts: list[str | None]) -> int:
-        plan = planned(sqs, journal, refused=kept, **options)
-        all_sent = [
-            run(sqs, journal, batch(*part), plan=plan, refused=kept, place=Place(at, "q", 1))
-            for at, part in enumerate(parts)
-        ]
+        all_sent = tasks(sqs, kept, *parts, store=store if has_journal else None, badRecordsGroup=group)
         assert sum(each.rows for each in all_sent) == len(given)
         return sum(each.refused for each in all_sent)
 
@@ -218,11 +199,11 @@ def test_a_replay_keeps_each_refused_row_once(
 def test_no_row_is_left_out_for_an_equal_one_that_is_refused(sqs: Sqs, store: Store, kept: Store, order: str) -> None:
     """But for one that is sent; a replay delivers the same, and the figures are those of all rows."""
     sqs.may_batch = True
-    poison(sqs, "a1")
+    sqs.refuse("a1")
     given = batch("a1", "a2", "a3")
     ids = pa.array(["i"] * 3, pa.string())
     given = given.set_column(given.schema.names.index("messageDeduplicationId"), "messageDeduplicationId", ids)
-    plan = planned(sqs, store, refused=kept, badRecordsPath="/kept", order=order, **CONTINUE)
+    plan = plan_of(sqs, kept, store=store, order=order, **CONTINUE)
     sent = run(sqs, store, given, plan=plan, refused=kept)
     assert (sqs.bodies(), [line["row"]["body"] for line in lines(kept)]) == (["a2"], ["a1"])
     assert (sent.rows, sent.known, sent.equal, sent.refused) == (3, 0, 1, 1)
@@ -255,16 +236,9 @@ def test_a_row_that_is_known_as_sent_is_not_refused(monkeypatch: pytest.MonkeyPa
     assert (with_new.known, with_new.refused, numbers(kept)) == (2, 2, [3, 4])
 
 
-def test_equal_rows_are_kept_as_often_as_they_are_there(sqs: Sqs, kept: Store) -> None:
-    """And a replay adds none."""
-    for _ in range(2):
-        assert write(sqs, kept, None, None, "a1", None).refused == 3
-    assert len(lines(kept)) == 3
-
-
 def test_a_row_that_was_sent_is_not_taken_for_an_equal_one_that_was_held(sqs: Sqs, kept: Store) -> None:
     """Without a journal, too: the one behind the refused row is its second copy whenever the task runs."""
-    poison(sqs, "a3")
+    sqs.refuse("a3")
     for _ in range(2):
         assert write(sqs, kept, "a1", "a2", "a3", "a1", badRecordsGroup="hold").refused == 2
         assert (sqs.bodies(), numbers(kept)) == (["a1", "a2"], [3, 4])
@@ -273,40 +247,33 @@ def test_a_row_that_was_sent_is_not_taken_for_an_equal_one_that_was_held(sqs: Sq
 @pytest.mark.parametrize("dies", [False, True])
 def test_equal_rows_of_two_tasks_are_kept_as_often_as_they_are_there(sqs: Sqs, kept: Store, dies: bool) -> None:
     """In one run, in one that goes on where another has died, and in one in which other tasks have them."""
-    options: dict[str, Any] = {"badRecordsPath": "/kept", **CONTINUE}
 
-    def once(*tasks: list[str | None]) -> int:
-        plan = planned(sqs, refused=kept, **options)
-        given = [(Place(at, "q", 1), batch(*bodies)) for at, bodies in enumerate(tasks) for _ in range(2)]
+    def once(*parts: list[str | None]) -> int:
+        plan = plan_of(sqs, kept, **CONTINUE)
+        given = [(Place(at, "q", 1), batch(*bodies)) for at, bodies in enumerate(parts) for _ in range(2)]
         return sum(run(sqs, None, rows, plan=plan, refused=kept, place=place).refused for place, rows in given) // 2
 
     if dies:
         once([None, None])
-    assert once([None, None], [], [None]) == 3
-    assert len(lines(kept)) == 3
-    assert once([None], [None, None]) == 3
-    assert len(lines(kept)) == 3
+    assert once([None, None], [], [None]) == len(lines(kept)) == 3
+    assert once([None], [None, None]) == len(lines(kept)) == 3
 
 
 def test_equal_rows_of_many_tasks_cost_few_calls(sqs: Sqs, kept: Store) -> None:
     """Each looks once at the places that others have filled, also in a later run."""
-    options: dict[str, Any] = {"badRecordsPath": "/kept", **CONTINUE}
-    tasks, count = 4, 30
+    parts, count = 4, 30
     for _ in range(2):
-        plan = planned(sqs, refused=kept, **options)
-        for partition in range(tasks):
+        plan = plan_of(sqs, kept, **CONTINUE)
+        for partition in range(parts):
             kept.steps.clear()
             run(sqs, None, batch(*[None] * count), plan=plan, refused=kept, place=Place(partition, "q", 1))
-            calls = [step for step in kept.steps if step.startswith("before ")]
-            assert len(calls) <= 4 * tasks * count + 10
-    assert len(lines(kept)) == tasks * count
+            assert kept.count("before ") <= 4 * parts * count + 10
+    assert len(lines(kept)) == parts * count
 
 
 def test_a_task_that_only_refuses_rows_looks_for_disorder_too(sqs: Sqs, store: Store, kept: Store) -> None:
     """With `onDisorder=fail` it ends no better than one that sends."""
-    plan = planned(
-        sqs, store, refused=kept, badRecordsPath="/kept", onDisorder="fail", journalLocation="/j", **CONTINUE
-    )
+    plan = plan_of(sqs, kept, store=store, onDisorder="fail", journalLocation="/j", **CONTINUE)
     before = SentRecord(store, sqs.clock, query="q", batch="1", run="018bcfe568007f11", partition=3)
     before.add([DISORDER], by=math.inf)
     said = error(DisorderError, sqs, store, batch(None), plan=plan, refused=kept)
@@ -318,22 +285,20 @@ def test_a_foreign_object_among_the_refused_rows_is_one_clear_line(sqs: Sqs, kep
     write(sqs, kept, None, **CONTINUE)
     (name,) = rows_in(kept)
     kept.objects[name] = b"\xff"
-    plan = planned(sqs, refused=kept, badRecordsPath="/kept", **CONTINUE)
+    plan = plan_of(sqs, kept, **CONTINUE)
     said = error(JournalCorruptError, sqs, None, batch(None), plan=plan, refused=kept)
     assert f"'{name}' below badRecordsPath, 'memory', is not what the sink has put there" in said
 
 
 def test_a_good_row_is_not_refused_for_an_equal_one_of_another_task(sqs: Sqs, kept: Store) -> None:
     """Which that one holds behind a refused row, in the same run."""
-    plan = planned(sqs, refused=kept, badRecordsPath="/kept")
-    for partition, given in enumerate([batch(None, "x1"), batch("x1")]):
-        run(sqs, None, given, plan=plan, refused=kept, place=Place(partition, "q", 1))
+    tasks(sqs, kept, [None, "x1"], ["x1"])
     assert (sqs.bodies(), len(lines(kept))) == (["x1"], 2)
 
 
 def test_what_one_queue_refuses_another_takes(sqs: Sqs, kept: Store) -> None:
     """Both writes of a function for `foreachBatch` may have one place for refused rows."""
-    poison(sqs, "a1")
+    sqs.refuse("a1")
     assert write(sqs, kept, "a1", "a2", badRecordsGroup="hold").refused == 2
     other = sqs.model.call("CreateQueue", {"QueueName": "other.fifo", "Attributes": {"FifoQueue": "true"}})["QueueUrl"]
     sqs.failing = lambda body: None
@@ -355,49 +320,30 @@ def test_what_one_queue_refuses_another_takes(sqs: Sqs, kept: Store) -> None:
 
 def test_a_refused_row_counts_as_one_of_its_group(sqs: Sqs, kept: Store) -> None:
     """So the driver sees that a group stands in two partitions, of which one has nothing of it to send."""
-    plan = planned(sqs, refused=kept, badRecordsPath="/kept")
-    given = [batch(None, "x2"), batch("x3")]
-    sent = [run(sqs, None, rows, plan=plan, refused=kept, place=Place(at, "q", 1)) for at, rows in enumerate(given)]
+    sent = tasks(sqs, kept, [None, "x2"], ["x3"])
     assert compare([(each.place.partition, each.summary) for each in sent]).groups == 1
 
 
 def test_a_refused_row_whose_put_hangs_fails_the_task_in_time(sqs: Sqs, kept: Store) -> None:
     """It is not waited for; its group does not go on."""
-    is_free, errors = threading.Event(), list[SqsFifoError]()
-    kept.on_step = lambda event: assert_waits(is_free) if event.startswith("before put q/") else None
-    plan = planned(sqs, refused=kept, badRecordsPath="/kept", **CONTINUE)
-
-    def task() -> None:
-        try:
-            run(sqs, None, batch("a1", None, "x2"), plan=plan, refused=kept)
-        except SqsFifoError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=task, daemon=True)
-    thread.start()
+    is_free = threading.Event()
+    kept.on_step = waiting(is_free, lambda event: event.startswith("before put q/"))
+    plan = plan_of(sqs, kept, **CONTINUE)
+    task = Task(lambda: run(sqs, None, batch("a1", None, "x2"), plan=plan, refused=kept))
     try:
-        sqs.clock.turn_until(lambda: not thread.is_alive())
+        sqs.clock.turn_until(task.is_over)
     finally:
         is_free.set()
     wait_for_threads()
-    assert isinstance(errors[0], JournalUnavailableError)
-    assert "a refused row is held up: it is not kept 175 s after that began." in str(errors[0])
+    assert isinstance(task.error, JournalUnavailableError)
+    assert "a refused row is held up: it is not kept 175 s after that began." in str(task.error)
     assert "x2" not in sqs.bodies()
-
-
-def assert_waits(event: threading.Event) -> None:
-    assert event.wait(LONG_S)
 
 
 def test_an_attempt_whose_answer_is_lost_keeps_nothing_that_was_sent(sqs: Sqs, kept: Store) -> None:
     """What SQS has said of a row counts, not that it said nothing of others."""
-
-    def lose(bodies: list[str], answer: Answer) -> None:
-        if len(sqs.calls) == 1:
-            raise LOST
-
-    sqs.after = lose
-    poison(sqs, "b1")
+    sqs.lose()
+    sqs.refuse("b1")
     sent = write(sqs, kept, "a1", "b1", "c1")
     assert (sorted(sqs.bodies()), numbers(kept), sent.refused) == (["a1", "c1"], [2], 1)
 
@@ -419,7 +365,7 @@ def test_a_line_says_all_of_the_row(sqs: Sqs, kept: Store) -> None:
         ],
         ["body", "messageGroupId", "messageDeduplicationId", "messageAttributes", "awsTraceHeader", "receiveCount"],
     )
-    plan = planned(sqs, refused=kept, badRecordsPath="/kept", **CONTINUE)
+    plan = plan_of(sqs, kept, **CONTINUE)
     run(sqs, None, given, plan=plan, refused=kept, place=Place(4, "q", 9))
     first, second = lines(kept, "q/00000000000000000009/")
     ids = {"messageGroupId": "g", "messageDeduplicationId": "d"}
@@ -445,72 +391,39 @@ def test_a_line_says_all_of_the_row(sqs: Sqs, kept: Store) -> None:
     assert all(data.count(b"\n") == 1 for name, data in kept.objects.items() if name != PLACE)
 
 
-def test_a_local_place_is_its_owners_alone(sqs: Sqs, tmp_path: Path) -> None:
-    """Bodies stand there, as they do in a source's journal."""
-    where = tmp_path / "kept"
-    place = FileStore(where)
-    plan = planned(sqs, refused=place, badRecordsPath=str(where))  # type: ignore[arg-type]
-    run(sqs, None, batch(None), plan=plan, refused=place)  # type: ignore[arg-type]
-    (file,) = where.glob("q/*/*.json")
-    assert {path.stat().st_mode & 0o777 for path in (where, file.parent, file.parent.parent)} == {0o700}
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
-def test_an_executor_without_the_drivers_place_sends_nothing(sqs: Sqs, kept: Store) -> None:
-    """It would keep rows where nobody finds them."""
-    plan = planned(sqs, refused=kept, badRecordsPath="/kept")
-    elsewhere = Store()
-    planned(sqs, refused=elsewhere, badRecordsPath="/kept")
-    for other in (Store(), elsewhere):
-        said = error(JournalUnavailableError, sqs, None, batch("a1"), plan=plan, refused=other)
-        assert said.startswith("this executor does not find the driver's badRecordsPath at 'memory'")
-    assert sqs.calls == []
-
-
-def draft_of(sqs: Sqs, monkeypatch: pytest.MonkeyPatch, kept: Store) -> Draft:
+def draft_of(sqs: Sqs, kept: Store) -> Draft:
     """Return what the driver pickles to the tasks while SQS throttles it."""
-
-    def fail(**request: Any) -> Any:
-        raise THROTTLED
-
-    options = sqs.options(badRecordsPath="/kept")
-    with monkeypatch.context() as patch:
-        patch.setattr(sqs, "get_queue_attributes", fail)
-        plan = plan_for_tasks(
-            draft(options, by_column=True, clock=sqs.clock),
-            queue=SinkQueue(options, sqs.clock),
-            open_journal=lambda: None,
-            open_bad_records=lambda: kept,
-        )
+    sqs.not_described, options = THROTTLED, sqs.options(badRecordsPath="/kept")
+    given, queue = draft(options, by_column=True, clock=sqs.clock), SinkQueue(options, sqs.clock)
+    plan = plan_for_tasks(given, queue=queue, open_journal=lambda: None, open_bad_records=lambda: kept)
+    sqs.not_described = None
     assert isinstance(plan, Draft)
     return plan
 
 
-def test_a_driver_that_the_queue_does_not_answer_makes_the_place_all_the_same(
-    sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_the_queue_does_not_answer_makes_the_place_all_the_same(sqs: Sqs, kept: Store) -> None:
     """So a short fault before the first write stops no task, with a refused row or without."""
-    plan = draft_of(sqs, monkeypatch, kept)
+    plan = draft_of(sqs, kept)
     assert run(sqs, None, batch("a1", None), plan=plan, refused=kept).refused == 1
     assert (sqs.bodies(), numbers(kept)) == (["a1"], [2])
 
 
-def test_a_task_that_looks_for_itself_takes_only_the_drivers_place(
-    sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a path of its own it would keep rows where nobody finds them, in what an earlier query left there too."""
-    plan = draft_of(sqs, monkeypatch, kept)
-    elsewhere = Store()
-    planned(sqs, refused=elsewhere, badRecordsPath="/kept")
-    said = error(JournalUnavailableError, sqs, None, batch("a1", None), plan=plan, refused=elsewhere)
-    assert said.startswith("this executor does not find the driver's badRecordsPath at 'memory'")
-    assert (sqs.calls, numbers(elsewhere)) == ([], [])
+@pytest.mark.parametrize("make_plan", [plan_of, draft_of])
+def test_a_task_takes_only_the_drivers_place(sqs: Sqs, kept: Store, make_plan: Callable[[Sqs, Store], Any]) -> None:
+    """Elsewhere it would keep rows where nobody finds them, in what an earlier query left there too."""
+    plan, elsewhere = make_plan(sqs, kept), Store()
+    plan_of(sqs, elsewhere)
+    for other in (Store(), elsewhere):
+        said = error(JournalUnavailableError, sqs, None, batch("a1", None), plan=plan, refused=other)
+        assert said.startswith("this executor does not find the driver's badRecordsPath at 'memory'")
+        assert numbers(other) == []
+    assert sqs.calls == []
 
 
-def test_a_task_that_looks_for_itself_makes_no_place(sqs: Sqs, kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_looks_for_itself_makes_no_place(sqs: Sqs, kept: Store) -> None:
     """It says why the driver, which makes it, could not."""
     kept.fails = lambda call: True
-    plan = draft_of(sqs, monkeypatch, kept)
+    plan = draft_of(sqs, kept)
     kept.fails = lambda call: False
     assert error(JournalUnavailableError, sqs, None, batch("a1"), plan=plan, refused=kept) == (
         f"cannot get '{PLACE}' So the driver, which makes the badRecordsPath at 'memory', could not, and this task "
@@ -664,9 +577,18 @@ class Both:
         assert options is not None
         self.queue = SinkQueue(options, sqs.clock)
 
-    def write(self, *bodies: str | None, store: Store | None = None, **options: Any) -> Any:
+    def write(
+        self,
+        *bodies: str | None,
+        store: Store | None = None,
+        places: Sequence[Place] = (Place(0, "q", 1),),
+        **options: Any,
+    ) -> Sent:
+        """Run a write whose tasks all have these rows, and return what the last one sent."""
         plan = planned(self._sqs, store, refused=self.queue, badRecordsQueueUrl=self.url, **options)
-        return run(self._sqs, store, batch(*bodies), plan=plan, refused=self.queue)
+        for place in places:
+            sent = run(self._sqs, store, batch(*bodies), plan=plan, refused=self.queue, place=place)
+        return sent
 
     def _in(self, name: str) -> list[Any]:
         return self._sqs.model.messages(name)
@@ -682,7 +604,7 @@ class Both:
 def test_refused_rows_go_to_a_queue_once_in_order_and_in_their_groups(sqs: Sqs, store: Store, later_s: int) -> None:
     """SQS knows a row that is sent again for 5 minutes; the record knows it later, too."""
     both = Both(sqs)
-    poison(sqs, "a2")
+    sqs.refuse("a2")
     for _ in range(2):
         sent = both.write("a1", "a2", "b1", None, "a3", "x1", store=store)
         assert (sent.rows, sent.refused) == (6, 4)
@@ -707,35 +629,26 @@ def test_equal_refused_rows_of_two_writes_or_two_tasks_are_messages_of_their_own
     """Within the 5 minutes of SQS's memory, too."""
     both = Both(sqs)
     for place in Place(0, "q", 1), Place(0, "q", 2), Place(0, "other", 2), Place(1, "q", 1):
-        plan = planned(sqs, refused=both.queue, badRecordsQueueUrl=both.url)
-        for _ in range(2):
-            run(sqs, None, batch(None), plan=plan, refused=both.queue, place=place)
+        both.write(None, places=[place] * 2)
     assert both.refused() == [("x", 1)] * 4
 
 
 def test_an_equal_row_of_a_task_that_did_not_end_is_not_lost(sqs: Sqs, store: Store) -> None:
     """The record's mark of a refused row says whose it is. In other partitions it may come twice, to one place."""
-    both = Both(sqs)
-
-    def once(*partitions: int) -> None:
-        plan = planned(sqs, store, refused=both.queue, badRecordsQueueUrl=both.url)
-        for partition in partitions:
-            run(sqs, store, batch(None), plan=plan, refused=both.queue, place=Place(partition, "q", 1))
-
-    once(0)
-    once(0, 1)
+    both, first, second, third = Both(sqs), *(Place(partition, "q", 1) for partition in range(3))
+    both.write(None, store=store, places=[first])
+    both.write(None, store=store, places=[first, second])
     assert both.refused() == [("x", 1)] * 2
-    once(1, 2)
+    both.write(None, store=store, places=[second, third])
     assert (both.refused(), both.sent()) == ([("x", 1)] * 3, [])
 
 
 def test_what_was_refused_stays_so_in_another_partition(sqs: Sqs, store: Store) -> None:
     """Even if the queue would take it by now."""
     both = Both(sqs)
-    poison(sqs, "a1")
+    sqs.refuse("a1")
     for partition in 0, 1:
-        plan = planned(sqs, store, refused=both.queue, badRecordsQueueUrl=both.url)
-        run(sqs, store, batch("a1", "b1"), plan=plan, refused=both.queue, place=Place(partition, "q", 1))
+        both.write("a1", "b1", store=store, places=[Place(partition, "q", 1)])
         sqs.failing = lambda body: None
     assert both.sent() == ["b1"]
 
@@ -743,12 +656,7 @@ def test_what_was_refused_stays_so_in_another_partition(sqs: Sqs, store: Store) 
 def test_a_refused_row_that_its_queue_throttles_waits(sqs: Sqs) -> None:
     """No task fails for throttling alone."""
     both, until = Both(sqs), sqs.clock.monotonic() + 250
-
-    def throttle(bodies: list[str]) -> None:
-        if bodies[0].startswith("{") and sqs.clock.monotonic() < until:
-            raise THROTTLED
-
-    sqs.before = throttle
+    sqs.before = raising(THROTTLED, lambda bodies: bodies[0].startswith("{") and sqs.clock.monotonic() < until)
     assert both.write("a1", None, "x2", badRecordsGroup="continue").refused == 1
     assert (sorted(both.sent()), both.refused()) == (["a1", "x2"], [("x", 2)])
 
@@ -823,6 +731,4 @@ def test_a_row_takes_its_trace_header_to_the_queue(sqs: Sqs) -> None:
 def test_rows_keep_their_columns_only_where_refused_ones_are_kept() -> None:
     """They take memory."""
     assert rows("a1")[0].columns == ()
-    kept_form = RowForm(None, True, 1_048_576, keeps_refused=True)
-    assert rows("a1", form=kept_form)[0].columns[0] == "a1"
-    assert group_of("a1") == "a"
+    assert rows("a1", form=KEEPS)[0].columns[0] == "a1"

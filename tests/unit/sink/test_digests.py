@@ -77,6 +77,13 @@ def test_digests_take_little_memory() -> None:
     assert taken < 32 * len(known)
 
 
+def one_leaf() -> tuple[Digests, list[bytes]]:
+    """Return digests of one group that fill a leaf, as they are held and as they are."""
+    known, digests = many(LEAF_BYTES // WIDTH, group="hot"), Digests()
+    digests.extend(b"".join(known))
+    return digests, known
+
+
 def test_who_asks_while_a_leaf_is_split_finds_what_was_there() -> None:
     """Other threads ask at any time: a row that seems new would be sent again."""
 
@@ -85,9 +92,7 @@ def test_who_asks_while_a_leaf_is_split_finds_what_was_there() -> None:
             super().__setitem__(key, leaf)
             assert all(digest in digests for digest in before)
 
-    digests = Digests()
-    before = many(LEAF_BYTES // WIDTH, group="hot")
-    digests.extend(b"".join(before))
+    digests, before = one_leaf()
     (leaf,) = digests._leaves.items()
     digests._leaves = Watched([leaf])
     for digest in many(100, seed=1, group="hot"):
@@ -116,9 +121,7 @@ def test_a_leaf_that_is_split_while_it_is_looked_up_is_still_searched() -> None:
                 digests.extend(more.pop())
             return leaf
 
-    digests = Digests()
-    before = many(LEAF_BYTES // WIDTH, group="hot")
-    digests.extend(b"".join(before))
+    digests, before = one_leaf()
     more: list[bytes] = []
     digests._leaves = Hasty(digests._leaves)
     more.append(b"".join(many(100, seed=1, group="hot")))

@@ -16,7 +16,21 @@ from sqs_fifo_spark.sink.recorder import DISORDER
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.window import CONFIRM_BUDGET_S, SEND_BUDGET_S
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, rows, send, wait_for_threads
+from tests.unit.sending import (
+    LONG_S,
+    LOST,
+    SharedClock,
+    Sqs,
+    Store,
+    Task,
+    finish,
+    make,
+    numbered,
+    raising,
+    rows,
+    send,
+    wait_for_threads,
+)
 
 pytestmark = pytest.mark.law("sink-4")
 
@@ -45,29 +59,8 @@ class Hang:
         self._is_over.set()
 
 
-class Task:
-    """A task that sends rows, in a thread of its own; `error` is what it fails with."""
-
-    def __init__(self, sender: Sender, *bodies: str) -> None:
-        self.sender = sender
-        self.error: BaseException | None = None
-        self._bodies = bodies
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.sender.add(rows(*self._bodies))
-            self.sender.finish()
-        except BaseException as error:
-            self.error = error
-
-    def is_over(self) -> bool:
-        return not self._thread.is_alive()
-
-    def end(self) -> None:
-        self._thread.join(LONG_S)
-        assert self.is_over(), "the task waits for what is held up"
+def sending(sender: Sender, *bodies: str) -> Task:
+    return Task(lambda: finish(sender, *bodies))
 
 
 @pytest.fixture
@@ -98,12 +91,12 @@ def hang_in(where: str, sqs: Sqs, store: Store, hang: Hang) -> None:
     sqs.after = lose
 
 
-def fail(task: Task, sqs: Sqs) -> SqsFifoError:
-    """Turn the clock until the task fails, at the limit and two moments after it; return with what."""
+def fails(task: Task, sqs: Sqs, kind: type[SqsFifoError], *, moments: int = 2) -> str:
+    """Turn the clock until the task fails, at the limit and so many moments after it; return what it says."""
     sqs.clock.turn_until(task.is_over)
-    assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + 2 * GRACE_S
-    assert isinstance(task.error, SqsFifoError)
-    return task.error
+    assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + moments * GRACE_S
+    assert type(task.error) is kind
+    return str(task.error)
 
 
 @pytest.mark.parametrize(
@@ -114,36 +107,27 @@ def fail(task: Task, sqs: Sqs) -> SqsFifoError:
         ("put", True, JournalUnavailableError, RECORD_HELD_UP),
     ],
 )
-def test_a_task_fails_though_what_it_waits_for_hangs(
+def test_a_task_fails_though_what_it_waits_for_hangs_and_the_next_attempt_doubles_nothing(
     sqs: Sqs, store: Store, hang: Hang, where: str, has_journal: bool, kind: type[SqsFifoError], text: str
 ) -> None:
-    """So that Spark tries it again while SQS knows what was sent, with a journal or without; its line says why."""
-    hang_in(where, sqs, store, hang)
-    task = Task(make(sqs, record(store, sqs, has_journal=has_journal)), "a1", "a2")
-    hang.wait()
-    error = fail(task, sqs)
-    assert type(error) is kind
-    assert str(error).startswith(text)
-    assert "\n" not in str(error)
-    send(sqs, rows("a1", "a2"), record(store, sqs, has_journal=has_journal))
-    assert sqs.bodies() == ["a1", "a2"]
-
-
-@pytest.mark.parametrize("where", ["connect", "put"])
-def test_the_next_attempt_doubles_nothing(sqs: Sqs, store: Store, hang: Hang, where: str) -> None:
-    """It sends the row again while SQS knows it, and what follows behind it, in order; also if the hang ends later."""
+    """That one sends the row again while SQS knows it, and what follows behind it, in order; also if the hang ends
+    later.
+    """
     hang_in(where, sqs, store, hang)
     given = ["a1", "b1", "a2", "b2", "a3"]
-    task = Task(make(sqs, record(store, sqs)), *given)
+    task = sending(make(sqs, record(store, sqs, has_journal=has_journal)), *given)
     hang.wait()
-    fail(task, sqs)
-    send(sqs, rows(*given), record(store, sqs))
+    said = fails(task, sqs, kind)
+    assert said.startswith(text)
+    assert "\n" not in said
+    send(sqs, rows(*given), record(store, sqs, has_journal=has_journal))
     assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
     calls = len(sqs.calls)
     sqs.clock.advance(DEDUPLICATION_S)
     hang.end()
     wait_for_threads()
-    assert send(sqs, rows(*given), record(store, sqs)).counts.known == len(given)
+    if has_journal:
+        assert send(sqs, rows(*given), record(store, sqs)).counts.known == len(given)
     assert len(sqs.calls) == calls
     assert (sqs.bodies("a"), sqs.bodies("b")) == (["a1", "a2", "a3"], ["b1", "b2"])
 
@@ -155,8 +139,8 @@ def test_disorder_is_recorded_though_another_put_hangs(sqs: Sqs, store: Store, h
     sender = make(sqs, record(store, sqs), Stride(rows_in_call=10, max_unrecorded=10, fails_on_disorder=True))
     sender.add(rows("a1"))
     hang.wait()
-    sqs.failing = lambda body: ("InternalError", False) if body == "b1" else None
-    task = Task(sender, "b1", "b2")
+    sqs.fail_once("b1")
+    task = sending(sender, "b1", "b2")
     wait_until(lambda: "failure=DisorderError" in repr(sender), LONG_S, "b2 has overtaken b1")
     sqs.clock.turn_until(task.is_over)
     assert isinstance(task.error, DisorderError)
@@ -184,10 +168,7 @@ def test_a_thread_that_was_abandoned_sends_nothing(sqs: Sqs, store: Store, hang:
         sqs.connect = connect
         sender.add(rows("b1", "b2"))
         assert is_connecting.wait(LONG_S)
-        task = Task(sender)
-        sqs.clock.turn_until(task.is_over)
-        assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + 2 * GRACE_S
-        assert task.error is not None
+        fails(sending(sender), sqs, JournalUnavailableError if has_journal else TransientQueueError)
         assert sqs.bodies() == ["a1"]
     finally:
         young.end()
@@ -197,15 +178,14 @@ def test_a_thread_that_was_abandoned_sends_nothing(sqs: Sqs, store: Store, hang:
     assert sqs.tries("b2") == 0
 
 
-def test_rows_that_come_later_learn_of_it(sqs: Sqs, store: Store, monkeypatch: pytest.MonkeyPatch, hang: Hang) -> None:
+def test_rows_that_come_later_learn_of_it(sqs: Sqs, store: Store, hang: Hang) -> None:
     """Their source may be slow: the task fails with the next ones, though there is room for many more."""
     hang_in("connect", sqs, store, hang)
     sender = make(sqs, record(store, sqs))
     sender.add(rows("a1"))
     hang.wait()
     sqs.clock.advance(2 * LIMIT_S)
-    monkeypatch.setattr(sender, "finish", lambda: None)
-    task = Task(sender, "b1")
+    task = Task(lambda: sender.add(rows("b1")))
     sqs.clock.turn_until(task.is_over)
     assert isinstance(task.error, TransientQueueError)
 
@@ -219,16 +199,10 @@ def test_a_row_that_fails_is_told_though_another_thread_hangs(
     sender = make(sqs, record(store, sqs))
     sender.add(rows("a1", "a2"))
     hang.wait()
-
-    def lose(bodies: list[str], answer: dict[str, object]) -> None:
-        raise LOST
-
-    sqs.after = lose
-    task = Task(sender, "b1")
+    sqs.after = raising(LOST)
+    task = sending(sender, "b1")
     wait_until(lambda: sender._crew.failure is not None, LONG_S, "the row has failed")
-    sqs.clock.turn_until(task.is_over)
-    assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + GRACE_S
-    assert isinstance(task.error, TransientQueueError)
+    fails(task, sqs, TransientQueueError, moments=1)
 
 
 def test_no_row_waits_while_the_journal_is_being_tidied(
@@ -237,28 +211,26 @@ def test_no_row_waits_while_the_journal_is_being_tidied(
     """Not even one of the same call: it is tried again before that, and what follows is sent by others."""
     monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
     hang_in("drop", sqs, store, hang)
-    sqs.failing = lambda body: ("InternalError", False) if body == "b1" and sqs.tries("b1") == 1 else None
+    sqs.fail_once("b1")
     sender = make(sqs, record(store, sqs))
     sender.add(rows("a1"))
     wait_until(lambda: len(store.puts()) == 1, LONG_S, "the first row is recorded")
-    task = Task(sender, "a2", "b1", "a3", "b2")
+    task = sending(sender, "a2", "b1", "a3", "b2")
     hang.wait()
     wait_until(lambda: len(sqs.bodies()) == 5, LONG_S, "all rows are sent")
     assert not task.is_over()
     hang.end()
-    task.end()
-    assert task.error is None
+    assert task.end() is None
 
 
 def test_a_process_that_stood_still_gets_a_moment(sqs: Sqs, hang: Hang) -> None:
     """What is about to end ends: the limit alone fails nobody."""
     sqs.after = hang
-    task = Task(make(sqs, NoRecord(sqs.clock)), "a1", "a2")
+    task = sending(make(sqs, NoRecord(sqs.clock)), "a1", "a2")
     hang.wait()
     sqs.clock.advance(2 * LIMIT_S)
     hang.end()
-    task.end()
-    assert task.error is None
+    assert task.end() is None
     assert sqs.bodies() == ["a1", "a2"]
 
 
@@ -268,14 +240,10 @@ def test_records_of_one_thread_do_not_hold_back_the_limit_of_another(sqs: Sqs, s
     sender = make(sqs, NoRecord(sqs.clock))
     sender.add(rows("a1"))
     hang.wait()
-    bodies = [f"b{number}" for number in range(1, 8)]
-    for body in bodies:
+    for body in numbered("b", 7):
         sqs.clock.advance(LIMIT_S / 8)
         sender.add(rows(body))
         wait_until(lambda body=body: sqs.tries(body) == 1, LONG_S, "it is sent")  # type: ignore[misc]
     wait_until(lambda: len(sqs.bodies("b")) == 7, LONG_S, "all are sent")
-    task = Task(sender)
-    sqs.clock.turn_until(task.is_over)
-    assert sqs.clock.monotonic() == BEGAN_AT + LIMIT_S + 2 * GRACE_S
-    assert isinstance(task.error, TransientQueueError)
+    fails(sending(sender), sqs, TransientQueueError)
     assert sender.counts.sent == 7

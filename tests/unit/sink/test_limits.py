@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import http.client
-import math
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -22,26 +21,18 @@ from botocore.awsrequest import AWSHTTPConnection
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.lean import TRANSPORT_VARIABLE
-from sqs_fifo_spark.errors import (
-    AccessDeniedError,
-    JournalUnavailableError,
-    QueueRequestError,
-    SqsFifoError,
-    TransientQueueError,
-)
+from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
 from sqs_fifo_spark.local.fifo import DEDUPLICATION_S
 from sqs_fifo_spark.options import AWS_CHAIN, parse_sink_options
 from sqs_fifo_spark.sink import judge, window
 from sqs_fifo_spark.sink import write as sink
 from sqs_fifo_spark.sink.crew import GRACE_S
-from sqs_fifo_spark.sink.digests import digest_of
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
-from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
+from sqs_fifo_spark.sink.record import NoRecord, SentRecord
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, LOST, Noted, SharedClock, Sqs, Store, make, patched, refusal, rows, rows_of
+from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, patched, rows, rows_of, waiting
 from tests.unit.sending import send as send_all
 
 pytestmark = pytest.mark.law("sink-3", "sink-4", "sink-5")
@@ -84,87 +75,93 @@ def test_without_a_journal_no_record_comes_too_late(sqs: Sqs) -> None:
     assert sqs.bodies() == ["a1", "a2"]
 
 
-def sending_by_http(
-    server: LocalQueueServer, clock: SharedClock, stopped: threading.Event | None = None
-) -> Callable[[float], None]:
-    """Return what sends a row to a real server, with so many seconds for its tries."""
-    options = parse_sink_options({"queueUrl": server.queue_url("q.fifo")})
-    queue = SinkQueue(options, clock)
-    aws.forget_clients()  # so that it has no open connection
+class Real:
+    """A real server, and what sends a row to it."""
 
-    def send(budget_s: float) -> None:
-        deadline = clock.monotonic() + budget_s
-        queue.send(rows("a1"), lambda confirmed, pending: None, stopped=stopped or threading.Event(), deadline=deadline)
+    def __init__(self, server: LocalQueueServer) -> None:
+        self.server = server
+        self.clock = SharedClock()
+        self.stopped = threading.Event()
+        self._queue = SinkQueue(parse_sink_options({"queueUrl": server.queue_url("q.fifo")}), self.clock)
+        aws.forget_clients()  # so that it has no open connection
 
-    return send
+    def send(self) -> None:
+        """Send it, with ten seconds for all tries."""
+        deadline = self.clock.monotonic() + 10
+        self._queue.send(rows("a1"), lambda confirmed, pending: None, stopped=self.stopped, deadline=deadline)
+
+    def calls(self) -> int:
+        return self.server.requests.counts().get("SendMessageBatch", 0)
+
+    def require_that_a_stopped_call_sends_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        with pytest.raises(StoppedError):
+            self.send()
+        monkeypatch.undo()
+        self.stopped.clear()
+        aws.forget_clients()
+        self.send()
+        assert self.calls() == 1
+
+
+@pytest.fixture
+def real() -> Iterator[Real]:
+    with LocalQueueServer(queues=["q.fifo"]) as server:
+        yield Real(server)
+
+
+def after_connecting(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    connect = urllib3.util.connection.create_connection
+
+    def connect_and_act(*arguments: Any, **options: Any) -> Any:
+        made = connect(*arguments, **options)
+        action()
+        return made
+
+    monkeypatch.setattr(urllib3.util.connection, "create_connection", connect_and_act)
 
 
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("late", [True, False])
-def test_a_call_that_takes_long_to_connect_sends_nothing_too_late(monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
+def test_a_call_that_takes_long_to_connect_sends_nothing_too_late(
+    real: Real, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
     """Names are looked up and addresses tried without a limit of ours: others may have sent the row meanwhile."""
-    clock = SharedClock()
-    connect = urllib3.util.connection.create_connection
-
-    def slow(*arguments: Any, **options: Any) -> Any:
-        made = connect(*arguments, **options)
-        clock.advance(10 + aws.CONNECT_TIMEOUT_S + (0.1 if late else 0))
-        return made
-
-    monkeypatch.setattr(urllib3.util.connection, "create_connection", slow)
-    with LocalQueueServer(queues=["q.fifo"]) as server:
-        send = sending_by_http(server, clock)
-        if late:
-            with pytest.raises(TransientQueueError, match="was not made in time: to connect took too long"):
-                send(10)
-            # The server takes connections in their order: it knows the one that was given up, and can close it.
-            with closing(http.client.HTTPConnection(urlsplit(server.endpoint_url).netloc)) as other:
-                other.request("GET", "/")
-                other.getresponse().read()
-        else:
-            send(10)
-        assert server.requests.counts().get("SendMessageBatch", 0) == (0 if late else 1)
+    after_connecting(monkeypatch, lambda: real.clock.advance(10 + aws.CONNECT_TIMEOUT_S + (0.1 if late else 0)))
+    if late:
+        with pytest.raises(TransientQueueError, match="was not made in time: to connect took too long"):
+            real.send()
+        # The server takes connections in their order: it knows the one that was given up, and can close it.
+        with closing(http.client.HTTPConnection(urlsplit(real.server.endpoint_url).netloc)) as other:
+            other.request("GET", "/")
+            other.getresponse().read()
+    else:
+        real.send()
+    assert real.calls() == (0 if late else 1)
 
 
 @pytest.mark.usefixtures("transport")
-def test_a_call_whose_task_ends_while_it_connects_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_whose_task_ends_while_it_connects_sends_nothing(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
     """The task's next attempt may be ahead of it."""
-    clock, stopped = SharedClock(), threading.Event()
-    connect = urllib3.util.connection.create_connection
-
-    def stop(*arguments: Any, **options: Any) -> Any:
-        made = connect(*arguments, **options)
-        stopped.set()
-        return made
-
-    monkeypatch.setattr(urllib3.util.connection, "create_connection", stop)
-    with LocalQueueServer(queues=["q.fifo"]) as server:
-        with pytest.raises(StoppedError):
-            sending_by_http(server, clock, stopped)(10)
-        monkeypatch.undo()
-        sending_by_http(server, clock)(10)
-        assert server.requests.counts()["SendMessageBatch"] == 1
+    after_connecting(monkeypatch, real.stopped.set)
+    real.require_that_a_stopped_call_sends_nothing(monkeypatch)
 
 
-def test_a_call_whose_task_ends_while_it_leaves_is_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_whose_task_ends_while_it_leaves_is_not_completed(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """boto3 sends a request in two pieces, and SQS takes nothing of one that is not whole. Ours leaves in one."""
     monkeypatch.setenv(TRANSPORT_VARIABLE, "boto3")
-    clock, stopped = SharedClock(), threading.Event()
+    real: Real = request.getfixturevalue("real")
     send_piece, pieces = AWSHTTPConnection.send, list[int]()
 
     def stop(connection: AWSHTTPConnection, data: bytes) -> None:
         send_piece(connection, data)
         pieces.append(len(data))
-        stopped.set()
+        real.stopped.set()
 
     monkeypatch.setattr(AWSHTTPConnection, "send", stop)
-    with LocalQueueServer(queues=["q.fifo"]) as server:
-        with pytest.raises(StoppedError):
-            sending_by_http(server, clock, stopped)(10)
-        assert len(pieces) == 1
-        monkeypatch.undo()
-        sending_by_http(server, clock)(10)
-        assert server.requests.counts()["SendMessageBatch"] == 1
+    real.require_that_a_stopped_call_sends_nothing(monkeypatch)
+    assert len(pieces) == 1
 
 
 @pytest.mark.usefixtures("transport")
@@ -192,29 +189,24 @@ def test_a_call_that_is_given_up_is_revoked(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("where", ["a call", "its second try"])
-def test_a_call_whose_credentials_take_long_sends_nothing_too_late(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_a_call_whose_credentials_take_long_sends_nothing_too_late(
+    real: Real, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     """Those of a role are asked for while the call is being made; and a call with renewed ones is the same call."""
-    clock = SharedClock()
-    with LocalQueueServer(queues=["q.fifo"]) as server:
-        send = sending_by_http(server, clock)
-        send(10)
-        forget, build = aws.forget_clients, aws.sqs_client
+    real.send()
+    name = "sqs_client" if where == "a call" else "forget_clients"
+    call = getattr(aws, name)
 
-        def slow(call: Callable[..., Any]) -> Callable[..., Any]:
-            def slowly(*given: Any) -> Any:
-                clock.advance(30)
-                return call(*given)
+    def slowly(*given: Any) -> Any:
+        real.clock.advance(30)
+        return call(*given)
 
-            return slowly
-
-        if where == "a call":
-            monkeypatch.setattr(aws, "sqs_client", slow(build))
-        else:
-            monkeypatch.setattr(aws, "forget_clients", slow(forget))
-            server.faults = Faults(expired_keys=frozenset({"test"}))
-        with pytest.raises(TransientQueueError, match="was not made in time"):
-            send(10)
-        assert server.requests.counts()["SendMessageBatch"] == (1 if where == "a call" else 2)
+    monkeypatch.setattr(aws, name, slowly)
+    if where == "its second try":
+        real.server.faults = Faults(expired_keys=frozenset({"test"}))
+    with pytest.raises(TransientQueueError, match="was not made in time"):
+        real.send()
+    assert real.calls() == (1 if where == "a call" else 2)
 
 
 # What SQS takes for equal
@@ -250,12 +242,7 @@ def test_of_two_equal_rows_one_is_counted_whichever_is_confirmed_first(monkeypat
     """The answer about the message comes late: its number has told already that the other row is equal to it."""
     sqs = patched(monkeypatch, ContentBasedDeduplication="true")
     by_body, others_are_told = RowForm(None, False, 1_048_576), threading.Event()
-
-    def after(bodies: list[str], answer: dict[str, object]) -> None:
-        if len(sqs.calls) == 1:
-            assert others_are_told.wait(LONG_S)
-
-    sqs.after = after
+    sqs.after = waiting(others_are_told, lambda bodies, answer: len(sqs.calls) == 1)
     made = make(sqs, NoRecord(sqs.clock))
     made.add(rows_of([("a", "one body")], form=by_body))
     wait_until(lambda: len(sqs.bodies()) == 1, LONG_S, "the message is sent")
@@ -291,46 +278,6 @@ def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.Monkey
     assert made.counts.equal == 0
 
 
-# Who is at fault
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("KmsDisabled", AccessDeniedError),
-        ("KMS.InvalidStateException", AccessDeniedError),
-        ("InvalidSignatureException", AccessDeniedError),
-        ("UnsupportedOperation", QueueRequestError),
-    ],
-)
-def test_what_is_wrong_with_the_queue_is_not_told_as_a_bad_row(sqs: Sqs, code: str, kind: type[SqsFifoError]) -> None:
-    """Whoever filters such a row out loses a good one."""
-
-    def refuse(bodies: list[str]) -> None:
-        raise refusal(code, 400, "no")
-
-    sqs.before = refuse
-    with pytest.raises(kind, match=code):
-        send_all(sqs, rows("a1", "b1"))
-    assert len(sqs.calls) == 1
-
-
-def test_an_answer_about_other_entries_is_no_answer(sqs: Sqs) -> None:
-    """Ids that were not asked about, and none at all: each row is sent until its own is there."""
-    asked = []
-
-    def alien(bodies: list[str], answer: dict[str, object]) -> None:
-        asked.append(bodies)
-        if len(asked) == 1:
-            answer["Successful"] = [{"Id": "99"}, {}]
-            answer["Failed"] = None
-
-    sqs.after = alien
-    assert send_all(sqs, rows("a1", "b1")).counts.sent == 2
-    assert sqs.tries("a1") == 2
-    assert sqs.bodies() == ["a1", "b1"]
-
-
 # Memory
 
 
@@ -363,72 +310,3 @@ def test_threads_that_begin_together_build_one_client(monkeypatch: pytest.Monkey
     with ThreadPoolExecutor(8) as pool:
         clients = set(pool.map(ask, range(8)))
     assert len(clients) == len(built) == 1
-
-
-# The journal
-
-
-def digest(number: int) -> bytes:
-    return digest_of("id", str(number), "")
-
-
-def test_a_task_leaves_few_objects_also_if_it_dies() -> None:
-    """One row at a time, as a hot group sends: a replay reads them one by one, so there must not be thousands."""
-    store, clock = Store(), SharedClock()
-    record = SentRecord(store, clock, query="q", batch="1", run="018bcfe56800r1", partition=0)
-    count = 5 * MERGE_AT + 7
-    for number in range(count):
-        record.add([digest(number)], by=math.inf)
-        record.tidy()
-        assert len(store.objects) <= 5 + MERGE_AT
-    assert len(store.objects) == 5 + 7
-    replay = SentRecord(store, clock, query="q", batch="1", run="018bcfe56800r2", partition=0)
-    replay.refresh(map(digest, range(count)))
-    assert all(replay.is_sent(digest(number)) for number in range(count))
-
-
-def test_a_long_look_is_followed_by_a_short_one() -> None:
-    """What it has read is known, so a slow store does not make every look too old to send after it."""
-    store, clock = Store(), SharedClock()
-    for number in range(10):
-        SentRecord(store, clock, query="q", batch="1", run=f"018bcfe56800r{number}", partition=0).add(
-            [digest(number)], by=math.inf
-        )
-    reads = []
-
-    def slow(call: str) -> bool:
-        if call == "get":
-            reads.append(call)
-            clock.advance(10)
-        return False
-
-    store.fails = slow
-    replay = SentRecord(store, clock, query="q", batch="1", run="018bcfe56800new", partition=0)
-    assert clock.monotonic() - replay.refresh(map(digest, range(10))) <= window.REFRESH_AFTER_S
-    assert len(reads) == 10
-
-
-def test_rows_of_a_failed_attempt_are_the_next_ones(sqs: Sqs) -> None:
-    """What one attempt has sent and recorded, the next does not send."""
-    record = Noted()
-    first: list[Outgoing] = rows("a1", "b1")
-    send_all(sqs, first, record)
-    second = make(sqs, record)
-    second.add(rows("a1", "a2", "b1"))
-    second.finish()
-    assert sqs.tries("a1") == 1
-    assert sqs.bodies("a") == ["a1", "a2"]
-
-
-def test_a_refused_row_stops_the_task_before_its_neighbours_are_recorded(sqs: Sqs) -> None:
-    """A record may take a while, and until then other groups would go on in a task that has failed."""
-    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == "b1" else None
-    stopped, told = threading.Event(), []
-
-    def confirm(confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
-        told.append(([each.row.row for each in confirmed], stopped.is_set()))
-
-    queue = SinkQueue(sqs.options(), sqs.clock)
-    with pytest.raises(RefusedRowError):
-        queue.send(rows("a1", "b1"), confirm, stopped=stopped, deadline=sqs.clock.monotonic() + 60)
-    assert told == [([1], True)]

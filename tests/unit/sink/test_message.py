@@ -229,13 +229,7 @@ def test_a_binary_attribute_is_sent_as_bytes() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "x",
-        " ",
-        "\n",
-        "\t\n\r \x7f\x85\u2028\ud7ff\ue000\ufdd0\ufffd\U00010000\U0001ffff\U0010ffff",
-        "\U0001f600 é",
-    ],
+    ["x", " ", "\n", "\t\n\r \x7f\x85\u2028\ud7ff\ue000\ufdd0\ufffd\U00010000\U0001ffff\U0010ffff", "\U0001f600 é"],
 )
 def test_every_character_that_xml_allows_is_sent_as_it_is(body: str) -> None:
     """The edges of each range, in a text, in a text's bytes, and in an attribute."""
@@ -266,17 +260,11 @@ def test_the_longest_names_and_types_and_the_most_attributes_are_sent() -> None:
     assert list(sent.entry["MessageAttributes"]) == names
 
 
-def test_the_option_is_the_group_of_all_rows() -> None:
-    """Whatever stands in the column, also what SQS would refuse."""
-    form = RowForm("all", True, 1_048_576)
-    for given in (None, "g", "not an id"):
-        assert one(form, messageGroupId=given).entry["MessageGroupId"] == "all"
-
-
-def test_by_content_no_deduplication_id_is_sent() -> None:
-    """SQS makes it of the body; what stands in the column does not matter."""
-    for given in (None, "d", "not an id"):
-        assert "MessageDeduplicationId" not in one(BY_CONTENT, messageDeduplicationId=given).entry
+@pytest.mark.parametrize("given", [None, "x", "not an id"])
+def test_a_column_that_an_option_replaces_is_not_looked_at(given: str | None) -> None:
+    """The option is the group of all rows; by content SQS makes the deduplication id of the body."""
+    assert one(RowForm("all", True, 1_048_576), messageGroupId=given).entry["MessageGroupId"] == "all"
+    assert "MessageDeduplicationId" not in one(BY_CONTENT, messageDeduplicationId=given).entry
 
 
 def test_repr_of_a_row_shows_no_content() -> None:

@@ -41,11 +41,11 @@ def names(outcome: Outcome) -> tuple[str, str]:
 
 
 def test_rows_are_confirmed_in_their_order_with_what_sqs_has_given_them() -> None:
-    """Whatever the answer's order."""
-    outcome = told("zxy")
+    """Whatever the answer's order, and whatever it says of others."""
+    outcome = told("zxy", another=REFUSED)
     assert names(outcome) == ("xyz", "")
     assert [each.sequence_number for each in outcome.confirmed] == [20, 30, 10]
-    assert (outcome.fault, outcome.is_silent) == (None, False)
+    assert (outcome.fault, outcome.is_silent, outcome.refused) == (None, False, [])
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,7 @@ def test_rows_are_confirmed_in_their_order_with_what_sqs_has_given_them() -> Non
         (told("x", y=FAILED, z=REFUSED), "y", False, False, "InternalError"),
         (told("y"), "xz", True, False, "no answer for some entries"),
         (told("x", another=REFUSED), "yz", True, False, "no answer for some entries"),
+        (told("vwx"), "yz", True, False, "no answer for some entries"),
         (told(), "xyz", True, False, "no answer for some entries"),
     ],
 )
@@ -84,6 +85,12 @@ def test_rows_that_are_refused_for_good_are_told_together() -> None:
     assert outcome.fault is None
     reason = "it has characters that SQS does not take (InvalidMessageContents)"
     assert [(each.row, each.refusal) for each in outcome.refused] == [(2, reason), (3, reason)]
+
+
+def test_an_entry_whose_fault_is_not_told_is_the_senders() -> None:
+    """It is not tried for two minutes for nothing."""
+    (refused,) = told(y={"Code": "InvalidParameterValue"}).refused
+    assert refused.row == 2
 
 
 def test_a_denied_entry_fails_the_task_before_a_refused_one() -> None:

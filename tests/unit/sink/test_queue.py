@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
@@ -13,18 +12,22 @@ from sqs_fifo_spark.errors import (
     AccessDeniedError,
     JournalUnavailableError,
     QueueNotFoundError,
+    QueueRequestError,
     SqsFifoError,
     TransientQueueError,
 )
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError, UnsentError
-from tests.unit.sending import LOST, THROTTLED, Sqs, patched, refusal, rows
+from tests.unit.sending import FORM, LOST, THROTTLED, Sqs, patched, raising, refusal, rows
 
 pytestmark = pytest.mark.law("sink-1")
 
 BUDGET_S = 120.0
 TEN = [f"{group}1" for group in "abcdefghij"]
+
+
+Confirm = Callable[[list[Confirmed], list[Outgoing]], None]
 
 
 class Noted:
@@ -35,8 +38,8 @@ class Noted:
         self.bodies: list[str] = []
         self.after_calls: list[int] = []
 
-    def __call__(self, given: list[Outgoing]) -> None:
-        self.bodies += [row.entry["MessageBody"] for row in given]
+    def __call__(self, confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
+        self.bodies += [each.row.entry["MessageBody"] for each in confirmed]
         self.after_calls.append(len(self._sqs.calls))
 
 
@@ -45,25 +48,18 @@ def confirmed(sqs: Sqs) -> Noted:
     return Noted(sqs)
 
 
-def by_row(confirm: Callable[[list[Outgoing]], None]) -> Callable[[list[Confirmed], list[Outgoing]], None]:
-    return lambda confirmed, pending: confirm([each.row for each in confirmed])
-
-
 def send(
-    sqs: Sqs, confirm: Callable[[list[Outgoing]], None], *bodies: str, stopped: threading.Event | None = None
-) -> None:
-    give(sqs, confirm, rows(*bodies), stopped)
-
-
-def give(
     sqs: Sqs,
-    confirm: Callable[[list[Outgoing]], None],
-    given: list[Outgoing],
+    confirm: Confirm,
+    *bodies: str,
+    queue: SinkQueue | None = None,
+    form: RowForm = FORM,
+    within_s: float = BUDGET_S,
     stopped: threading.Event | None = None,
 ) -> None:
-    deadline = sqs.clock.monotonic() + BUDGET_S
-    queue = SinkQueue(sqs.options(), sqs.clock)
-    queue.send(given, by_row(confirm), stopped=stopped or threading.Event(), deadline=deadline)
+    """Send the rows in a task of their own, unless there is a `queue`."""
+    queue, deadline = queue or SinkQueue(sqs.options(), sqs.clock), sqs.clock.monotonic() + within_s
+    queue.send(rows(*bodies, form=form), confirm, stopped=stopped or threading.Event(), deadline=deadline)
 
 
 def refused(call: Callable[[], object]) -> RefusedRowError:
@@ -82,13 +78,6 @@ def raised(kind: type[SqsFifoError], call: Callable[[], object]) -> str:
 
 
 # What is sent
-
-
-def test_all_rows_of_a_call_are_confirmed(sqs: Sqs, confirmed: Noted) -> None:
-    """One call, one confirmation, and each row stands in the queue."""
-    send(sqs, confirmed, *TEN)
-    assert sqs.calls == [TEN]
-    assert confirmed.bodies == sqs.bodies() == TEN
 
 
 def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Noted) -> None:
@@ -119,65 +108,30 @@ def test_entries_that_failed_are_tried_again_alone(sqs: Sqs, confirmed: Noted) -
 )
 def test_a_call_that_fails_for_now_is_made_again(sqs: Sqs, confirmed: Noted, error: Exception) -> None:
     """With all its rows, after a pause, until it is answered."""
-
-    def fail(bodies: list[str]) -> None:
-        if len(sqs.calls) < 4:
-            raise error
-
-    sqs.before = fail
+    sqs.before = raising(error, lambda bodies: len(sqs.calls) < 4)
     send(sqs, confirmed, "a1", "b1")
     assert sqs.calls == [["a1", "b1"]] * 4
     assert sqs.clock.pauses >= 3
     assert confirmed.bodies == sqs.bodies() == ["a1", "b1"]
 
 
-def test_a_lost_answer_doubles_nothing(sqs: Sqs, confirmed: Noted) -> None:
-    """The call is made again with the same ids, and SQS recognises the rows."""
-
-    def lose(bodies: list[str], answer: dict[str, Any]) -> None:
-        if len(sqs.calls) < 3:
-            raise LOST
-
-    sqs.after = lose
-    send(sqs, confirmed, "a1", "b1")
+@pytest.mark.parametrize("by_column", [True, False])
+def test_a_lost_answer_doubles_nothing(monkeypatch: pytest.MonkeyPatch, by_column: bool) -> None:
+    """The call is made again with the same ids, or the same bodies, and SQS recognises the rows."""
+    sqs = patched(monkeypatch, ContentBasedDeduplication="true")
+    confirmed = Noted(sqs)
+    sqs.lose(2)
+    send(sqs, confirmed, "a1", "b1", form=RowForm(None, by_column, 1_048_576))
     assert confirmed.bodies == sqs.bodies() == ["a1", "b1"]
     assert sqs.duplicates == 4
 
 
-def test_a_lost_answer_doubles_nothing_by_content_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the body is the id."""
-    sqs = patched(monkeypatch, ContentBasedDeduplication="true")
-    given = rows("a1", "b1", form=RowForm(None, False, 1_048_576))
-
-    def lose(bodies: list[str], answer: dict[str, Any]) -> None:
-        if len(sqs.calls) < 2:
-            raise LOST
-
-    sqs.after = lose
-    give(sqs, lambda sent: None, given)
-    assert sqs.bodies() == ["a1", "b1"]
-
-
-@pytest.mark.parametrize("forgotten", [["b1"], ["a1", "b1", "c1"]])
-def test_an_entry_that_the_answer_does_not_name_is_not_taken_for_sent(
-    sqs: Sqs, confirmed: Noted, forgotten: list[str]
-) -> None:
-    """Neither in `Successful` nor in `Failed`: it is tried again. Nor does an answer without lists confirm anything."""
-
-    def forget(bodies: list[str], answer: dict[str, Any]) -> None:
-        if len(sqs.calls) == 1:
-            answer["Successful"] = [
-                each for each in answer["Successful"] if bodies[int(each["Id"].rpartition("-")[2])] not in forgotten
-            ]
-            for name in ("Successful", "Failed"):
-                if not answer[name]:
-                    del answer[name]
-
-    sqs.after = forget
+def test_an_entry_that_the_answer_does_not_name_is_not_taken_for_sent(sqs: Sqs, confirmed: Noted) -> None:
+    """Neither as successful nor as failed: it is tried again."""
+    sqs.leave_out("-1")
     send(sqs, confirmed, "a1", "b1", "c1")
-    assert sqs.calls == [["a1", "b1", "c1"], forgotten]
-    assert sorted(confirmed.bodies) == ["a1", "b1", "c1"]
-    assert sqs.bodies() == ["a1", "b1", "c1"]
+    assert sqs.calls == [["a1", "b1", "c1"], ["b1"]]
+    assert (confirmed.bodies, sqs.bodies()) == (["a1", "c1", "b1"], ["a1", "b1", "c1"])
 
 
 # What SQS refuses
@@ -194,34 +148,10 @@ def test_an_entry_by_the_senders_fault_is_named_at_once(sqs: Sqs, confirmed: Not
     assert confirmed.bodies == sqs.bodies() == ["a1", "d1"]
 
 
-def test_an_entry_whose_fault_is_not_told_is_the_senders(sqs: Sqs, confirmed: Noted) -> None:
-    """It is not tried for two minutes for nothing."""
-    sqs.failing = {"a1": ("InvalidParameterValue", True)}.get
-
-    def leave_out(bodies: list[str], answer: dict[str, Any]) -> None:
-        del answer["Failed"][0]["SenderFault"]
-
-    sqs.after = leave_out
-    assert refused(lambda: send(sqs, confirmed, "a1")).row == 1
-    assert len(sqs.calls) == 1
-
-
-def test_throttling_is_tried_again_whoevers_fault_it_is_said_to_be(sqs: Sqs, confirmed: Noted) -> None:
-    """AWS counts it as the sender's."""
-    sqs.failing = lambda body: ("ThrottlingException", True) if len(sqs.calls) < 3 else None
-    send(sqs, confirmed, "a1")
-    assert confirmed.bodies == ["a1"]
-
-
 @pytest.mark.parametrize("culprit", range(10))
 def test_a_call_that_sqs_refuses_as_a_whole_names_its_culprit(sqs: Sqs, confirmed: Noted, culprit: int) -> None:
     """Each row is tried by itself; those before it are sent, and it is found."""
-
-    def refuse(bodies: list[str]) -> None:
-        if TEN[culprit] in bodies:
-            raise refusal("InvalidParameterValue")
-
-    sqs.before = refuse
+    sqs.before = raising(refusal("InvalidParameterValue"), lambda bodies: TEN[culprit] in bodies)
     told = refused(lambda: send(sqs, confirmed, *TEN))
     assert told.row == culprit + 1
     assert "InvalidParameterValue" in told.reason
@@ -231,12 +161,7 @@ def test_a_call_that_sqs_refuses_as_a_whole_names_its_culprit(sqs: Sqs, confirme
 
 def test_a_call_without_a_culprit_is_sent_row_by_row(sqs: Sqs, confirmed: Noted) -> None:
     """What SQS refuses only together is sent all the same."""
-
-    def refuse(bodies: list[str]) -> None:
-        if len(bodies) > 1:
-            raise refusal("AWS.SimpleQueueService.BatchRequestTooLong")
-
-    sqs.before = refuse
+    sqs.before = raising(refusal("AWS.SimpleQueueService.BatchRequestTooLong"), lambda bodies: len(bodies) > 1)
     send(sqs, confirmed, "a1", "b1", "c1")
     assert confirmed.bodies == sqs.bodies() == ["a1", "b1", "c1"]
 
@@ -248,25 +173,33 @@ def test_a_call_without_a_culprit_is_sent_row_by_row(sqs: Sqs, confirmed: Noted)
         ("KmsAccessDenied", AccessDeniedError),
         ("SignatureDoesNotMatch", AccessDeniedError),
         ("ExpiredToken", AccessDeniedError),
+        ("KmsDisabled", AccessDeniedError),
+        ("KMS.InvalidStateException", AccessDeniedError),
+        ("InvalidSignatureException", AccessDeniedError),
         ("AWS.SimpleQueueService.NonExistentQueue", QueueNotFoundError),
     ],
 )
 def test_what_is_no_rows_fault_is_raised_as_what_it_is(
     sqs: Sqs, confirmed: Noted, code: str, kind: type[SqsFifoError]
 ) -> None:
-    """Of a call and of an entry; it is not tried again, but for credentials that may have been renewed."""
+    """Of a call and of an entry: whoever filtered such a row out would lose a good one. It is not tried again, but for
+    credentials that may have been renewed.
+    """
     sqs.failing = {"b1": (code, True)}.get
     raised(kind, lambda: send(sqs, confirmed, "a1", "b1"))
     assert confirmed.bodies == ["a1"]
     assert len(sqs.calls) == 1
-
-    def refuse(bodies: list[str]) -> None:
-        raise refusal(code)
-
-    sqs.before = refuse
-    raised(kind, lambda: send(sqs, confirmed, "c1", "d1"))
+    sqs.before = raising(refusal(code))
+    assert code in raised(kind, lambda: send(sqs, confirmed, "c1", "d1"))
     assert len(sqs.calls) == (3 if code == "ExpiredToken" else 2)
     assert sqs.clock.pauses == 0
+
+
+def test_a_call_that_the_queue_does_not_support_is_no_rows_fault(sqs: Sqs, confirmed: Noted) -> None:
+    """Nor is it tried row by row."""
+    sqs.before = raising(refusal("UnsupportedOperation"))
+    assert "UnsupportedOperation" in raised(QueueRequestError, lambda: send(sqs, confirmed, "a1", "b1"))
+    assert len(sqs.calls) == 1
 
 
 # How long
@@ -312,13 +245,7 @@ def test_a_budget_is_that_of_all_tries_together(sqs: Sqs, confirmed: Noted) -> N
 
 def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, confirmed: Noted) -> None:
     """Neither the first nor a later one: others may have sent the row since, and SQS may have forgotten it."""
-    queue = SinkQueue(sqs.options(), sqs.clock)
-    deadline = sqs.clock.monotonic() + BUDGET_S
-    sqs.clock.advance(BUDGET_S + 0.001)
-    said = raised(
-        TransientQueueError,
-        lambda: queue.send(rows("a1"), by_row(confirmed), stopped=threading.Event(), deadline=deadline),
-    )
+    said = raised(TransientQueueError, lambda: send(sqs, confirmed, "a1", within_s=-0.001))
     assert said == f"send_message_batch on '{sqs.url}' was not made in time: this process stood still."
     assert sqs.calls == []
 
@@ -340,33 +267,26 @@ def test_when_one_call_is_throttled_the_others_of_its_task_wait_too(
 ) -> None:
     """They would be throttled as well, and each one counts; the pause grows, and ends with a call that is answered."""
     queue = SinkQueue(sqs.options(), sqs.clock)
-    deadline = sqs.clock.monotonic() + BUDGET_S
 
-    def send_one(body: str, queue: SinkQueue = queue) -> float:
+    def send_one(body: str, queue: SinkQueue = queue, within_s: float = BUDGET_S) -> float:
         began = sqs.clock.monotonic()
         with suppress(UnsentError):
-            queue.send(rows(body), by_row(confirmed), stopped=threading.Event(), deadline=deadline)
+            send(sqs, confirmed, body, queue=queue, within_s=within_s)
         return sqs.clock.monotonic() - began
 
-    def throttle(bodies: list[str]) -> None:
-        raise throttled
-
     assert send_one("a1") == 0.0
-    sqs.before = throttle
-    deadline = sqs.clock.monotonic()  # one try
-    send_one("b1")
-    deadline += BUDGET_S
+    sqs.before = raising(throttled)
+    send_one("b1", within_s=0)  # one try
     sqs.before = lambda bodies: None
     assert send_one("c1", SinkQueue(sqs.options(), sqs.clock)) == 0.0, "another task's calls go on"
     assert 0.1 <= send_one("c2") <= 0.15
     assert send_one("c3") == 0.0, "a clear queue is not delayed"
 
-    sqs.before = throttle
+    sqs.before = raising(throttled)
     for _ in range(20):
         sqs.clock.advance(10)
-        deadline = sqs.clock.monotonic()
-        send_one("d1")
-    sqs.before, deadline = lambda bodies: None, sqs.clock.monotonic() + BUDGET_S
+        send_one("d1", within_s=0)
+    sqs.before = lambda bodies: None
     assert 5.0 <= send_one("e1") <= 7.5
 
 
@@ -376,10 +296,10 @@ def test_an_entry_that_is_throttled_lets_the_others_wait_too(sqs: Sqs, confirmed
     for code, waits in (("InternalError", False), ("ThrottlingException", True)):
         sqs.failing = {"a1": (code, False)}.get
         with pytest.raises(UnsentError if waits else TransientQueueError):
-            queue.send(rows("a1"), by_row(confirmed), stopped=threading.Event(), deadline=sqs.clock.monotonic())
+            send(sqs, confirmed, "a1", queue=queue, within_s=0)
         sqs.failing = lambda body: None
         began = sqs.clock.monotonic()
-        queue.send(rows(f"b{waits:d}"), by_row(confirmed), stopped=threading.Event(), deadline=began + BUDGET_S)
+        send(sqs, confirmed, f"b{waits:d}", queue=queue)
         assert (sqs.clock.monotonic() > began) is waits
 
 
@@ -420,17 +340,13 @@ def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Noted, way: st
 def test_a_stop_ends_the_pause_after_another_call_was_throttled(sqs: Sqs, confirmed: Noted) -> None:
     """At once, too."""
     queue, stopped = SinkQueue(sqs.options(), sqs.clock), threading.Event()
-
-    def throttle(bodies: list[str]) -> None:
-        raise THROTTLED
-
-    sqs.before = throttle
+    sqs.before = raising(THROTTLED)
     began = sqs.clock.monotonic()
     with pytest.raises(UnsentError):
-        queue.send(rows("a1"), by_row(confirmed), stopped=stopped, deadline=began)
+        send(sqs, confirmed, "a1", queue=queue, within_s=0)
     sqs.clock.on_sleep = stopped.set
     with pytest.raises(StoppedError):
-        queue.send(rows("b1"), by_row(confirmed), stopped=stopped, deadline=began + BUDGET_S)
+        send(sqs, confirmed, "b1", queue=queue, stopped=stopped)
     assert sqs.calls == [["a1"]]
     assert sqs.clock.monotonic() == began
 
@@ -438,24 +354,19 @@ def test_a_stop_ends_the_pause_after_another_call_was_throttled(sqs: Sqs, confir
 def test_what_confirm_raises_ends_the_call(sqs: Sqs) -> None:
     """A row that could not be recorded is not followed, nor tried again."""
     sqs.failing = {"b1": ("InternalError", False)}.get
-
-    def confirm(sent: list[Outgoing]) -> None:
-        raise JournalUnavailableError("cannot write")
-
+    confirm = raising(JournalUnavailableError("cannot write"))
     assert raised(JournalUnavailableError, lambda: send(sqs, confirm, "a1", "b1")) == "cannot write"
     assert sqs.calls == [["a1", "b1"]]
 
 
-@pytest.mark.parametrize("confirms", [3, 1])
-def test_a_failed_entry_that_is_not_of_the_call_is_no_rows_fault(sqs: Sqs, confirmed: Noted, confirms: int) -> None:
-    """What is ours and not confirmed is sent again; nobody waits for what never comes."""
+def test_a_refused_row_stops_the_task_before_its_neighbours_are_recorded(sqs: Sqs) -> None:
+    """A record may take a while, and until then other groups would go on in a task that has failed."""
+    sqs.refuse("b1")
+    stopped, told = threading.Event(), []
 
-    def add(bodies: list[str], answer: dict[str, Any]) -> None:
-        if len(sqs.calls) == 1:
-            del answer["Successful"][confirms:]
-        refused_entry = {"Id": "77", "Code": "InvalidMessageContents", "SenderFault": True, "Message": "no"}
-        answer["Failed"] = [*answer.get("Failed", ()), refused_entry]
+    def confirm(confirmed: list[Confirmed], pending: list[Outgoing]) -> None:
+        told.append(([each.row.row for each in confirmed], stopped.is_set()))
 
-    sqs.after = add
-    send(sqs, confirmed, "a1", "b1", "c1")
-    assert sorted(confirmed.bodies) == sqs.bodies() == ["a1", "b1", "c1"]
+    with pytest.raises(RefusedRowError):
+        send(sqs, confirm, "a1", "b1", stopped=stopped)
+    assert told == [([1], True)]

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from sqs_fifo_spark.sink.marks import (
 from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
 from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, Panic, SharedClock, Store
+from tests.unit.sending import LONG_S, Panic, SharedClock, Store, raising
 
 pytestmark = pytest.mark.law("sink-3", "sink-4")
 
@@ -42,17 +43,47 @@ def clock() -> SharedClock:
     return SharedClock()
 
 
-def record(
-    store: Store,
-    clock: SharedClock,
-    *,
-    query: str | None = "q",
-    batch: str = "7",
-    run: str = "r1",
-    partition: int = 3,
-    is_txn: bool = False,
-) -> SentRecord:
-    return SentRecord(store, clock, query=query, batch=batch, run=BEGAN + run, partition=partition, is_txn=is_txn)
+class Records:
+    """Makes records over one store and one clock."""
+
+    def __init__(self, store: Store, clock: SharedClock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def __call__(
+        self,
+        *puts: list[bytes],
+        query: str | None = "q",
+        batch: str | int = "7",
+        run: str = "r1",
+        partition: int = 3,
+        is_txn: bool = False,
+    ) -> SentRecord:
+        """Return a record to which these were added, put by put."""
+        place: dict[str, Any] = {"query": query, "batch": f"{batch}", "partition": partition, "is_txn": is_txn}
+        made = SentRecord(self._store, self._clock, run=BEGAN + run, **place)
+        for digests in puts:
+            made.add(digests, by=math.inf)
+        return made
+
+    def send_for(self, *batches: int, query: str = "q") -> None:
+        """Let a row of each of these micro-batches be recorded."""
+        for batch in batches:
+            self([A], query=query, batch=batch, run=f"r{batch}")
+
+    def batch_write(self, *puts: list[bytes], began_ms: int | None = None) -> SentRecord:
+        """Return the record of a batch write that begins now, or began then."""
+        began_ms = int(self._clock.now() * 1000) if began_ms is None else began_ms
+        return self(*puts, query=None, batch=f"{began_ms}-r", run="r")
+
+
+@pytest.fixture
+def record(store: Store, clock: SharedClock) -> Records:
+    return Records(store, clock)
+
+
+def many(count: int) -> list[bytes]:
+    return [digest_of("id", str(number), "") for number in range(count)]
 
 
 def known(given: SentRecord) -> set[bytes]:
@@ -64,58 +95,56 @@ def known(given: SentRecord) -> set[bytes]:
 # What is written, and who sees it
 
 
-def test_what_is_added_is_one_object_named_by_its_content(store: Store, clock: SharedClock) -> None:
+def test_what_is_added_is_one_object_named_by_its_content(store: Store, record: Records) -> None:
     """Under query and micro-batch, with the digests one behind the other: the format that later versions read.
 
     With the range of their shards, so that who asks for others need not read it, and their number.
     """
-    record(store, clock).add([B, A], by=math.inf)
+    record([B, A])
     content = b"".join(sorted((A, B)))
     shards = f"{shard(min(A, B))}-{shard(max(A, B))}"
     name = f"sent/q/00000000000000000007/{BEGAN}r1-00003-{shards}-2-{hashlib.sha256(content).hexdigest()}"
     assert store.objects == {name: content}
 
 
-def test_what_is_added_again_takes_no_more_room(store: Store, clock: SharedClock) -> None:
+def test_what_is_added_again_takes_no_more_room(store: Store, record: Records) -> None:
     """In one object, and when several become one."""
-    given = record(store, clock)
-    given.add([A, B, A], by=math.inf)
-    given.add([B, C], by=math.inf)
+    given = record([A, B, A], [B, C])
     assert sorted(map(len, store.objects.values())) == [2 * WIDTH, 2 * WIDTH]
     given.close()
     assert list(store.objects.values()) == [b"".join(sorted((A, B, C)))]
 
 
-def test_what_was_added_is_known_to_whoever_looks(store: Store, clock: SharedClock) -> None:
+def test_what_was_added_is_known_to_whoever_looks(record: Records) -> None:
     """To a later attempt in the same run, and in another run to every partition, however it is partitioned then."""
-    record(store, clock).add([A, B], by=math.inf)
-    assert known(record(store, clock)) == {A, B}
+    record([A, B])
+    assert known(record()) == {A, B}
     for partition in (0, 3, 100_000):
-        assert known(record(store, clock, run="r2", partition=partition)) == {A, B}
+        assert known(record(run="r2", partition=partition)) == {A, B}
 
 
-def test_nothing_is_known_of_other_micro_batches_and_queries(store: Store, clock: SharedClock) -> None:
+def test_nothing_is_known_of_other_micro_batches_and_queries(record: Records) -> None:
     """Spark may send equal rows in another micro-batch, and they are others."""
-    record(store, clock).add([A], by=math.inf)
+    record([A])
     for place in ({"batch": "8"}, {"batch": "70"}, {"query": "p"}, {"query": "q2"}):
-        assert known(record(store, clock, **place)) == set()  # type: ignore[arg-type]
-    assert known(record(store, clock, query=None, batch="7-r1")) == set()
+        assert known(record(**place)) == set()  # type: ignore[arg-type]
+    assert known(record(query=None, batch="7-r1")) == set()
 
 
-def test_a_batch_write_has_a_record_of_its_own(store: Store, clock: SharedClock) -> None:
+def test_a_batch_write_has_a_record_of_its_own(store: Store, record: Records) -> None:
     """By its time and its run; its tasks' later attempts know it, another batch write does not."""
-    record(store, clock, query=None, batch="1700-r1").add([A], by=math.inf)
+    record([A], query=None, batch="1700-r1")
     assert all(name.startswith(f"sent/batch-writes/1700-r1/{BEGAN}r1-00003-") for name in store.objects)
-    assert known(record(store, clock, query=None, batch="1700-r1")) == {A}
-    assert known(record(store, clock, query=None, batch="1700-r2", run="r2")) == set()
+    assert known(record(query=None, batch="1700-r1")) == {A}
+    assert known(record(query=None, batch="1700-r2", run="r2")) == set()
 
 
-def test_objects_of_other_partitions_of_the_same_run_are_not_read(store: Store, clock: SharedClock) -> None:
+def test_objects_of_other_partitions_of_the_same_run_are_not_read(store: Store, record: Records) -> None:
     """They hold none of this task's rows: a micro-batch of many tasks does not read everything in each."""
     for partition in range(20):
-        record(store, clock, partition=partition).add([A], by=math.inf)
-    record(store, clock, partition=100).refresh([A])
-    assert not [step for step in store.steps if step.startswith("before get")]
+        record([A], partition=partition)
+    record(partition=100).refresh([A])
+    assert not store.count("before get")
 
 
 def test_without_a_journal_nothing_is_known(clock: SharedClock) -> None:
@@ -130,13 +159,15 @@ def test_without_a_journal_nothing_is_known(clock: SharedClock) -> None:
 # Looking
 
 
-def test_a_look_is_repeated_after_half_a_minute_and_not_before(store: Store, clock: SharedClock) -> None:
+def test_a_look_is_repeated_after_half_a_minute_and_not_before(
+    store: Store, clock: SharedClock, record: Records
+) -> None:
     """Another attempt may send too: each look says how old it is, by which its rows are tried or not."""
-    mine, other = record(store, clock), record(store, clock, run="r2")
+    mine, other = record(), record(run="r2")
     began = clock.monotonic()
     store.on_step = lambda event: clock.advance(1)
     assert mine.refresh([A]) == began
-    store.on_step = lambda event: None
+    store.calm()
     other.add([A], by=math.inf)
     clock.advance(began + REFRESH_AFTER_S - clock.monotonic())
     steps = len(store.steps)
@@ -149,10 +180,10 @@ def test_a_look_is_repeated_after_half_a_minute_and_not_before(store: Store, clo
 
 @pytest.mark.parametrize("then", ["add", "close"])
 def test_a_look_during_a_put_does_not_take_own_rows_for_those_of_another(
-    store: Store, clock: SharedClock, then: str
+    store: Store, clock: SharedClock, record: Records, then: str
 ) -> None:
     """An equal row that comes later in the same attempt is another one, and is sent."""
-    mine = record(store, clock)
+    mine = record()
     looks = 0
 
     def look(event: str) -> None:
@@ -171,21 +202,21 @@ def test_a_look_during_a_put_does_not_take_own_rows_for_those_of_another(
     assert known(mine) == set()
 
 
-def test_an_object_is_read_once(store: Store, clock: SharedClock) -> None:
+def test_an_object_is_read_once(store: Store, clock: SharedClock, record: Records) -> None:
     """Later looks only list."""
-    record(store, clock, run="r2").add([A], by=math.inf)
-    mine = record(store, clock)
+    record([A], run="r2")
+    mine = record()
     mine.refresh([A])
     store.steps.clear()
     clock.advance(2 * REFRESH_AFTER_S)
     assert known(mine) == {A}
-    assert not [step for step in store.steps if step.startswith("before get")]
+    assert not store.count("before get")
 
 
-def test_threads_that_look_at_once_look_once(store: Store, clock: SharedClock) -> None:
+def test_threads_that_look_at_once_look_once(store: Store, record: Records) -> None:
     """Those that come later wait for the look under way, and know what it finds."""
-    record(store, clock, run="r2").add([A], by=math.inf)
-    mine = record(store, clock)
+    record([A], run="r2")
+    mine = record()
     together = threading.Barrier(8)
 
     def look() -> set[bytes]:
@@ -194,80 +225,71 @@ def test_threads_that_look_at_once_look_once(store: Store, clock: SharedClock) -
 
     with ThreadPoolExecutor(8) as pool:
         assert [each.result(LONG_S) for each in [pool.submit(look) for _ in range(8)]] == [{A}] * 8
-    assert sum(step.startswith("before get") for step in store.steps) == 1
+    assert store.count("before get") == 1
 
 
-def test_an_object_that_vanishes_while_it_is_read_has_been_merged(store: Store, clock: SharedClock) -> None:
+def test_an_object_that_vanishes_while_it_is_read_has_been_merged(store: Store, record: Records) -> None:
     """Its writer put the whole first, which the next list shows: nothing is missed."""
-    writer = record(store, clock, run="r2")
-    writer.add([A], by=math.inf)
-    writer.add([B], by=math.inf)
-    mine = record(store, clock)
-
-    def merge(event: str) -> None:
-        if event.startswith("before get"):
-            store.on_step = lambda event: None
-            writer.close()
-
-    store.on_step = merge
-    assert known(mine) == {A, B}
+    writer = record([A], [B], run="r2")
+    store.once_at("before get", writer.close)
+    assert known(record()) == {A, B}
     assert len(store.objects) == 1
 
 
-def test_a_list_that_is_not_of_one_moment_misses_nothing(store: Store, clock: SharedClock) -> None:
-    """A directory that is read in pieces may show neither a whole that was put meanwhile nor its parts that went."""
-    writer = record(store, clock, run="r2")
-    writer.add([A], by=math.inf)
-    writer.add([B], by=math.inf)
-    mine = record(store, clock)
-    shown = Store.list
+def list_in_pieces(store: Store, meanwhile: Callable[[str], object]) -> None:
+    """Let a list show what was there before this and is there after it."""
+    shown = store.list
 
     def in_pieces(prefix: str) -> list[str]:
-        store.list = lambda prefix: shown(store, prefix)  # type: ignore[method-assign]
-        before = shown(store, prefix)
-        writer.close()
+        before = shown(prefix)
+        meanwhile(prefix)
         return [name for name in before if name in store.objects]
 
     store.list = in_pieces  # type: ignore[method-assign]
-    assert known(mine) == {A, B}
 
 
-def test_two_merges_during_a_look_hide_nothing(
-    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_that_is_not_of_one_moment_misses_nothing(store: Store, record: Records) -> None:
+    """A directory that is read in pieces may show neither a whole that was put meanwhile nor its parts that went."""
+    writer = record([A], [B], run="r2")
+    list_in_pieces(store, lambda prefix: writer.close())
+    assert known(record()) == {A, B}
+
+
+def test_two_merges_during_a_look_hide_nothing(store: Store, record: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     """A digest moves from its part to a whole, and from there to a piece: each time behind a list that is under way."""
     monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
-    writer = record(store, clock, run="r2")
-    writer.add([A], by=math.inf)
-    writer.add([B], by=math.inf)
+    writer = record([A], [B], run="r2")
 
     def end() -> None:
         writer.add([C], by=math.inf)
         writer.close()
 
     moves = [writer.tidy, end]
-    mine = record(store, clock)
-    shown = Store.list
-
-    def in_pieces(prefix: str) -> list[str]:
-        before = shown(store, prefix)
-        if moves and prefix.startswith("sent"):
-            moves.pop(0)()
-        return [name for name in before if name in store.objects]
-
-    store.list = in_pieces  # type: ignore[method-assign]
-    assert {A, B} <= known(mine)
+    list_in_pieces(store, lambda prefix: moves.pop(0)() if moves and prefix.startswith("sent") else None)
+    assert {A, B} <= known(record())
     assert not moves
+
+
+def test_a_long_look_is_followed_by_a_short_one(store: Store, clock: SharedClock, record: Records) -> None:
+    """What it has read is known, so a slow store does not make every look too old to send after it."""
+    digests = many(10)
+    for number, digest in enumerate(digests):
+        record([digest], run=f"{number}")
+    store.on_step = lambda event: clock.advance(10 if event.startswith("before get") else 0)
+    assert clock.monotonic() - record(run="new").refresh(digests) <= REFRESH_AFTER_S
+    assert store.count("before get") == 10
 
 
 def slow_list(store: Store, clock: SharedClock, seconds: float) -> None:
     store.on_step = lambda event: clock.advance(seconds if event.startswith("before list sent/") else 0)
 
 
-def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(store: Store, clock: SharedClock) -> None:
+def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(
+    store: Store, clock: SharedClock, record: Records
+) -> None:
     """Where each list takes longer than half a minute, no look is ever younger: it must not go round for ever."""
-    record(store, clock, run="r2").add([A], by=math.inf)
-    mine = record(store, clock)
+    record([A], run="r2")
+    mine = record()
     slow_list(store, clock, (REFRESH_AFTER_S + 2) / 2)
     for _ in range(2):
         steps = len(store.steps)
@@ -293,11 +315,11 @@ class CountedLock:
 
 
 def test_threads_that_waited_for_a_slow_look_take_it(
-    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: SharedClock, record: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is old when it ends, and so would be each one's own: a task would send ten rows for every two looks."""
-    record(store, clock, run="r2").add([A], by=math.inf)
-    mine, lock = record(store, clock), CountedLock()
+    record([A], run="r2")
+    mine, lock = record(), CountedLock()
     monkeypatch.setattr(mine, "_refreshing", lock)
 
     def slow(event: str) -> None:
@@ -308,37 +330,37 @@ def test_threads_that_waited_for_a_slow_look_take_it(
     store.on_step = slow
     with ThreadPoolExecutor(8) as pool:
         looks = {each.result(LONG_S) for each in [pool.submit(mine.refresh, [A]) for _ in range(8)]}
-    assert sum(step.startswith("before list sent/") for step in store.steps) == 6
+    assert store.count("before list sent/") == 6
     (looked_at,) = looks
     assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
     assert mine.is_sent(A)
 
 
-def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedClock) -> None:
+def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedClock, record: Records) -> None:
     """In one line; the task fails, and Spark tries it again."""
     slow_list(store, clock, OLDEST_REFRESH_S)
     with pytest.raises(JournalUnavailableError) as told:
-        record(store, clock).refresh([A])
+        record().refresh([A])
     assert str(told.value) == (
         "to list and read what was sent took longer than 70 s in the journal at 'memory', so it is too old to tell "
         "which rows may be sent."
     )
-    assert sum(step.startswith("before list sent/") for step in store.steps) == 6
+    assert store.count("before list sent/") == 6
 
 
-def test_a_look_ends_though_what_it_lists_is_always_gone(store: Store, clock: SharedClock) -> None:
+def test_a_look_ends_though_what_it_lists_is_always_gone(store: Store, record: Records) -> None:
     """Not for ever, whatever the store shows."""
     store.list = lambda prefix: [  # type: ignore[method-assign]
         f"sent/q/00000000000000000007/{BEGAN}r2-00003-0000-ffff-9-{hashlib.sha256(b'gone').hexdigest()}"
     ]
     with pytest.raises(JournalUnavailableError, match="to list and read what was sent took longer"):
-        record(store, clock).refresh([A])
+        record().refresh([A])
 
 
-def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> None:
+def test_a_store_that_fails_ends_the_look(store: Store, record: Records) -> None:
     """Not knowing is no ground to send; the next look is a whole one."""
-    record(store, clock, run="r2").add([A], by=math.inf)
-    mine = record(store, clock)
+    record([A], run="r2")
+    mine = record()
     for call in ("list", "get"):
         store.fails = lambda each, call=call: each == call  # type: ignore[misc]
         with pytest.raises(JournalUnavailableError):
@@ -365,14 +387,14 @@ def test_a_store_that_fails_ends_the_look(store: Store, clock: SharedClock) -> N
     ],
 )
 def test_what_is_damaged_or_not_ours_is_told(
-    store: Store, clock: SharedClock, damage: Callable[[str, bytes], dict[str, bytes]]
+    store: Store, record: Records, damage: Callable[[str, bytes], dict[str, bytes]]
 ) -> None:
     """By its name, in one line: rows that were perhaps sent are not sent again in silence."""
-    record(store, clock, run="r2").add([A, B], by=math.inf)
+    record([A, B], run="r2")
     ((name, data),) = store.objects.items()
     store.objects = damage(name, data)
     with pytest.raises(JournalCorruptError) as told:
-        record(store, clock).refresh([A])
+        record().refresh([A])
     (damaged,) = store.objects
     assert str(told.value) == (
         f"'{damaged}' in the journal is damaged or not of this format, so nothing is sent. Restore the object."
@@ -382,34 +404,28 @@ def test_what_is_damaged_or_not_ours_is_told(
 # Shards
 
 
-def gets(store: Store) -> int:
-    return sum(step.startswith("before get") for step in store.steps)
-
-
-def test_a_shard_is_read_when_a_row_of_it_comes(store: Store, clock: SharedClock) -> None:
+def test_a_shard_is_read_when_a_row_of_it_comes(store: Store, clock: SharedClock, record: Records) -> None:
     """From the list of the last look: a task holds of the record what its own groups need."""
     for digest in (A, B, C):
-        record(store, clock, run=f"r{digest.hex()}").add([digest], by=math.inf)
-    mine = record(store, clock)
+        record(run=f"r{digest.hex()}").add([digest], by=math.inf)
+    mine = record()
     mine.refresh([B, D])
-    assert (gets(store), mine.is_sent(B), mine.is_sent(A)) == (1, True, False)
-    lists = sum(step.startswith("before list") for step in store.steps)
+    assert (store.count("before get"), mine.is_sent(B), mine.is_sent(A)) == (1, True, False)
+    lists = store.count("before list")
     mine.refresh([B])
     mine.refresh([A, B])
-    assert (gets(store), mine.is_sent(A)) == (2, True)
-    assert sum(step.startswith("before list") for step in store.steps) == lists
+    assert (store.count("before get"), mine.is_sent(A)) == (2, True)
+    assert store.count("before list") == lists
     clock.advance(REFRESH_AFTER_S + 1)
-    record(store, clock, run="r9").add([E, A], by=math.inf)
+    record([E, A], run="r9")
     mine.refresh([E])
-    assert (gets(store), mine.is_sent(E)) == (3, True)
+    assert (store.count("before get"), mine.is_sent(E)) == (3, True)
 
 
-def test_what_was_merged_since_the_list_is_read_when_a_row_of_it_comes(store: Store, clock: SharedClock) -> None:
+def test_what_was_merged_since_the_list_is_read_when_a_row_of_it_comes(record: Records) -> None:
     """The list is young, and an object of it is gone: a new one shows where its rows are now."""
-    other = record(store, clock, run="r2")
-    other.add([A], by=math.inf)
-    other.add([B], by=math.inf)
-    mine = record(store, clock)
+    other = record([A], [B], run="r2")
+    mine = record()
     mine.refresh([C])
     other.close()
     assert known(mine) == {A, B}
@@ -417,7 +433,7 @@ def test_what_was_merged_since_the_list_is_read_when_a_row_of_it_comes(store: St
 
 @pytest.mark.parametrize("writers", [1, 8])
 def test_a_task_that_has_an_eighth_of_the_groups_reads_at_most_a_sixth(
-    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch, writers: int
+    store: Store, record: Records, monkeypatch: pytest.MonkeyPatch, writers: int
 ) -> None:
     """As Spark's shuffle deals them, into as many partitions as in the run before, or into others."""
     monkeypatch.setattr("sqs_fifo_spark.sink.record.PIECE_BYTES", 4_000)
@@ -426,12 +442,12 @@ def test_a_task_that_has_an_eighth_of_the_groups_reads_at_most_a_sixth(
         group = f"group-{number % 2_000}"
         dealt[spark_hash(group) % 8].append(digest_of("id", group, str(number)))
     for partition in range(writers):
-        given = record(store, clock, run="r1", partition=partition)
+        given = record(run="r1", partition=partition)
         digests = [digest for at in range(partition, 8, writers) for digest in dealt[at]]
         for at in range(0, len(digests), 100):
             given.add(digests[at : at + 100], by=math.inf)
         given.close()
-    mine = record(store, clock, run="r2")
+    mine = record(run="r2")
     mine.refresh(dealt[5])
     assert all(map(mine.is_sent, dealt[5]))
     read = sum(len(store.objects[name]) for name in mine._seen)
@@ -441,18 +457,18 @@ def test_a_task_that_has_an_eighth_of_the_groups_reads_at_most_a_sixth(
 
 
 def test_what_is_merged_is_merged_once_more_when_it_is_much(
-    store: Store, clock: SharedClock, monkeypatch: pytest.MonkeyPatch
+    store: Store, record: Records, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And its parts go only when all of its pieces are there, so that whoever looks meanwhile sees each row."""
     monkeypatch.setattr("sqs_fifo_spark.sink.record.WHOLE_BYTES", 2 * MERGE_AT * WIDTH)
     monkeypatch.setattr("sqs_fifo_spark.sink.record.PIECE_BYTES", MERGE_AT * WIDTH)
-    given = record(store, clock)
-    digests = [digest_of("id", str(number), "") for number in range(3 * MERGE_AT - 2)]
+    given = record()
+    digests = many(3 * MERGE_AT - 2)
 
     def look(event: str) -> None:
         if event.split(" ")[1] in ("put", "drop"):
-            store.on_step = lambda event: None
-            other = record(store, clock, run="r2")
+            store.calm()
+            other = record(run="r2")
             other.refresh(added)
             assert all(map(other.is_sent, added))
             store.on_step = look
@@ -486,11 +502,11 @@ def hold_first_put(store: Store) -> tuple[threading.Event, threading.Event]:
     return putting, go_on
 
 
-def test_what_is_added_during_a_put_is_put_together(store: Store, clock: SharedClock) -> None:
+def test_what_is_added_during_a_put_is_put_together(store: Store, record: Records) -> None:
     """Nine adds are two puts, and none returns before its own digests are durable."""
-    mine = record(store, clock)
+    mine = record()
     putting, go_on = hold_first_put(store)
-    digests = [digest_of("id", str(number), "") for number in range(9)]
+    digests = many(9)
 
     def add(digest: bytes) -> bool:
         mine.add([digest], by=math.inf)
@@ -507,74 +523,54 @@ def test_what_is_added_during_a_put_is_put_together(store: Store, clock: SharedC
     assert [len(store.objects[name]) for name in store.puts()] == [WIDTH, 8 * WIDTH]
 
 
-@pytest.mark.parametrize("lie", ["refuse", "raise"])
-def test_a_put_that_fails_fails_for_all_whose_digests_it_holds(store: Store, clock: SharedClock, lie: str) -> None:
-    """Before its effect and after it: none of them may go on. The next is a put of its own."""
-    mine = record(store, clock)
+@pytest.mark.parametrize("way", ["before its effect", "after it", "panics"])
+def test_a_put_that_fails_fails_for_all_whose_digests_it_holds(store: Store, record: Records, way: str) -> None:
+    """None may go on, nor wait for ever: a panic of native code is no Exception. The next is a put of its own."""
+    mine = record()
     putting, go_on = hold_first_put(store)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(mine.add, [A], by=math.inf)
         assert putting.wait(LONG_S)
         others = [pool.submit(mine.add, [digest], by=math.inf) for digest in (B, C)]
         wait_until(lambda: len(mine._next.digests) == 2, LONG_S, "the others wait")
-        store.lies_about = lambda name: "" if len(store.puts()) == 0 else lie
+        if way == "panics":
+            store.on_step = raising(Panic(), lambda event: event.startswith("before put") and len(store.puts()) == 1)
+        else:
+            lie = "refuse" if way == "before its effect" else "raise"
+            store.lies_about = lambda name: lie if store.puts() else ""
         go_on.set()
         first.result(LONG_S)
         for each in others:
-            with pytest.raises(JournalUnavailableError):
-                each.result(LONG_S)
+            assert isinstance(each.exception(LONG_S), Panic if way == "panics" else JournalUnavailableError)
+    store.calm()
     store.lies_about = lambda name: ""
     mine.add([D], by=math.inf)
-    assert known(record(store, clock, run="r2")) == ({A, D} if lie == "refuse" else {A, B, C, D})
+    assert known(record(run="r2")) == ({A, B, C, D} if way == "after it" else {A, D})
 
 
-def test_whatever_ends_a_put_is_told_to_all_who_wait_for_it(store: Store, clock: SharedClock) -> None:
-    """A panic of the store's native code is no Exception, and the others would wait for ever."""
-    mine = record(store, clock)
-    putting, go_on = hold_first_put(store)
-    with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(mine.add, [A], by=math.inf)
-        assert putting.wait(LONG_S)
-        others = [pool.submit(mine.add, [digest], by=math.inf) for digest in (B, C)]
-        wait_until(lambda: len(mine._next.digests) == 2, LONG_S, "the others wait")
-
-        def panic(event: str) -> None:
-            if event.startswith("before put") and len(store.puts()) == 1:
-                raise Panic
-
-        store.on_step = panic
-        go_on.set()
-        first.result(LONG_S)
-        for each in others:
-            assert isinstance(each.exception(LONG_S), Panic)
-    store.on_step = lambda event: None
-    mine.add([D], by=math.inf)
-    assert known(record(store, clock, run="r2")) == {A, D}
-
-
-def test_an_object_that_is_there_already_says_the_same(store: Store, clock: SharedClock) -> None:
+def test_an_object_that_is_there_already_says_the_same(store: Store, record: Records) -> None:
     """Whoever put it: another attempt that sent the same row, or an earlier try of this put."""
     store.lies_about = lambda name: "deny"
-    record(store, clock).add([A], by=math.inf)
-    record(store, clock).add([A], by=math.inf)
-    assert known(record(store, clock, run="r2")) == {A}
+    record([A])
+    record([A])
+    assert known(record(run="r2")) == {A}
     assert len(store.objects) == 1
 
 
 # Merging
 
 
-def test_in_the_end_there_is_one_object(store: Store, clock: SharedClock) -> None:
+def test_in_the_end_there_is_one_object(store: Store, record: Records) -> None:
     """With all digests; it is there before the parts go, so that whoever looks sees each at any time."""
-    mine = record(store, clock)
+    mine = record()
     for digest in (A, B, C):
         mine.add([digest], by=math.inf)
     seen: list[set[bytes]] = []
 
     def look(event: str) -> None:
         if event.split(" ")[1] in ("put", "drop"):
-            store.on_step = lambda event: None
-            seen.append(known(record(store, clock, run="r2")))
+            store.calm()
+            seen.append(known(record(run="r2")))
             store.on_step = look
 
     store.on_step = look
@@ -585,108 +581,75 @@ def test_in_the_end_there_is_one_object(store: Store, clock: SharedClock) -> Non
 
 
 @pytest.mark.parametrize("puts", [[], [[A]], [[A], [A]], [[A, B], [B, A]]])
-def test_merging_few_or_equal_objects_loses_none(store: Store, clock: SharedClock, puts: list[list[bytes]]) -> None:
+def test_merging_few_or_equal_objects_loses_none(store: Store, record: Records, puts: list[list[bytes]]) -> None:
     """Nothing to merge is nothing to do, and what is merged is never what is deleted."""
-    mine = record(store, clock)
+    mine = record()
     for digests in puts:
         mine.add(digests, by=math.inf)
     before = dict(store.objects)
     mine.close()
-    assert known(record(store, clock, run="r2")) == {digest for digests in puts for digest in digests}
+    assert known(record(run="r2")) == {digest for digests in puts for digest in digests}
     assert len(puts) > 1 or store.objects == before
 
 
-def test_a_task_remembers_no_names_of_what_it_has_merged(store: Store, clock: SharedClock) -> None:
-    given = record(store, clock)
-    for number in range(20 * MERGE_AT):
-        given.add([digest_of("id", str(number), "")], by=math.inf)
+def test_a_task_leaves_few_objects_also_if_it_dies_and_remembers_few_names(store: Store, record: Records) -> None:
+    """One row at a time, as a hot group sends: a replay reads them one by one, so there must not be thousands."""
+    given, digests = record(), many(20 * MERGE_AT + 7)
+    for digest in digests:
+        given.add([digest], by=math.inf)
         given.tidy()
-    assert len(given._seen) == len(list(store.list("sent"))) == 20
+        assert len(store.objects) <= 20 + MERGE_AT
+    assert len(given._seen) == len(store.objects) == 20 + 7
+    replay = record(run="r2")
+    replay.refresh(digests)
+    assert all(map(replay.is_sent, digests))
     given.close()
     assert known(given) == set()
 
 
-def test_a_merge_that_fails_fails_nothing(store: Store, clock: SharedClock, caplog: pytest.LogCaptureFixture) -> None:
-    """It only tidies up: what is recorded stays so, a line of the log tells, and what is put later is merged."""
-    for call in ("put", "drop"):
-        mine = record(store, clock, run=f"r{call}")
-        for number in range(MERGE_AT):
-            mine.add([digest_of("id", str(number), "")], by=math.inf)
-        recorded = dict(store.objects)
-
-        def fail(event: str, call: str = call) -> None:
-            if event.startswith(f"before {call}"):
-                raise JournalUnavailableError("503")
-
-        store.on_step = fail
-        caplog.clear()
-        mine.tidy()
-        (line,) = caplog.messages
-        assert line.startswith("64 objects below 'sent/q/00000000000000000007' in the journal could not be made one")
-        assert recorded.items() <= store.objects.items()
-        store.on_step = lambda event: None
-        mine.add([A], by=math.inf)
-        mine.add([B], by=math.inf)
-        mine.close()
-        assert known(record(store, clock, run="r9")) >= {A, B}
-
-
+@pytest.mark.parametrize("error", [JournalUnavailableError("gone"), Panic("gone")])
 @pytest.mark.parametrize("call", ["put", "drop"])
-def test_a_merge_that_panics_fails_nothing(
-    store: Store, clock: SharedClock, caplog: pytest.LogCaptureFixture, call: str
+def test_a_merge_that_fails_fails_nothing(
+    store: Store, record: Records, caplog: pytest.LogCaptureFixture, call: str, error: BaseException
 ) -> None:
-    """A panic of the store's native code is no Exception, and what is recorded stays so."""
-    mine = ending_in(store, clock, call, Panic("gone"))
-    mine.close()
+    """It only tidies up: what is recorded stays so, a line of the log tells, and what is put later is merged."""
+    mine = record(*([digest] for digest in many(MERGE_AT)))
+    recorded = dict(store.objects)
+    store.fail_at(f"before {call}", error)
+    mine.tidy()
     (line,) = caplog.messages
-    assert line.startswith("2 objects below 'sent/q/00000000000000000007' in the journal could not be made one")
+    assert line.startswith("64 objects below 'sent/q/00000000000000000007' in the journal could not be made one")
     assert line.endswith(": gone")
-    store.on_step = lambda event: None
-    assert known(record(store, clock, run="r2")) == {A, B}
+    assert recorded.items() <= store.objects.items()
+    store.calm()
+    mine.add([A], by=math.inf)
+    mine.add([B], by=math.inf)
+    mine.close()
+    assert known(record(run="r9")) >= {A, B}
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
-def test_a_merge_does_not_hold_up_who_ends_the_process(
-    store: Store, clock: SharedClock, end: type[BaseException]
-) -> None:
+def test_a_merge_does_not_hold_up_who_ends_the_process(store: Store, record: Records, end: type[BaseException]) -> None:
     """It goes on to the caller, and what is recorded stays so."""
-    mine = ending_in(store, clock, "put", end())
+    mine = record([A], [B])
+    store.fail_at("before put", end())
     with pytest.raises(end):
         mine.close()
-    store.on_step = lambda event: None
-    assert known(record(store, clock, run="r2")) == {A, B}
-
-
-def ending_in(store: Store, clock: SharedClock, call: str, error: BaseException) -> SentRecord:
-    """Return a record with two objects, whose store raises from now on."""
-    mine = record(store, clock)
-    mine.add([A], by=math.inf)
-    mine.add([B], by=math.inf)
-
-    def fail(event: str) -> None:
-        if event.startswith(f"before {call}"):
-            raise error
-
-    store.on_step = fail
-    return mine
+    store.calm()
+    assert known(record(run="r2")) == {A, B}
 
 
 # Forgetting
-
-
-def sent_for(store: Store, clock: SharedClock, *batches: int, query: str = "q") -> None:
-    for batch in batches:
-        record(store, clock, query=query, batch=str(batch), run=f"r{batch}").add([A], by=math.inf)
 
 
 def kept(store: Store, query: str = "q") -> list[int]:
     return [int(name.split("/")[2]) for name in store.under(f"sent/{query}/")]
 
 
-def test_old_micro_batches_are_forgotten_all_at_once(store: Store, clock: SharedClock) -> None:
+def test_old_micro_batches_are_forgotten_all_at_once(store: Store, record: Records) -> None:
     """Now and then; the last hundred before the committed one are kept, and so is what other queries have."""
-    sent_for(store, clock, *range(150))
-    sent_for(store, clock, 0, 1, query="other")
+    record.send_for(*range(150))
+    record.send_for(0, 1, query="other")
     for batch in range(KEPT_BATCHES + FORGET_EVERY):
         forget(store, "q", batch)
     assert len(store.objects) == 152
@@ -703,39 +666,39 @@ def test_old_micro_batches_are_forgotten_all_at_once(store: Store, clock: Shared
     assert store.under("over/") == ["over/q/00000000000000000047", "over/q/00000000000000000100"]
 
 
-def test_a_micro_batch_that_is_forgotten_is_not_sent_again(store: Store, clock: SharedClock) -> None:
+def test_a_micro_batch_that_is_forgotten_is_not_sent_again(store: Store, record: Records) -> None:
     """It runs again under an old checkpoint: the error says what is remembered, and how to send all the same."""
-    sent_for(store, clock, *range(130))
+    record.send_for(*range(130))
     forget(store, "q", 120)
     for batch in (0, 20):
         with pytest.raises(BatchForgottenError) as told:
-            record(store, clock, batch=str(batch)).refresh([A])
+            record(batch=batch).refresh([A])
         assert str(told.value) == (
             f"micro-batch {batch} runs again, but what was sent for it is forgotten: the journal at 'memory' "
             "remembers 100 micro-batches, those after 20. The checkpoint is old, a task has stood still, or "
             "'journal forget' has dropped it. To send its rows again, perhaps twice, give the sink another "
             "journalLocation."
         )
-    assert known(record(store, clock, batch="21")) == {A}
+    assert known(record(batch="21")) == {A}
 
 
-def test_a_version_that_is_far_below_the_highest_is_told_by_its_own_name(store: Store, clock: SharedClock) -> None:
+def test_a_version_that_is_far_below_the_highest_is_told_by_its_own_name(store: Store, record: Records) -> None:
     """Whoever numbers the writes has no micro-batch and no checkpoint, and may never have written the version."""
-    record(store, clock, query="bids", batch="120", is_txn=True).add([A], by=math.inf)
+    record([A], query="bids", batch="120", is_txn=True)
     forget(store, "bids", 120)
     for version in (0, 20):
         with pytest.raises(BatchForgottenError) as told:
-            record(store, clock, query="bids", batch=str(version), is_txn=True).refresh([A])
+            record(query="bids", batch=version, is_txn=True).refresh([A])
         assert str(told.value) == (
             f"txnVersion {version} of txnAppId 'bids' is {KEPT_BATCHES} or more below the highest one written, or "
             "'journal forget' has dropped it, so the journal does not know what was sent for it. Use a new txnAppId."
         )
-    assert known(record(store, clock, query="bids", batch="21", is_txn=True)) == set()
+    assert known(record(query="bids", batch="21", is_txn=True)) == set()
 
 
-def test_forgetting_that_breaks_off_is_remembered_as_forgotten(store: Store, clock: SharedClock) -> None:
+def test_forgetting_that_breaks_off_is_remembered_as_forgotten(store: Store, record: Records) -> None:
     """The mark is there before the first object goes, and the next time the rest goes."""
-    sent_for(store, clock, *range(30))
+    record.send_for(*range(30))
 
     def crash(event: str) -> None:
         if event.startswith("before drop") and len(store.objects) == 26:
@@ -744,9 +707,9 @@ def test_forgetting_that_breaks_off_is_remembered_as_forgotten(store: Store, clo
     store.on_step = crash
     with pytest.raises(JournalUnavailableError):
         forget(store, "q", 120)
-    store.on_step = lambda event: None
+    store.calm()
     with pytest.raises(BatchForgottenError):
-        record(store, clock, batch="20").refresh([A])
+        record(batch="20").refresh([A])
     assert 20 in kept(store)
     forget(store, "q", 141)
     assert kept(store) == []
@@ -754,44 +717,33 @@ def test_forgetting_that_breaks_off_is_remembered_as_forgotten(store: Store, clo
 
 @pytest.mark.parametrize("at", ["before list over/q", "before list sent/q", "after list sent/q", "before get"])
 def test_a_task_that_stood_still_while_its_micro_batch_was_forgotten_is_told(
-    store: Store, clock: SharedClock, at: str
+    store: Store, record: Records, at: str
 ) -> None:
     """Wherever in its look: it never takes what was dropped for what was never sent."""
-    sent_for(store, clock, 5)
-
-    def drop(event: str) -> None:
-        if event.startswith(at):
-            store.on_step = lambda event: None
-            forget(store, "q", 120)
-
-    store.on_step = drop
+    record.send_for(5)
+    store.once_at(at, lambda: forget(store, "q", 120))
     with pytest.raises(BatchForgottenError):
-        record(store, clock, batch="5").refresh([A])
+        record(batch="5").refresh([A])
 
 
 @pytest.mark.parametrize("at", ["before put over/", "after put over/", "before drop sent/", "after drop sent/", "end"])
 def test_forgetting_a_writer_that_breaks_off_anywhere_sends_nothing_twice(
-    store: Store, clock: SharedClock, at: str
+    store: Store, record: Records, at: str
 ) -> None:
     """What it had sent is known, or its micro-batch is refused; the next one goes on. Run again, the rest goes."""
-    sent_for(store, clock, 5, 6)
-    sent_for(store, clock, 5, query="q2")
-
-    def crash(event: str) -> None:
-        if event.startswith(at):
-            raise JournalUnavailableError("killed")
-
-    store.on_step = crash
+    record.send_for(5, 6)
+    record.send_for(5, query="q2")
+    store.fail_at(at)
     with suppress(JournalUnavailableError):
         forget_writer(store, found(store, "q"))
-    store.on_step = lambda event: None
+    store.calm()
     for batch in ("5", "6"):
         if at == "before put over/":
-            assert known(record(store, clock, batch=batch)) == {A}
+            assert known(record(batch=batch)) == {A}
         else:
             with pytest.raises(BatchForgottenError, match=f"micro-batch {batch} runs again"):
-                record(store, clock, batch=batch).refresh([A])
-    assert known(record(store, clock, batch="7")) == set()
+                record(batch=batch).refresh([A])
+    assert known(record(batch="7")) == set()
     for _ in range(2):
         assert forget_writer(store, found(store, "q"))
         assert (kept(store), kept(store, "q2")) == ([], [5])
@@ -799,71 +751,66 @@ def test_forgetting_a_writer_that_breaks_off_anywhere_sends_nothing_twice(
     assert not forget_writer(store, found(store, "q3"))
 
 
-def test_forgetting_a_writer_leaves_what_it_begins_meanwhile(store: Store, clock: SharedClock) -> None:
+def test_forgetting_a_writer_leaves_what_it_begins_meanwhile(store: Store, record: Records) -> None:
     """It was not given up then: its new micro-batch is known, if it runs again."""
-    sent_for(store, clock, 5)
+    record.send_for(5)
     seen = found(store, "q")
-    sent_for(store, clock, 6)
+    record.send_for(6)
     assert forget_writer(store, seen)
-    assert known(record(store, clock, batch="6")) == {A}
+    assert known(record(batch="6")) == {A}
 
 
 def found(store: Store, name: str) -> Writer:
     return next((each for each in writers(store)[0] if each.name == name), Writer(name))
 
 
-def test_batch_writes_are_forgotten_after_a_week(store: Store, clock: SharedClock) -> None:
+def test_batch_writes_are_forgotten_after_a_week(store: Store, clock: SharedClock, record: Records) -> None:
     """From their beginning; a stream's record is not touched."""
     now_ms = int(clock.now() * 1000)
     for began_ms in (now_ms, now_ms - KEPT_MS, now_ms - KEPT_MS - 1):
-        batch_write(store, clock, began_ms).add([A], by=math.inf)
-    sent_for(store, clock, 1)
+        record.batch_write([A], began_ms=began_ms)
+    record.send_for(1)
     forget_batch_writes(store, clock.now())
     left = {name.split("/")[2] for name in store.under("sent/batch-writes/")}
     assert left == {f"{now_ms}-r", f"{now_ms - KEPT_MS}-r"}
     assert kept(store) == [1]
 
 
-def batch_write(store: Store, clock: SharedClock, began_ms: int) -> SentRecord:
-    return record(store, clock, query=None, batch=f"{began_ms}-r", run="r")
-
-
-def test_a_batch_write_that_is_forgotten_is_not_sent_again(store: Store, clock: SharedClock) -> None:
+def test_a_batch_write_that_is_forgotten_is_not_sent_again(store: Store, clock: SharedClock, record: Records) -> None:
     """By a task that runs on, or again, after the week: what is gone from the record is not taken for never sent."""
     began_ms = int(clock.now() * 1000)
-    batch_write(store, clock, began_ms).add([A], by=math.inf)
+    record.batch_write([A], began_ms=began_ms)
     clock.advance(KEPT_MS / 1000 + 1)
-    assert known(batch_write(store, clock, began_ms)) == {A}, "nobody has forgotten it"
+    assert known(record.batch_write(began_ms=began_ms)) == {A}, "nobody has forgotten it"
     forget_batch_writes(store, clock.now())
     with pytest.raises(BatchForgottenError) as told:
-        batch_write(store, clock, began_ms).refresh([A])
+        record.batch_write(began_ms=began_ms).refresh([A])
     assert str(told.value) == (
         "this batch write began so long ago that what was sent for it is forgotten: the journal at 'memory' remembers "
         "batch writes for 7 days. A task of it has stood still, or the clocks of two drivers differ. Nothing more of "
         "it is sent; to send all its rows again, perhaps twice, start a new one; if that is refused too, the clock of "
         "a driver ran ahead: give the sink another journalLocation, or txnAppId and txnVersion."
     )
-    assert known(batch_write(store, clock, int(clock.now() * 1000))) == set()
+    assert known(record.batch_write()) == set()
 
 
-def test_the_remedy_for_a_clock_that_ran_ahead_works(store: Store, clock: SharedClock) -> None:
+def test_the_remedy_for_a_clock_that_ran_ahead_works(store: Store, clock: SharedClock, record: Records) -> None:
     """One such commit refuses all batch writes from then on, but none that says who writes what."""
     forget_batch_writes(store, clock.now() + 2 * KEPT_MS / 1000)
     with pytest.raises(BatchForgottenError, match="the clock of a driver ran ahead"):
-        batch_write(store, clock, int(clock.now() * 1000)).refresh([A])
-    named = record(store, clock, query="bids", batch="0", is_txn=True)
-    named.add([A], by=math.inf)
-    assert known(record(store, clock, query="bids", batch="0", run="r2", is_txn=True)) == {A}
-    assert known(batch_write(Store(), clock, int(clock.now() * 1000))) == set()
+        record.batch_write().refresh([A])
+    record([A], query="bids", batch="0", is_txn=True)
+    assert known(record(query="bids", batch="0", run="r2", is_txn=True)) == {A}
+    assert known(Records(Store(), clock).batch_write()) == set()
 
 
-def test_not_every_commit_lists_all_batch_writes(store: Store, clock: SharedClock) -> None:
+def test_not_every_commit_lists_all_batch_writes(store: Store, clock: SharedClock, record: Records) -> None:
     """A week of them may be many: it is done once an hour, whoever commits."""
     began_ms = int(clock.now() * 1000)
     clock.advance(KEPT_MS / 1000)
     lists: list[int] = []
     for minute in range(180):
-        batch_write(store, clock, began_ms + minute * 60_000).add([A], by=math.inf)
+        record.batch_write([A], began_ms=began_ms + minute * 60_000)
         steps = len(store.steps)
         forget_batch_writes(store, clock.now())
         lists.append(sum(step.startswith("before list sent/") for step in store.steps[steps:]))
@@ -876,50 +823,44 @@ def test_not_every_commit_lists_all_batch_writes(store: Store, clock: SharedCloc
     assert len(store.under("over/")) == 2
 
 
-def test_marks_that_are_not_listed_in_one_moment_forget_nothing(store: Store, clock: SharedClock) -> None:
+def test_marks_that_are_not_listed_in_one_moment_forget_nothing(store: Store, record: Records) -> None:
     """A list may show neither the mark that is put meanwhile nor those that go for it: so the one before it stays."""
-    sent_for(store, clock, 5, 200)
+    record.send_for(5, 200)
     forget(store, "q", 120)
-    late = record(store, clock, batch="5")
-    shown = Store.list
+    is_first = [True]
 
-    def in_pieces(prefix: str) -> list[str]:
-        before = shown(store, prefix)
-        if prefix == "over/q":
-            store.list = lambda prefix: shown(store, prefix)  # type: ignore[method-assign]
+    def overtake(prefix: str) -> None:
+        if prefix == "over/q" and is_first and is_first.pop():
             forget(store, "q", 200)
-        return [name for name in before if name in store.objects]
 
-    store.list = in_pieces  # type: ignore[method-assign]
+    list_in_pieces(store, overtake)
     with pytest.raises(BatchForgottenError):
-        late.refresh([A])
+        record(batch="5").refresh([A])
 
 
-def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, clock: SharedClock) -> None:
+def test_a_mark_that_was_put_late_hides_no_higher_one(store: Store, record: Records) -> None:
     """A driver that stood still between its list and its put excludes nobody: the highest mark counts, and stays."""
-    sent_for(store, clock, *range(300))
+    record.send_for(*range(300))
     forget(store, "q", 120)
 
-    def overtake(event: str) -> None:
-        if event.startswith("before put over/"):
-            store.on_step = lambda event: None
-            for batch in (200, 240, 280):
-                forget(store, "q", batch)
+    def overtake() -> None:
+        for batch in (200, 240, 280):
+            forget(store, "q", batch)
 
-    store.on_step = overtake
+    store.once_at("before put over/", overtake)
     forget(store, "q", 141)
     for batch in (0, 41, 180):
         with pytest.raises(BatchForgottenError, match="those after 180"):
-            record(store, clock, batch=str(batch)).refresh([A])
-    assert known(record(store, clock, batch="181")) == {A}
+            record(batch=batch).refresh([A])
+    assert known(record(batch="181")) == {A}
     forget(store, "q", 320)
     assert len(store.under("over/")) == 2
 
 
 @pytest.mark.parametrize("folder", ["over/q", "sent/q", "sent/q/00000000000000000007"])
-def test_an_empty_object_that_stands_for_a_folder_is_nothing(store: Store, clock: SharedClock, folder: str) -> None:
+def test_an_empty_object_that_stands_for_a_folder_is_nothing(store: Store, record: Records, folder: str) -> None:
     """S3's console, and some tools, put one: neither looks nor tidying take it for a mark or a record."""
     store.objects[folder] = b""
-    assert known(record(store, clock)) == set()
+    assert known(record()) == set()
     forget(store, "q", 1_000)
     assert store.objects[folder] == b""

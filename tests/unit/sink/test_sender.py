@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.sink.crew import THREADS
 from sqs_fifo_spark.sink.lanes import Lane
 from sqs_fifo_spark.sink.message import ROW_BYTES, Outgoing, outgoing
@@ -22,6 +21,7 @@ from tests.unit.sending import (
     Noted,
     Sqs,
     dealt,
+    digests_of,
     finish,
     group_of,
     in_trouble,
@@ -59,7 +59,7 @@ def test_each_row_once_and_each_group_in_order_whatever_fails(sqs: Sqs, seed: in
     assert_in_order(sqs, bodies)
     assert sqs.duplicates > 0
     assert sender.counts.sent == len(bodies)
-    assert record.digests == {row.digest for row in rows(*bodies)}
+    assert record.digests == digests_of(*bodies)
     assert record.closed == 1
     assert threads() == []
 
@@ -70,14 +70,6 @@ def test_the_queue_of_these_tests_catches_two_rows_of_a_group_at_once(sqs: Sqs) 
         SinkQueue(sqs.options(), sqs.clock).send(
             rows("a1", "a2"), lambda sent, pending: None, stopped=threading.Event(), deadline=sqs.clock.monotonic()
         )
-
-
-def test_a_single_group_goes_row_by_row(sqs: Sqs) -> None:
-    """However many calls could be made at once."""
-    bodies = dealt(1, 30)
-    send(sqs, rows(*bodies))
-    assert sqs.calls == [[body] for body in bodies]
-    assert sqs.most_calls == 1
 
 
 def test_rows_added_later_stand_behind_those_before(sqs: Sqs) -> None:
@@ -100,14 +92,12 @@ def test_a_row_waits_until_the_one_before_it_is_recorded(sqs: Sqs) -> None:
 
     def look(digests: list[bytes]) -> None:
         for body in map(of_digest.__getitem__, digests):
-            group, left = group_of(body), 6 - int(body[2:])
-            assert not sender.progress.lanes[group].is_ready, f"what follows {body} may be sent already"
-            assert len(sender.progress.lanes[group].waiting) == left, f"what follows {body} is under way already"
+            lane = sender.progress.lanes[group_of(body)]
+            assert (lane.is_ready, len(lane.waiting)) == (False, 6 - int(body[2:])), f"what follows {body} goes already"
 
     record.on_add = look
     finish(sender, *bodies)
     assert_in_order(sqs, bodies)
-    assert threads() == []
 
 
 # Several at once
@@ -124,11 +114,7 @@ def test_calls_are_full_when_many_groups_are_ready(sqs: Sqs) -> None:
 def test_eight_calls_are_made_at_once_and_no_more(sqs: Sqs) -> None:
     """Each waits here until there are eight."""
     together = threading.Barrier(THREADS)
-
-    def wait(bodies: list[str]) -> None:
-        together.wait(LONG_S)
-
-    sqs.before = wait
+    sqs.before = lambda bodies: together.wait(LONG_S)
     send(sqs, rows(*dealt(3 * THREADS * 10, 1)))
     assert sqs.most_calls == THREADS == 8
 
@@ -159,28 +145,6 @@ def test_other_groups_flow_while_a_call_hangs(sqs: Sqs) -> None:
     sqs.before = hang
     send(sqs, rows(*bodies))
     assert_in_order(sqs, bodies)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "calls"),
-    [
-        ([600_000, 600_000], 2),
-        ([400_000, 400_000, 400_000], 2),
-        ([524_288, 524_288], 1),
-        ([524_288, 524_289], 2),
-        ([104_857] * 9 + [104_863], 1),
-        ([104_857] * 9 + [104_864], 2),
-        ([1_048_576, 1], 2),
-        ([1_048_576], 1),
-    ],
-)
-def test_a_call_is_no_larger_than_sqs_takes(sqs: Sqs, sizes: list[int], calls: int) -> None:
-    """To the byte, and no smaller than it need be."""
-    given = rows_of((f"g{number}", "x" * size) for number, size in enumerate(sizes))
-    send(sqs, given)
-    assert len(sqs.calls) == calls
-    assert all(sum(map(len, call)) <= MAX_CALL_BYTES for call in sqs.calls)
-    assert len(sqs.bodies()) == len(sizes)
 
 
 # Memory

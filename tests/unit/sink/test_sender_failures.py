@@ -13,19 +13,22 @@ from sqs_fifo_spark.sink.window import SEND_BUDGET_S
 from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
-    LOST,
-    THROTTLED,
     Answer,
     Noted,
     Panic,
     Sqs,
+    Task,
     dealt,
+    digests_of,
     finish,
     group_of,
     make,
+    numbered,
+    raising,
     rows,
     threads,
     wait_for_threads,
+    waiting,
 )
 
 pytestmark = pytest.mark.law("sink-1", "sink-4")
@@ -36,8 +39,7 @@ def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs, monk
     bodies = dealt(60, 20)
     refused, record = "aa3", Noted()
     sender = make(sqs, record)
-    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == refused else None
-
+    sqs.refuse(refused)
     is_waiting, is_raised = threading.Event(), threading.Event()
     real = sender.stop
 
@@ -60,20 +62,16 @@ def test_a_refused_row_ends_it_with_nothing_of_its_group_after_it(sqs: Sqs, monk
     assert told.value.row == 1 + bodies.index(refused)
     assert sqs.bodies(group_of(refused)) == ["aa1", "aa2"]
     assert sender.counts.sent == len(sqs.bodies())
-    assert record.digests == {row.digest for row in rows(*sqs.bodies())}
-    assert record.closed == 0
-    assert threads() == []
+    assert record.digests == digests_of(*sqs.bodies())
+    assert (record.closed, threads()) == (0, [])
     assert len(sqs.calls) < 120
 
 
 def test_a_failure_ends_all_sending_while_its_caller_is_busy_elsewhere(sqs: Sqs) -> None:
     """The rows' own source may take its time: the error is told with the next rows, and nothing is sent until then."""
     is_added = threading.Event()
-
-    def hold(called: list[str]) -> None:
-        assert is_added.wait(LONG_S)
-
-    sqs.before, sqs.failing = hold, {"a1": ("InvalidMessageContents", True)}.get
+    sqs.before = waiting(is_added)
+    sqs.refuse("a1")
     sender = make(sqs)
     sender.add(rows("a1"))
     is_added.set()
@@ -83,46 +81,14 @@ def test_a_failure_ends_all_sending_while_its_caller_is_busy_elsewhere(sqs: Sqs)
     assert sqs.calls == [["a1"]]
 
 
-@pytest.mark.parametrize("way", ["add", "look", "denied", "defect"])
-def test_what_any_thread_meets_is_raised_by_add_and_finish(sqs: Sqs, way: str) -> None:
-    """Nothing of the group follows, and no thread is left; `sent` is what SQS has confirmed."""
-    record = Noted()
-    error: Exception = JournalUnavailableError("cannot write")
-
-    def fail(*_: object) -> None:
-        if sqs.tries("a3" if way != "look" else "a2"):
-            raise error
-
-    if way == "denied":
-        error = AccessDeniedError("no")
-        sqs.before = fail
-    elif way == "defect":
-        error = ZeroDivisionError("ours")
-        sqs.before = fail
-    elif way == "add":
-        record.on_add = fail
-    else:
-        record.on_look = fail
-    sender = make(sqs, record)
-    with pytest.raises(type(error)) as told:
-        finish(sender, "a1", "a2", "a3", "a4", "a5")
-    assert told.value is error
-    assert sqs.bodies() == {"add": ["a1", "a2", "a3"]}.get(way, ["a1", "a2"])
-    assert sender.counts.sent == len(sqs.bodies())
-    assert threads() == []
-    with pytest.raises(type(error)):
-        sender.finish()
-    assert record.closed == 0
-
-
+@pytest.mark.parametrize("kind", [JournalUnavailableError, AccessDeniedError, ZeroDivisionError, Panic])
 @pytest.mark.parametrize("way", ["look", "send", "add"])
-def test_whatever_ends_a_thread_reaches_the_caller(sqs: Sqs, way: str) -> None:
-    """Also what is no Exception: a caller that waits for a thread that is gone would wait for ever."""
-    record = Noted()
-
-    def fail(*_: object) -> None:
-        raise Panic
-
+def test_what_any_thread_meets_is_raised_by_add_and_finish(sqs: Sqs, way: str, kind: type[BaseException]) -> None:
+    """Also what is no Exception, else it would wait for ever. Nothing of the group follows, and no thread is left;
+    `sent` is what SQS has confirmed.
+    """
+    record, error = Noted(), kind("no")
+    fail = raising(error, lambda *_: sqs.tries("a2" if way == "look" else "a3") > 0)
     if way == "look":
         record.on_look = fail
     elif way == "send":
@@ -130,19 +96,11 @@ def test_whatever_ends_a_thread_reaches_the_caller(sqs: Sqs, way: str) -> None:
     else:
         record.on_add = fail
     sender = make(sqs, record)
-    ended: list[BaseException] = []
-
-    def wait_for_the_end() -> None:
-        try:
-            finish(sender, "a1", "a2", "b1")
-        except BaseException as error:
-            ended.append(error)
-
-    caller = threading.Thread(target=wait_for_the_end, daemon=True)
-    caller.start()
-    caller.join(LONG_S)
-    assert [type(error) for error in ended] == [Panic], "the caller waits for ever"
-    assert threads() == []
+    assert Task(lambda: finish(sender, *numbered("a", 5))).end() is error
+    assert sqs.bodies() == numbered("a", 3 if way == "add" else 2)
+    assert (sender.counts.sent, threads()) == (len(sqs.bodies()), [])
+    with pytest.raises(kind):
+        sender.finish()
     assert record.closed == 0
 
 
@@ -180,7 +138,7 @@ def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
     assert calling.wait(LONG_S)
     sender.stop()
     assert sqs.calls == [["a1"]]
-    assert record.digests == {row.digest for row in rows("a1")}
+    assert record.digests == digests_of("a1")
     assert (sender.counts.sent, record.closed, threads()) == (1, 0, [])
 
 
@@ -196,14 +154,13 @@ def test_what_is_confirmed_after_a_row_has_failed_is_recorded(sqs: Sqs) -> None:
             wait_until(lambda: sender._crew.failure is not None, LONG_S, "the other row has failed")
 
     sqs.after = hold
-    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == "b1" else None
+    sqs.refuse("b1")
     sender.add(rows("a1"))
     assert is_answering.wait(LONG_S)
     with pytest.raises(RefusedRowError):
         finish(sender, "b1")
-    assert sqs.bodies() == ["a1"]
-    assert record.digests == {row.digest for row in rows("a1")}
-    assert sender.counts.sent == 1
+    assert (sqs.bodies(), sender.counts.sent) == (["a1"], 1)
+    assert record.digests == digests_of("a1")
 
 
 @pytest.mark.parametrize("error", [JournalUnavailableError, Panic])
@@ -228,9 +185,8 @@ def test_a_task_that_waits_for_its_next_rows_goes_on_recording_what_it_sent(
     with pytest.raises(error) as told:
         sender.add(rows("b1"))
     assert told.value is first
-    assert sqs.bodies() == ["a1"]
-    assert record.digests == {row.digest for row in rows("a1")}
-    assert threads() == []
+    assert (sqs.bodies(), threads()) == (["a1"], [])
+    assert record.digests == digests_of("a1")
 
 
 @pytest.mark.parametrize("is_back", [False, True])
@@ -248,9 +204,8 @@ def test_what_could_not_be_recorded_is_tried_once_more_when_the_caller_stops(sqs
     with pytest.raises(JournalUnavailableError, match="away for try 1"):
         finish(sender, "a1", "a2")
     assert len(tries) == 2
-    assert sqs.bodies() == ["a1"]
-    assert record.digests == ({row.digest for row in rows("a1")} if is_back else set())
-    assert threads() == []
+    assert (sqs.bodies(), threads()) == (["a1"], [])
+    assert record.digests == (digests_of("a1") if is_back else set())
 
 
 def test_no_more_rows_are_taken_once_a_row_is_refused(sqs: Sqs) -> None:
@@ -262,46 +217,20 @@ def test_no_more_rows_are_taken_once_a_row_is_refused(sqs: Sqs) -> None:
         assert may_end.wait(LONG_S)
 
     record.on_add = hold
-    sqs.failing = lambda body: ("InvalidMessageContents", True) if body == "b1" else None
+    sqs.refuse("b1")
     sender = make(sqs, record)
-    ended: list[BaseException] = []
 
     def add() -> None:
-        try:
-            sender.add(rows("a1", "b1"))
-            assert is_refused.wait(LONG_S)
-            sender.add(rows("c1"))
-        except RefusedRowError as error:
-            ended.append(error)
+        sender.add(rows("a1", "b1"))
+        assert is_refused.wait(LONG_S)
+        sender.add(rows("c1"))
 
-    caller = threading.Thread(target=add, daemon=True)
-    caller.start()
+    caller = Task(add)
     assert is_refused.wait(LONG_S)
     may_end.set()
-    caller.join(LONG_S)
-    assert [type(error) for error in ended] == [RefusedRowError]
+    assert isinstance(caller.end(), RefusedRowError)
     assert "c1" not in sqs.bodies()
     assert threads() == []
-
-
-def test_stop_while_a_retry_pauses_ends_the_retry(sqs: Sqs) -> None:
-    """Nothing is tried again once somebody has failed elsewhere."""
-    sender = make(sqs)
-    pausing = threading.Event()
-
-    def throttle(called: list[str]) -> None:
-        raise THROTTLED
-
-    def pause() -> None:
-        pausing.set()
-        assert sender._crew.stopped.wait(LONG_S)
-
-    sqs.before, sqs.clock.on_sleep = throttle, pause
-    sender.add(rows("a1"))
-    assert pausing.wait(LONG_S)
-    sender.stop()
-    assert sqs.calls == [["a1"]]
-    assert (sender.counts.sent, threads()) == (0, [])
 
 
 def test_a_row_is_not_tried_long_after_the_look_at_the_record(sqs: Sqs) -> None:
@@ -318,19 +247,3 @@ def test_a_row_is_not_tried_long_after_the_look_at_the_record(sqs: Sqs) -> None:
     with pytest.raises(TransientQueueError, match="was not made in time"):
         finish(sender, "a2")
     assert (sqs.bodies(), threads()) == (["a1"], [])
-
-
-def test_a_row_is_tried_until_then_and_not_longer(sqs: Sqs) -> None:
-    """Pauses and all, counted from the look and not from the first try."""
-    looked_at = sqs.clock.monotonic()
-    sqs.clock.advance(SEND_BUDGET_S - 20)
-
-    def lose(called: list[str], answer: Answer) -> None:
-        raise LOST
-
-    sqs.after = lose
-    with pytest.raises(TransientQueueError):
-        finish(make(sqs, Noted(looked_at=looked_at)), "a1", "a2")
-    assert sqs.clock.monotonic() <= looked_at + SEND_BUDGET_S
-    assert len(sqs.calls) > 4
-    assert sqs.tries("a2") == 0

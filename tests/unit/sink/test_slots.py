@@ -12,7 +12,6 @@ from sqs_fifo_spark.errors import OptionError
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.sender import Sender
 from sqs_fifo_spark.sink.slots import tasks_at_once
-from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, STRICT, Noted, Sqs, finish, rows, threads
 
 
@@ -72,17 +71,16 @@ def test_no_second_has_more_calls_than_a_tasks_share(sqs: Sqs) -> None:
 
 def test_a_stop_ends_the_wait_for_a_turn(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it is, and without a call."""
-    waiting = threading.Event()
+    is_waiting = threading.Event()
 
     def wait(event: threading.Event, timeout_s: float) -> bool:
-        waiting.set()
+        is_waiting.set()
         return event.wait(LONG_S)
 
     monkeypatch.setattr(sqs.clock, "wait", wait)
     queue = SinkQueue(sqs.options(maxCallsPerSecond="1"), sqs.clock, sharer=999, sharers=1000)
     sender = Sender(queue, Noted(), sqs.clock, STRICT)
     sender.add(rows("a1"))
-    assert waiting.wait(LONG_S)
+    assert is_waiting.wait(LONG_S)
     sender.stop()
-    wait_until(lambda: threads() == [], LONG_S, "the threads end")
-    assert sqs.calls == []
+    assert (threads(), sqs.calls) == ([], [])

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.window import SEND_BUDGET_S
 from sqs_fifo_spark.sink.write import Place, send_partition
-from tests.unit.sending import LOST, THROTTLED, Answer, Noted, Sqs, batch, finish, make, refusal, rows, threads
+from tests.unit.sending import LOST, THROTTLED, Noted, Sqs, batch, finish, make, raising, refusal, rows, threads
 from tests.unit.sink.test_write import planned
 
 pytestmark = pytest.mark.law("sink-1", "sink-3")
@@ -45,14 +47,13 @@ def throttle(sqs: Sqs, way: str, is_hit: Callable[[str], bool] = lambda body: Tr
     def before(bodies: list[str]) -> None:
         if way == "refused, then throttled" and len(bodies) > 1:
             raise refusal("InvalidParameterValue")
-        if way != "entries" and any(map(is_hit, bodies)) and sqs.clock.monotonic() < until:
+        if any(map(is_hit, bodies)) and sqs.clock.monotonic() < until:
             raise THROTTLED
 
-    sqs.before = before
     if way == "entries":
-        sqs.failing = lambda body: (
-            ("RequestThrottled", False) if is_hit(body) and sqs.clock.monotonic() < until else None
-        )
+        sqs.failing = lambda body: ("RequestThrottled", False) if sqs.clock.monotonic() < until else None
+    else:
+        sqs.before = before
 
 
 @pytest.mark.parametrize("way", ["calls", "entries", "refused, then throttled"])
@@ -89,12 +90,7 @@ def test_what_may_be_sent_has_one_time_to_be_tried(sqs: Sqs, record: Looked, way
     """One try without an answer, or one that SQS has failed itself, and the task fails in time, as before."""
     began = sqs.clock.monotonic()
     throttle(sqs, "calls", lambda body: len(sqs.calls) > 1)
-
-    def lose(bodies: list[str], answer: Answer) -> None:
-        if way == "lost":
-            raise LOST
-
-    sqs.after = lose
+    sqs.after = raising(LOST, lambda bodies, answer: way == "lost")
     sqs.failing = lambda body: ("InternalError", False) if way == "failed" else None
     sender = make(sqs, record)
     with pytest.raises(TransientQueueError):
@@ -103,50 +99,31 @@ def test_what_may_be_sent_has_one_time_to_be_tried(sqs: Sqs, record: Looked, way
     assert (record.looks, threads()) == (1, [])
 
 
+def at_a_pace(sqs: Sqs, *batches: pa.RecordBatch, calls_per_s: int = 1, sharer: int = 0, sharers: int) -> float:
+    """Run one of so many tasks that share the pace; return how many seconds it took."""
+    options: dict[str, Any] = {"maxCallsPerSecond": str(calls_per_s)}
+    began = sqs.clock.monotonic()
+    queue = SinkQueue(sqs.options(**options), sqs.clock, sharer=sharer, sharers=sharers)
+    place, plan = Place(sharer, "q", 1), planned(sqs, **options)
+    send_partition(plan, batches, place, queue=queue, open_journal=lambda: None, clock=sqs.clock)
+    return sqs.clock.monotonic() - began
+
+
 @pytest.mark.parametrize("first", [0, 3])
 def test_tasks_that_follow_each_other_share_the_pace(sqs: Sqs, first: int) -> None:
     """One that makes few calls ends when the time of these is over, so that the next one begins no call too early."""
-    options = sqs.options(maxCallsPerSecond="2")
-    plan = planned(sqs, maxCallsPerSecond="2")
-    began = sqs.clock.monotonic()
-    for at in range(3):
-        send_partition(
-            plan,
-            [batch(f"a{at}", f"b{at}")] if at < 2 else [batch("c1"), batch("c2"), batch("c3")],
-            Place(first + 8 * at, "q", 1),
-            queue=SinkQueue(options, sqs.clock, sharer=first + 8 * at, sharers=8),
-            open_journal=lambda: None,
-            clock=sqs.clock,
-        )
-    every_s = 8 / 2
-    assert sqs.clock.monotonic() - began >= len(sqs.calls) * every_s
+    given = [batch("a0", "b0")], [batch("a1", "b1")], [batch("c1"), batch("c2"), batch("c3")]
+    took_s = sum(
+        at_a_pace(sqs, *batches, calls_per_s=2, sharer=first + 8 * at, sharers=8) for at, batches in enumerate(given)
+    )
+    assert took_s >= len(sqs.calls) * 8 / 2
 
 
 def test_what_is_tried_again_needs_no_rest(sqs: Sqs) -> None:
     """Rows that were throttled for long are as many calls of the pace as before."""
-    options = sqs.options(maxCallsPerSecond="1")
     throttle(sqs, "calls")
-    began = sqs.clock.monotonic()
-    send_partition(
-        planned(sqs, maxCallsPerSecond="1"),
-        [batch("a1", "b1")],
-        Place(0, "q", 1),
-        queue=SinkQueue(options, sqs.clock, sharers=40),
-        open_journal=lambda: None,
-        clock=sqs.clock,
-    )
-    assert sqs.clock.monotonic() - began < LONG_S + SEND_BUDGET_S
+    assert at_a_pace(sqs, batch("a1", "b1"), sharers=40) < LONG_S + SEND_BUDGET_S
 
 
 def test_a_task_without_a_call_does_not_rest(sqs: Sqs) -> None:
-    options = sqs.options(maxCallsPerSecond="1")
-    began = sqs.clock.monotonic()
-    send_partition(
-        planned(sqs, maxCallsPerSecond="1"),
-        [batch()],
-        Place(0, "q", 1),
-        queue=SinkQueue(options, sqs.clock, sharers=8),
-        open_journal=lambda: None,
-        clock=sqs.clock,
-    )
-    assert sqs.clock.monotonic() == began
+    assert at_a_pace(sqs, batch(), sharers=8) == 0

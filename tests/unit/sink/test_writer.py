@@ -6,6 +6,7 @@ import logging
 import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -16,9 +17,10 @@ from sqs_fifo_spark.errors import AccessDeniedError, DisorderError, JournalUnava
 from sqs_fifo_spark.sink import writer
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
 from sqs_fifo_spark.sink.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
-from tests.unit.sending import THROTTLED, Sqs, Store, batch, patched, refusal
+from tests.unit.sending import THROTTLED, Sqs, Store, batch, patched, raising, refusal
 
 SCHEMA = StructType([StructField(name, StringType()) for name in ("body", "messageGroupId", "messageDeduplicationId")])
+Writing = TypeVar("Writing")
 IDS = {"txnAppId": "bids", "txnVersion": "7"}
 
 
@@ -42,6 +44,12 @@ def batch_writer(sqs: Sqs, **options: str) -> SqsFifoWriter:
     return SqsFifoWriter(sqs.options(journalLocation="/journal", **options), SCHEMA)
 
 
+def pickled(given: Writing) -> Writing:
+    """Return what reaches the tasks."""
+    copy: Writing = pickle.loads(pickle.dumps(given))
+    return copy
+
+
 def in_task(monkeypatch: pytest.MonkeyPatch, partition: int = 3, /, **properties: str) -> None:
     """Let what runs be a task whose local properties are these."""
     names = {"query": "sql.streaming.queryId", "batch": "streaming.sql.batchId"}
@@ -56,35 +64,22 @@ def test_what_passes_is_not_pickled_into_the_plan(
 ) -> None:
     """The tasks look for themselves, as parts of the one execution that the driver began."""
 
-    def fail(*_: object, **__: object) -> None:
-        raise THROTTLED if at == "queue" else JournalUnavailableError("503")
-
     if at == "store":
-        monkeypatch.setattr(writer, "open_store", fail)
+        monkeypatch.setattr(writer, "open_store", raising(JournalUnavailableError("503")))
     elif at == "queue":
-        monkeypatch.setattr(sqs, "get_queue_attributes", fail)
+        sqs.not_described = THROTTLED
     else:
-        store.on_step = fail
+        store.fail_at("")
     given = batch_writer(sqs)
-    first, second = (pickle.loads(pickle.dumps(given))._plan for _ in range(2))
+    first, second = (pickled(given)._plan for _ in range(2))
     assert isinstance(first, Draft)
     assert first == second
-
-
-def test_what_does_not_pass_is(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A permission that is missing is told at once, and by every task."""
-
-    def deny(**_: object) -> None:
-        raise refusal("AccessDenied", 403)
-
-    monkeypatch.setattr(sqs, "get_queue_attributes", deny)
-    assert isinstance(pickle.loads(pickle.dumps(batch_writer(sqs)))._plan, AccessDeniedError)
 
 
 def test_a_writer_is_planned_once(sqs: Sqs) -> None:
     """However often it is pickled."""
     given = batch_writer(sqs)
-    plans = [pickle.loads(pickle.dumps(given))._plan for _ in range(2)]
+    plans = [pickled(given)._plan for _ in range(2)]
     assert isinstance(plans[0], SinkPlan)
     assert plans[0] == plans[1]
 
@@ -93,22 +88,17 @@ def test_a_writer_is_planned_once(sqs: Sqs) -> None:
 def unopened(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return what lets the journal not be opened from then on."""
 
-    def fail(*_: object) -> None:
-        raise JournalUnavailableError("no credentials")
-
+    fail = raising(JournalUnavailableError("no credentials"))
     return lambda: monkeypatch.setattr(writer, "open_store", fail)
 
 
 def test_what_the_driver_found_wrong_is_told_where_no_journal_opens(
     sqs: Sqs, monkeypatch: pytest.MonkeyPatch, unopened: Callable[[], None]
 ) -> None:
-    """It is the cause, and it is known without a call; what this executor lacks may be its consequence."""
-
-    def deny(**_: object) -> None:
-        raise refusal("AccessDenied", 403)
-
-    monkeypatch.setattr(sqs, "get_queue_attributes", deny)
-    given = pickle.loads(pickle.dumps(batch_writer(sqs)))
+    """By every task: it is the cause, known without a call; what this executor lacks may be its consequence."""
+    sqs.not_described = refusal("AccessDenied", 403)
+    given = pickled(batch_writer(sqs))
+    assert isinstance(given._plan, AccessDeniedError)
     unopened()
     in_task(monkeypatch)
     with pytest.raises(AccessDeniedError):
@@ -119,7 +109,7 @@ def test_only_a_partition_with_rows_opens_the_journal(
     sqs: Sqs, monkeypatch: pytest.MonkeyPatch, unopened: Callable[[], None]
 ) -> None:
     """Most partitions of a small shuffle are empty, and cost nothing."""
-    given = pickle.loads(pickle.dumps(batch_writer(sqs)))
+    given = pickled(batch_writer(sqs))
     unopened()
     in_task(monkeypatch)
     assert given.write(iter([batch()])).sent.rows == 0
@@ -142,7 +132,7 @@ def test_whose_record_it_is_says_the_writer_or_else_spark(
 ) -> None:
     """Who names query and batch means it; a write without any name is one of its own."""
     in_task(monkeypatch, **properties)
-    given = pickle.loads(pickle.dumps(batch_writer(sqs, **options)))
+    given = pickled(batch_writer(sqs, **options))
     assert given.write(iter(())).sent == Sent(place, rows=0)
 
 
@@ -213,7 +203,7 @@ def test_refused_rows_are_kept_where_the_options_say(sqs: Sqs, store: Store, mon
         return store
 
     monkeypatch.setattr(writer, "open_store", open_store)
-    given = pickle.loads(pickle.dumps(SqsFifoWriter(sqs.options(badRecordsPath="/kept"), SCHEMA)))
+    given = pickled(SqsFifoWriter(sqs.options(badRecordsPath="/kept"), SCHEMA))
     assert given.write(iter([batch("a1", None)])).sent.refused == 1
     assert opened == ["/kept", "/kept"]
     assert len(store.under("q/00000000000000000012/")) == 1
@@ -250,7 +240,7 @@ def test_the_driver_tells_how_many_rows_have_overtaken_others(
     """When the write is committed."""
     sqs.may_batch = True
     in_task(monkeypatch)
-    given = pickle.loads(pickle.dumps(batch_writer(sqs, order="batch")))
+    given = pickled(batch_writer(sqs, order="batch"))
     sqs.failing = lambda body: ("InternalError", False) if body == "a1" and sqs.tries(body) == 1 else None
     message = given.write(iter([batch("a1", "a2", "a3")]))
     assert message.sent.overtaking == 2
@@ -266,7 +256,7 @@ def test_the_driver_tells_of_groups_in_several_partitions_and_of_equal_rows(
 ) -> None:
     """In a line each; with `onDisorder=fail` the write does not succeed, and forgets nothing, however often it runs."""
     for on_disorder in ("log", "fail", "fail"):
-        given = pickle.loads(pickle.dumps(batch_writer(sqs, order=order, onDisorder=on_disorder, **IDS)))
+        given = pickled(batch_writer(sqs, order=order, onDisorder=on_disorder, **IDS))
         messages: list[SentMessage] = []
         for partition, bodies in enumerate((("a1", "b1"), ("a2", "c1"))):
             in_task(monkeypatch, partition)
@@ -296,8 +286,8 @@ def test_a_write_that_cannot_know_of_earlier_disorder_does_not_promise_to_fail(
     given = {"order": "batch", "onDisorder": "fail"}
     in_task(monkeypatch)
     with pytest.raises(OptionError, match="Give txnAppId and txnVersion"):
-        pickle.loads(pickle.dumps(batch_writer(sqs, **given))).write(iter([batch("a1")]))
+        pickled(batch_writer(sqs, **given)).write(iter([batch("a1")]))
     assert sqs.calls == []
     for more, properties in (({"txnAppId": "x", "txnVersion": "1"}, {}), ({}, {"query": "q", "batch": "7"})):
         in_task(monkeypatch, **properties)
-        assert pickle.loads(pickle.dumps(batch_writer(sqs, **given, **more))).write(iter([batch("a1")])).sent.rows == 1
+        assert pickled(batch_writer(sqs, **given, **more)).write(iter([batch("a1")])).sent.rows == 1
