@@ -41,7 +41,7 @@ class ModelQueue:
 
     def send(self, group: str = "g", body: str = "", **request: Any) -> dict[str, Any]:
         self._sent += 1
-        return self.call("SendMessage", **{**message(body or self._sent, group, f"d{self._sent}"), **request})
+        return self.call("SendMessage", **{**a_message(body or self._sent, group, f"d{self._sent}"), **request})
 
     def send_many(self, group: str, *bodies: str) -> None:
         for body in bodies:
@@ -80,7 +80,7 @@ class ModelQueue:
         return shown
 
 
-def message(body: object = "b", group: str = "g", deduplication_id: str = "d") -> dict[str, Any]:
+def a_message(body: object = "b", group: str = "g", deduplication_id: str = "d") -> dict[str, Any]:
     """Return the parameters of a message, for a call or for an entry of one."""
     return {"MessageBody": str(body), "MessageGroupId": group, "MessageDeduplicationId": deduplication_id}
 

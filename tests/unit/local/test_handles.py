@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.local.model_queue import ModelQueue, failed, message, model_queue, redriven, refused
+from tests.unit.local.model_queue import ModelQueue, a_message, failed, model_queue, redriven, refused
 
 GONE = "Message does not exist or is not available for visibility timeout change."
 EXPIRED = "The receipt handle has expired."
@@ -191,7 +191,7 @@ def test_batch_of_the_wrong_form_is_refused_as_a_whole(
     queue: ModelQueue, action: str, ids: list[str], code: str
 ) -> None:
     """Empty batches, more than ten entries, repeated and malformed ids are errors of the call."""
-    error = refused(queue.call, action, Entries=[{"Id": each, **message()} for each in ids])
+    error = refused(queue.call, action, Entries=[{"Id": each, **a_message()} for each in ids])
     assert error.query_code == f"AWS.SimpleQueueService.{code}"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from sqs_fifo_spark.local import Event, SqsError
 from sqs_fifo_spark.local.model import ACTIONS
-from tests.unit.local.model_queue import ModelQueue, message, model_queue, redriven, refused
+from tests.unit.local.model_queue import ModelQueue, a_message, model_queue, redriven, refused
 
 
 @pytest.fixture
@@ -329,7 +329,7 @@ _FIELDS = (
 def test_any_request_is_answered_or_refused_in_aws_terms(queue: ModelQueue) -> None:
     """Whatever stands in a request, there is no error but SqsError."""
     dice = random.Random(11)
-    good = {"QueueUrl": queue.url, **message()}
+    good = {"QueueUrl": queue.url, **a_message()}
     outcomes = Counter[str]()
     for _ in range(20_000):
         entry = {field: dice.choice(_JUNK) for field in dice.sample(_FIELDS, 4)}

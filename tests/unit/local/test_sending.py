@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.local.model_queue import ModelQueue, failed, message, model_queue, refused
+from tests.unit.local.model_queue import ModelQueue, a_message, failed, model_queue, refused
 
 TEXT = {"DataType": "String", "StringValue": "v"}
 NO_DEDUPLICATION_ID = (
@@ -26,7 +26,7 @@ def by_content(queue: ModelQueue) -> ModelQueue:
 
 
 def entries(*bodies: str) -> list[dict[str, Any]]:
-    return [{"Id": str(number), **message(body, "g", str(number))} for number, body in enumerate(bodies)]
+    return [{"Id": str(number), **a_message(body, "g", str(number))} for number, body in enumerate(bodies)]
 
 
 # Refused
