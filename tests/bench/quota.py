@@ -20,8 +20,8 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -100,39 +100,27 @@ def _work(given: argparse.Namespace) -> None:
     print(json.dumps(counts))
 
 
-@contextmanager
-def _queue(calls_per_second: int) -> Iterator[str]:
-    command = [sys.executable, "-m", "sqs_fifo_spark", "local-queue", "--port", "0", "--queue", "quota.fifo"]
-    command += ["--calls-per-second", str(calls_per_second)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE) as server:
-        try:
-            assert server.stdout is not None
-            yield server.stdout.readline().split()[-1]
-        finally:
-            server.terminate()
-
-
 def _run(given: argparse.Namespace, checkouts: list[Path]) -> None:
+    from tests.bench.queue_process import LOCAL_QUEUE, started  # which another checkout may not have
+
     keys = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
     with ExitStack() as stack:
         running = []
-        endpoints = [stack.enter_context(_queue(given.calls_per_second)) for _ in checkouts]
+        queue = [*LOCAL_QUEUE, "--queue", "quota.fifo", "--calls-per-second", str(given.calls_per_second)]
+        endpoints = [stack.enter_context(started(queue, cwd=HERE))[0] for _ in checkouts]
         start = time.time() + STARTS_IN_S
         for checkout, endpoint in zip(checkouts, endpoints, strict=True):
             for number in range(given.processes):
                 tasks = given.tasks // given.processes + (number < given.tasks % given.processes)
-                command = [
-                    sys.executable,
-                    __file__,
-                    "--work",
-                    f"p{number}",
-                    "--tasks",
-                    str(tasks),
-                    "--start",
-                    str(start),
-                ]
-                command += ["--seconds", str(given.seconds), "--endpoint", endpoint]
-                command += ["--url", f"{endpoint}/000000000000/quota.fifo"]
+                task = {
+                    "work": f"p{number}",
+                    "tasks": tasks,
+                    "start": start,
+                    "seconds": given.seconds,
+                    "endpoint": endpoint,
+                    "url": f"{endpoint}/000000000000/quota.fifo",
+                }
+                command = [sys.executable, __file__, *(f"--{name}={value}" for name, value in task.items())]
                 environment = {**os.environ, **keys, "PYTHONPATH": str(checkout)}
                 worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=checkout)
                 running.append((checkout, stack.enter_context(worker)))

@@ -192,12 +192,6 @@ def test_what_no_real_queue_says_is_a_failure_too(
     assert levels(found(rig, status=Status.PROBLEM), "failure") == {check}
 
 
-def test_a_queue_that_does_not_exist_is_told_by_each_check_of_it(rig: Rig) -> None:
-    rig.url = rig.url.replace("bids", "bidz")
-    findings = found(rig, status=Status.PROBLEM)
-    assert "does not exist" in findings["sqs:GetQueueAttributes"][1]
-
-
 def test_a_receive_that_something_takes_is_an_ok(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has looked into the call."""
     monkeypatch.setattr(queue_checks.CheckedQueue, "_retrying", lambda *given, **named: {"Attributes": {}})
