@@ -54,16 +54,6 @@ def queues() -> Iterator[Queues]:
 # The clock
 
 
-def test_visibility_timeout_lapses_when_the_clock_is_set_ahead(queues: Queues) -> None:
-    """Not a second before its time, and then the message comes again."""
-    queues.send("1")
-    assert len(queues.receive(VisibilityTimeout=30)) == 1
-    queues.server.advance(29)
-    assert queues.receive() == []
-    queues.server.advance(1)
-    assert [message["Body"] for message in queues.receive()] == ["1"]
-
-
 def test_deduplication_delay_and_retention_follow_the_clock(queues: Queues) -> None:
     """A duplicate is a new message after five minutes, a delayed one shows, an old one is gone."""
     queues.send("1")
