@@ -9,11 +9,12 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+LOCAL_QUEUE = ("-m", "sqs_fifo_spark", "local-queue", "--port", "0")
 _NOISE = random.Random(0).randbytes(1 << 19).hex()
 _NUMBER_DIGITS = 12
 _HIDDEN_S = 900
@@ -109,12 +110,18 @@ class QueueProcess:
 
 
 @contextmanager
-def queue_process() -> Iterator[QueueProcess]:
-    """Run a local queue, and end it with the block."""
-    command = [sys.executable, "-m", "sqs_fifo_spark", "local-queue", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+def started(command: Sequence[str], **given: Any) -> Iterator[tuple[str, int]]:
+    """Run a server, and end it with the block. Yield the last word of its first line, an endpoint, and its process."""
+    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, **given) as server:
         try:
             assert server.stdout is not None
-            yield QueueProcess(server.stdout.readline().split()[-1], server.pid)
+            yield server.stdout.readline().split()[-1], server.pid
         finally:
             server.terminate()
+
+
+@contextmanager
+def queue_process() -> Iterator[QueueProcess]:
+    """Run a local queue, and end it with the block."""
+    with started(LOCAL_QUEUE) as (endpoint_url, pid):
+        yield QueueProcess(endpoint_url, pid)

@@ -28,7 +28,7 @@ from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import Outcome, Queue
-from tests.bench.queue_process import QueueProcess
+from tests.bench.queue_process import QueueProcess, started
 
 _ACTION = "ChangeMessageVisibilityBatch"
 _HANGING_S = 30.0
@@ -74,17 +74,6 @@ def serve(hanging: float) -> None:
         os._exit(0)  # those that hang are not waited for
 
 
-def fill(queue: QueueProcess, url: str, count: int) -> None:
-    """Send one message to each of `count` groups."""
-    for first in range(0, count, 10):
-        numbers = range(first, min(count, first + 10))
-        entries = [
-            {"Id": str(n), "MessageBody": "b", "MessageGroupId": f"g{n}", "MessageDeduplicationId": f"d{n}"}
-            for n in numbers
-        ]
-        queue.call("SendMessageBatch", QueueUrl=url, Entries=entries)
-
-
 def receive(queue: Queue, count: int) -> list[Receipt]:
     """Receive `count` messages, in several calls at once."""
     with ThreadPoolExecutor(4) as pool:
@@ -103,7 +92,7 @@ def hold(queue: QueueProcess, given: argparse.Namespace) -> None:
     visibility_s, held = int(_VISIBILITY_S / given.scale), int(given.held / given.scale)
     heartbeat_s, seconds = visibility_s / 3, given.minutes * 60 / given.scale
     url = queue.call("CreateQueue", QueueName="held.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
-    fill(queue, url, held)
+    queue.fill(url, held, held, 20)
     options = parse_source_options(
         {
             "queueUrl": url,
@@ -168,13 +157,9 @@ def main() -> None:
     if given.serve:
         return serve(given.hanging)
     os.environ.update(AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")
-    command = [sys.executable, __file__, "--serve", "--hanging", str(given.hanging)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            hold(QueueProcess(process.stdout.readline().strip(), process.pid), given)
-        finally:
-            process.terminate()
+    command = [__file__, "--serve", "--hanging", str(given.hanging)]
+    with started(command, stdin=subprocess.PIPE) as (endpoint_url, pid):
+        hold(QueueProcess(endpoint_url, pid), given)
     os._exit(0)  # nor is a call that hangs
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import threading
 import time
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
+
+from tests.bench.queue_process import started
 
 BUCKET = "journals"
 
@@ -50,17 +51,11 @@ def slow_s3(delay_ms: float) -> Iterator[tuple[str, int]]:
     """Run it with an empty bucket, and yield its endpoint and its process."""
     import boto3
 
-    command = [sys.executable, "-m", "tests.bench.slow_s3", str(delay_ms)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            endpoint = server.stdout.readline().strip()
-            client = boto3.client("s3", endpoint_url=endpoint)
-            client.create_bucket(Bucket=BUCKET)
-            client.close()
-            yield endpoint, server.pid
-        finally:
-            server.terminate()
+    with started(["-m", "tests.bench.slow_s3", str(delay_ms)]) as (endpoint, pid):
+        client = boto3.client("s3", endpoint_url=endpoint)
+        client.create_bucket(Bucket=BUCKET)
+        client.close()
+        yield endpoint, pid
 
 
 if __name__ == "__main__":

@@ -53,24 +53,21 @@ BEFORE = [
 ]
 
 
-def test_cpu_of_a_tree_leaves_out_the_excluded_and_strangers() -> None:
-    """With all that is below an excluded process."""
-    assert tree_cpu_s(BEFORE, root=1, excluded={20}) == 12.5
+REST = [process for process in BEFORE if process.pid not in (1, 10, 11)]
 
 
-def test_a_process_that_ended_is_still_counted() -> None:
-    """Its parent has what it took, and what it had reaped, from the moment that it is reaped."""
-    after = [process for process in BEFORE if process.pid not in (10, 11)]
-    after[0] = ProcessCpu(1, 0, 5.0, 2.0 + 1.0 + 4.0 + 0.5)
-    assert tree_cpu_s(after, root=1, excluded={20}) == 12.5
-
-
-def test_an_adopted_orphan_is_still_counted() -> None:
-    """Its parent ended, so it is the root's child now."""
-    after = [process for process in BEFORE if process.pid not in (10, 11)]
-    after += [ProcessCpu(11, 1, 4.0, 0.5)]
-    after[0] = ProcessCpu(1, 0, 5.0, 3.0)
-    assert tree_cpu_s(after, root=1, excluded={20}) == 12.5
+@pytest.mark.parametrize(
+    "processes",
+    [
+        BEFORE,
+        [ProcessCpu(1, 0, 5.0, 2.0 + 1.0 + 4.0 + 0.5), *REST],
+        [ProcessCpu(1, 0, 5.0, 3.0), ProcessCpu(11, 1, 4.0, 0.5), *REST],
+    ],
+    ids=["all live", "one ended with its child", "one ended, and its child is adopted"],
+)
+def test_cpu_of_a_tree_counts_the_ended_and_leaves_out_the_excluded(processes: list[ProcessCpu]) -> None:
+    """With all that is below an excluded one. A parent has what a child took from the moment that it is reaped."""
+    assert tree_cpu_s(processes, root=1, excluded={20}) == 12.5
 
 
 def test_table_is_markdown() -> None:

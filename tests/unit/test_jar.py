@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -76,13 +74,3 @@ def test_pom_names_the_jar_and_no_dependencies(folder: Path) -> None:
         "packaging": "jar",
     }
     assert "dependencies" not in found
-
-
-def test_setup_names_every_room_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list by hand: a room that it leaves out would be missing from the wheel, and from no other test."""
-    setuptools = pytest.importorskip("setuptools")
-    given: dict[str, Any] = {}
-    monkeypatch.setattr(setuptools, "setup", lambda **arguments: given.update(arguments))
-    runpy.run_path(str(ROOT / "setup.py"))
-    rooms = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "sqs_fifo_spark").rglob("__init__.py")}
-    assert set(given["packages"]) == rooms

@@ -29,14 +29,17 @@ NO_DBFS = (
 )
 
 
+REQUIRED = {"queueUrl": URL, "journalLocation": JOURNAL}
+
+
 def parse(**options: str) -> Any:
-    return parse_source_options({"queueUrl": URL, "journalLocation": JOURNAL, **options})
+    return parse_source_options({**REQUIRED, **options})
 
 
-def refusal(options: dict[str, Any]) -> str:
-    """The one line with which the options are refused."""
+def refusal(options: dict[str, Any], required: dict[str, str] = REQUIRED) -> str:
+    """The one line with which the options are refused, beside those that are required."""
     with pytest.raises((OptionError, NotFifoQueueError)) as told:
-        parse_source_options(options)
+        parse_source_options({**required, **options})
     text = str(told.value)
     assert "\n" not in text
     assert "\r" not in text
@@ -49,23 +52,16 @@ def refusal(options: dict[str, Any]) -> str:
 @pytest.mark.parametrize("name", ["queueUrl", "journalLocation"])
 def test_missing_required_option_is_named_with_its_meaning(name: str) -> None:
     """What is missing, and what it is for."""
-    options = {"queueUrl": URL, "journalLocation": JOURNAL}
-    del options[name]
-    text = refusal(options)
+    text = refusal({}, {key: value for key, value in REQUIRED.items() if key != name})
     assert text.startswith(f"option '{name}' is missing. ")
     assert len(text) > len(f"option '{name}' is missing. ")
-
-
-def test_no_option_but_the_required_ones_is_needed() -> None:
-    """All others have defaults."""
-    assert parse()
 
 
 @pytest.mark.parametrize("option", [option.name for option in SOURCE.options])
 @pytest.mark.parametrize("value", ["", "   ", None])
 def test_empty_value_is_refused(option: str, value: str | None) -> None:
     """An empty value is a mistake, not a default."""
-    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: value})
+    text = refusal({option: value})
     assert text == f"option '{option}' is empty; give it a value or leave it out."
 
 
@@ -76,13 +72,13 @@ def test_empty_value_is_refused(option: str, value: str | None) -> None:
 def test_misspelt_option_suggests_the_nearest(option: str) -> None:
     """A letter left out, a letter too many, and another case all lead back to the name."""
     for wrong in (option[:-1], f"{option}x", f"{option[:3]}{option[4:]}".lower()):
-        text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, wrong: "1"})
+        text = refusal({wrong: "1"})
         assert text == f"unknown option '{wrong}'. Did you mean '{option}'?"
 
 
 def test_option_of_another_source_lists_the_known_ones() -> None:
     """With nothing near, all names are told."""
-    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, "zzz": "1"})
+    text = refusal({"zzz": "1"})
     assert text.startswith("unknown option 'zzz'. The options are queueUrl, journalLocation, ")
     assert all(option.name in text for option in SOURCE.options)
 
@@ -96,54 +92,41 @@ def test_keys_are_compared_without_regard_to_case() -> None:
     """Spark hands the keys over in lower case; messages give the camelCase back."""
     lower = parse_source_options({"queueurl": URL, "journallocation": JOURNAL, "NUMPARTITIONS": "3"})
     assert lower == parse(numPartitions="3")
-    assert "option 'numPartitions' is '0'" in refusal(
-        {"queueurl": URL, "journallocation": JOURNAL, "numpartitions": "0"}
-    )
+    assert "option 'numPartitions' is '0'" in refusal({"numpartitions": "0"})
 
 
 # Wrong type, out of range, malformed
 
 
+WRONG = {
+    "visibilityTimeoutSeconds": ("a whole number from 1 to 43200.", "soon", "1.5", "0", "-1", "43201"),
+    "heartbeatSeconds": ("a number of seconds from 0.1 to 14400.", "often", "0", "14401", "nan", "inf"),
+    "waitTimeSeconds": ("a whole number from 1 to 20.", "21", "0", "2s"),
+    "maxMessagesPerTrigger": ("a whole number from 1 to 120000.", "0", "120001", "many"),
+    "maxBytesPerTrigger": ("a number of bytes above 0, such as 67108864 or 64m.", "0", "-1", "64x"),
+    "maxFetchSeconds": ("a number of seconds from 0.1 to 21600.", "0", "21601", "x"),
+    "numPartitions": ("a whole number from 1 to 1000.", "0", "1001", "auto"),
+    "failOnDataLoss": ("true or false.", "yes"),
+    "deleteAfter": ("commit or journal.", "never", "receive", "true", "commit,journal"),
+    "endpointUrl": ("an http:// or https:// URL.", "localhost:9324", "http://", "http://host:port"),
+    "queueUrl": ("an http:// or https:// URL.", "bids.fifo"),
+    "roleArn": (f"a role's ARN, such as {ROLE}.", "reader", ROLE.replace("role", "user")),
+    "credentialsProvider": (
+        "module:function, such as mycompany.aws:credentials.",
+        *("give", "mine.aws:", ":give", "mine-aws:give", "mine.aws:give()", "a:b:c"),
+    ),
+}
+
+
 @pytest.mark.parametrize(
     ("option", "value", "rule"),
     [
-        ("visibilityTimeoutSeconds", "soon", "it must be a whole number from 1 to 43200."),
-        ("visibilityTimeoutSeconds", "1.5", "it must be a whole number from 1 to 43200."),
-        ("visibilityTimeoutSeconds", "0", "it must be a whole number from 1 to 43200."),
-        ("visibilityTimeoutSeconds", "-1", "it must be a whole number from 1 to 43200."),
-        ("visibilityTimeoutSeconds", "43201", "it must be a whole number from 1 to 43200."),
-        ("heartbeatSeconds", "often", "it must be a number of seconds from 0.1 to 14400."),
-        ("heartbeatSeconds", "0", "it must be a number of seconds from 0.1 to 14400."),
-        ("heartbeatSeconds", "14401", "it must be a number of seconds from 0.1 to 14400."),
-        ("heartbeatSeconds", "nan", "it must be a number of seconds from 0.1 to 14400."),
-        ("heartbeatSeconds", "inf", "it must be a number of seconds from 0.1 to 14400."),
-        ("waitTimeSeconds", "21", "it must be a whole number from 1 to 20."),
-        ("waitTimeSeconds", "0", "it must be a whole number from 1 to 20."),
-        ("waitTimeSeconds", "2s", "it must be a whole number from 1 to 20."),
-        ("maxMessagesPerTrigger", "0", "it must be a whole number from 1 to 120000."),
-        ("maxMessagesPerTrigger", "120001", "it must be a whole number from 1 to 120000."),
-        ("maxMessagesPerTrigger", "many", "it must be a whole number from 1 to 120000."),
-        ("maxBytesPerTrigger", "0", "it must be a number of bytes above 0, such as 67108864 or 64m."),
-        ("maxBytesPerTrigger", "-1", "it must be a number of bytes above 0, such as 67108864 or 64m."),
-        ("maxBytesPerTrigger", "64x", "it must be a number of bytes above 0, such as 67108864 or 64m."),
-        ("maxFetchSeconds", "0", "it must be a number of seconds from 0.1 to 21600."),
-        ("maxFetchSeconds", "21601", "it must be a number of seconds from 0.1 to 21600."),
-        ("maxFetchSeconds", "x", "it must be a number of seconds from 0.1 to 21600."),
-        ("numPartitions", "0", "it must be a whole number from 1 to 1000."),
-        ("numPartitions", "1001", "it must be a whole number from 1 to 1000."),
-        ("numPartitions", "auto", "it must be a whole number from 1 to 1000."),
-        ("failOnDataLoss", "yes", "it must be true or false."),
-        ("endpointUrl", "localhost:9324", "it must be an http:// or https:// URL."),
-        ("endpointUrl", "http://", "it must be an http:// or https:// URL."),
-        ("endpointUrl", "http://host:port", "it must be an http:// or https:// URL."),
-        ("queueUrl", "bids.fifo", "it must be an http:// or https:// URL."),
+        *((option, value, f"it must be {rule}") for option, (rule, *values) in WRONG.items() for value in values),
         (
             "queueUrl",
             "https://sqs.eu-west-1.amazonaws.com/bids.fifo",
             "it must be a queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo.",
         ),
-        ("roleArn", "reader", "it must be a role's ARN, such as arn:aws:iam::123456789012:role/reader."),
-        ("roleArn", ROLE.replace("role", "user"), "it must be a role's ARN, such as " + ROLE + "."),
         (
             "journalLocation",
             "journal",
@@ -165,16 +148,13 @@ def test_keys_are_compared_without_regard_to_case() -> None:
             "ftp://host/journal",
             "it must be an absolute path or begin with one of file://, s3://, s3a://, gs://, az://, abfs://, abfss://.",
         ),
-        ("journalLocation", "hdfs://host/journal", NO_HDFS),
-        ("journalLocation", "viewfs:///journal", NO_HDFS),
-        ("journalLocation", "dbfs:/journal", NO_DBFS),
-        ("journalLocation", "dbfs:///mnt/journal", NO_DBFS),
+        *(("journalLocation", location, NO_HDFS) for location in ("hdfs://host/journal", "viewfs:///journal")),
+        *(("journalLocation", location, NO_DBFS) for location in ("dbfs:/journal", "dbfs:///mnt/journal")),
     ],
 )
 def test_wrong_value_is_told_with_the_value_and_the_rule(option: str, value: str, rule: str) -> None:
     """The value seen, then the rule; bounds are those that the check uses."""
-    options = {"queueUrl": URL, "journalLocation": JOURNAL, option: value}
-    assert refusal(options) == f"option '{option}' is '{value}'; {rule}"
+    assert refusal({option: value}) == f"option '{option}' is '{value}'; {rule}"
 
 
 @pytest.mark.parametrize(
@@ -212,13 +192,12 @@ def test_standard_queue_is_told_by_its_name() -> None:
 )
 def test_line_breaks_in_a_value_do_not_break_the_line(option: str) -> None:
     """A value pasted with a line break in it is refused or taken, but never printed over two lines."""
-    options = {"queueUrl": URL, "journalLocation": JOURNAL, option: "first\nsecond\r\nthird"}
-    refusal(options)
+    refusal({option: "first\nsecond\r\nthird"})
 
 
 def test_line_breaks_in_a_key_do_not_break_the_line() -> None:
     """Nor do those of a key."""
-    refusal({"queueUrl": URL, "journalLocation": JOURNAL, "num\nPartitions of all": "1"})
+    refusal({"num\nPartitions of all": "1"})
 
 
 # In conflict
@@ -226,7 +205,7 @@ def test_line_breaks_in_a_key_do_not_break_the_line() -> None:
 
 def test_heartbeat_over_a_third_of_the_visibility_timeout() -> None:
     """The value, the rule, the reason, the remedy, with the numbers of this very query."""
-    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, "heartbeatSeconds": "90"}) == (
+    assert refusal({"heartbeatSeconds": "90"}) == (
         "option 'heartbeatSeconds' is '90'; it must be at most 40, a third of 'visibilityTimeoutSeconds' (120), so "
         "that two failed renewals can be retried before SQS hands the messages to somebody else. Lower it, or raise "
         "visibilityTimeoutSeconds to 270."
@@ -236,7 +215,7 @@ def test_heartbeat_over_a_third_of_the_visibility_timeout() -> None:
 def test_fetch_over_half_of_the_visibility_timeout() -> None:
     """Receiving and sealing must fit into the hold."""
     options = {"maxFetchSeconds": "20.5", "visibilityTimeoutSeconds": "30"}
-    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, **options}) == (
+    assert refusal(options) == (
         "option 'maxFetchSeconds' is '20.5'; it must be at most 15, half of 'visibilityTimeoutSeconds' (30), so that "
         "what was received can be written to the journal while it is still held. Lower it, or raise "
         "visibilityTimeoutSeconds to 41."
@@ -245,7 +224,7 @@ def test_fetch_over_half_of_the_visibility_timeout() -> None:
 
 def test_more_than_one_partition_could_take_over() -> None:
     """With deleteAfter=journal the journal may have the only copy of all of it; else SQS has one, too."""
-    given = {"queueUrl": URL, "journalLocation": JOURNAL, "maxBytesPerTrigger": "8g"}
+    given = {"maxBytesPerTrigger": "8g"}
     assert refusal({**given, "deleteAfter": "journal"}) == (
         "option 'maxBytesPerTrigger' is '8589934592'; with deleteAfter=journal it must be at most 1073741824 (1g), so "
         "that one partition can take over what a query has left that died: all of it may be of one group. Lower it."
@@ -260,7 +239,7 @@ def test_more_than_one_partition_could_take_over() -> None:
 def test_the_remedy_works(option: str, value: str) -> None:
     """Raising the visibility timeout to what the message says is enough."""
     options = {"visibilityTimeoutSeconds": "60", option: value}
-    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, **options})
+    text = refusal(options)
     needed = text.rpartition("visibilityTimeoutSeconds to ")[2].rstrip(".")
     assert parse(**{**options, "visibilityTimeoutSeconds": needed})
 
@@ -269,7 +248,7 @@ def test_the_remedy_works(option: str, value: str) -> None:
 def test_options_of_a_role_without_a_role(option: str) -> None:
     """They would have no effect, so they are a mistake."""
     value = "https://sts.eu-west-1.amazonaws.com" if option == "stsEndpoint" else SECRET
-    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: value})
+    text = refusal({option: value})
     assert text == (
         f"option '{option}' is given without 'roleArn', so it would have no effect. "
         f"Give roleArn, or leave {option} out."
@@ -317,13 +296,6 @@ def test_defaults() -> None:
 def test_a_message_is_deleted_after_the_commit_or_after_the_journal_has_it(value: str) -> None:
     """There is no third: before the journal has it, a crash would lose it."""
     assert parse(deleteAfter=value).delete_after == value.lower()
-
-
-@pytest.mark.parametrize("value", ["never", "receive", "true", "commit,journal"])
-def test_another_time_to_delete_is_refused(value: str) -> None:
-    """With the two that there are."""
-    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, "deleteAfter": value})
-    assert text == f"option 'deleteAfter' is '{value}'; it must be commit or journal."
 
 
 @pytest.mark.parametrize("visibility", [*range(1, 31), 100, 119, 43_200])
@@ -474,7 +446,7 @@ def test_a_region_that_fits_the_urls_is_taken(options: dict[str, str], region: s
 )
 def test_two_regions_are_refused_before_any_call(options: dict[str, str], said: str) -> None:
     """On both sides: SQS would only say that an address is not valid."""
-    text = refusal({"queueUrl": URL, "journalLocation": JOURNAL, **options})
+    text = refusal(options)
     assert text.startswith(f"{said}; a queue is called in its own only")
     with pytest.raises(OptionError, match="name two regions"):
         parse_sink_options({"queueUrl": URL, **options})
@@ -519,11 +491,6 @@ def test_a_host_that_the_aws_sdk_does_not_take_is_refused_with_what_to_use_inste
         assert len(str(told.value).splitlines()) == 1
 
 
-def test_a_given_endpoint_wins() -> None:
-    """The calls go where the option says."""
-    assert parse(endpointUrl="http://127.0.0.1:1").endpoint_url == "http://127.0.0.1:1"
-
-
 # Secrets
 
 
@@ -541,20 +508,20 @@ def test_a_given_endpoint_wins() -> None:
 )
 def test_password_in_a_url_is_refused_without_being_shown(option: str, value: str) -> None:
     """Credentials come from the AWS chain; what was typed into a URL does not reach a log by our hand."""
-    assert SECRET not in refusal({"queueUrl": URL, "journalLocation": JOURNAL, option: value})
+    assert SECRET not in refusal({option: value})
 
 
 def test_external_id_is_not_shown() -> None:
     """It is a shared secret: neither the repr nor an error of the same query has it."""
     assert SECRET not in repr(parse(roleArn=ROLE, roleExternalId=SECRET))
-    options = {"queueUrl": URL, "journalLocation": JOURNAL, "roleArn": ROLE, "roleExternalId": SECRET}
+    options = {"roleArn": ROLE, "roleExternalId": SECRET}
     for wrong in ({"numPartitions": "0"}, {"heartbeatSeconds": "90"}, {"roleExternalIdd": SECRET}):
         assert SECRET not in refusal({**options, **wrong})
 
 
 def test_value_of_an_unknown_option_is_not_shown() -> None:
     """It may be a credential: people try awsSecretKey."""
-    assert SECRET not in refusal({"queueUrl": URL, "journalLocation": JOURNAL, "awsSecretKey": SECRET})
+    assert SECRET not in refusal({"awsSecretKey": SECRET})
 
 
 # Credentials
@@ -566,7 +533,7 @@ BASES: list[dict[str, str]] = [{"serviceCredential": "c"}, {"credentialsProvider
 @pytest.mark.parametrize(("one", "other"), [*itertools.combinations(BASES, 2)])
 def test_two_that_say_whose_credentials_are_used_exclude_each_other(one: dict[str, str], other: dict[str, str]) -> None:
     """Both are named, and neither value."""
-    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, **other, **one}) == (
+    assert refusal({**other, **one}) == (
         f"options '{next(iter(one))}' and '{next(iter(other))}' are both given, and each says whose credentials are "
         "used. Give one of them."
     )
@@ -588,7 +555,7 @@ def test_each_of_them_goes_with_a_role(base: dict[str, str]) -> None:
 )
 def test_a_part_of_a_key_is_no_key(given: str, missing: str) -> None:
     """What is missing is named, and what is there is not shown."""
-    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, given: SECRET}) == (
+    assert refusal({given: SECRET}) == (
         f"option '{given}' is given without '{missing}', so it would have no effect. Give {missing}, or leave {given} "
         "out."
     )
@@ -605,14 +572,6 @@ def test_what_is_said_of_s3_needs_a_journal_on_s3(option: str, value: str, locat
         f"effect. Leave {option} out."
     )
     assert parse(journalLocation="s3a://bucket/x", **{option: value})
-
-
-@pytest.mark.parametrize("value", ["give", "mine.aws:", ":give", "mine-aws:give", "mine.aws:give()", "a:b:c"])
-def test_a_function_is_named_by_its_module(value: str) -> None:
-    """So that each process can import it."""
-    assert refusal({"queueUrl": URL, "journalLocation": JOURNAL, "credentialsProvider": value}) == (
-        f"option 'credentialsProvider' is '{value}'; it must be module:function, such as mycompany.aws:credentials."
-    )
 
 
 # The table

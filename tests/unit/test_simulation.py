@@ -131,26 +131,24 @@ def test_a_share_of_the_planted_bugs_is_hunted() -> None:
 # The laws
 
 
+PLAN = PartitionPlan("j", 1, 1, 0, 10, 10, 0, "", 0, False, 0, b"", False)
+
+
 @pytest.fixture
 def world() -> World:
     return World()
 
 
-def laws_of(world: World, *batches: list[list[str]]) -> Laws:
-    """Return the laws after a query that put `batches`, each a list of partitions, into its sink."""
-    laws = Laws(world, is_calm=False)
-    rows = {}
-    for body in ("a1", "a2", "b1"):
-        row = rows[body] = world.put(body, body)
+@pytest.fixture
+def laws(world: World) -> Laws:
+    return Laws(world, is_calm=False)
+
+
+def send(world: World, laws: Laws, *bodies: str) -> dict[str, Row]:
+    rows = {body: world.put(body, body) for body in bodies}
+    for row in rows.values():
         laws.sent(row)
-    checkpoint = Checkpoint()
-    for number, partitions in enumerate(batches):
-        checkpoint.offsets.append(Offset("j", number + 1, len(partitions)))
-        checkpoint.epochs[number] = checkpoint.offsets[number].of
-        checkpoint.sink[number] = {index: [rows[body] for body in bodies] for index, bodies in enumerate(partitions)}
-    laws.checkpoints.append(checkpoint)
-    laws.audit_sinks()
-    return laws
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -164,17 +162,22 @@ def laws_of(world: World, *batches: list[list[str]]) -> Laws:
         ([[["a1"], ["a2", "b1"]]], "order: a1 and a2 in two partitions, batch=0"),
     ],
 )
-def test_the_sinks_are_judged(world: World, batches: list[list[list[str]]], broken: str | None) -> None:
-    """What is lost, doubled, out of order or spread over partitions is named."""
-    assert laws_of(world, *batches).violations == ([broken] if broken else [])
+def test_the_sinks_are_judged(world: World, laws: Laws, batches: list[list[list[str]]], broken: str | None) -> None:
+    """Each of `batches` has the bodies of its partitions: a loss, a double, a wrong order or place is named."""
+    rows = send(world, laws, "a1", "a2", "b1")
+    checkpoint = Checkpoint()
+    for number, partitions in enumerate(batches):
+        checkpoint.offsets.append(Offset("j", number + 1, len(partitions)))
+        checkpoint.epochs[number] = checkpoint.offsets[number].of
+        checkpoint.sink[number] = {index: [rows[body] for body in bodies] for index, bodies in enumerate(partitions)}
+    laws.checkpoints.append(checkpoint)
+    laws.audit_sinks()
+    assert laws.violations == ([broken] if broken else [])
 
 
-def test_a_new_query_repeats_only_the_last_micro_batch_with_rows_of_the_old_one(world: World) -> None:
+def test_a_new_query_repeats_only_the_last_micro_batch_with_rows_of_the_old_one(world: World, laws: Laws) -> None:
     """What the old one had settled before is the ledger's to know."""
-    laws = Laws(world, is_calm=False)
-    rows = [world.put(body, body) for body in ("a1", "a2")]
-    for row in rows:
-        laws.sent(row)
+    rows = [*send(world, laws, "a1", "a2").values()]
     offsets = [Offset("j", 1, 1), Offset("j", 2, 1), Offset("j", 3, 0)]
     old = Checkpoint(
         offsets,
@@ -190,40 +193,34 @@ def test_a_new_query_repeats_only_the_last_micro_batch_with_rows_of_the_old_one(
     assert laws.violations == ["exactly once: a new query repeats what the old one had settled: ['a1']"]
 
 
-def test_two_reads_with_other_rows_break_the_law_of_one_content(world: World) -> None:
+def test_two_reads_with_other_rows_break_the_law_of_one_content(laws: Laws) -> None:
     """The second read of a partition is compared with the first."""
-    laws = Laws(world, is_calm=False)
-    plan = PartitionPlan("j", 1, 1, 0, 10, 10, 0, "", 0, False, 0, b"", False)
     row = Row("id", "a", 1, "a1")
-    laws.served(plan, [row])
-    laws.served(plan, [row])
+    laws.served(PLAN, [row])
+    laws.served(PLAN, [row])
     assert not laws.violations
-    laws.served(plan, [])
+    laws.served(PLAN, [])
     assert laws.violations == ["one content: epoch 1, partition 0 was ['a1'], now []"]
 
 
 @pytest.mark.parametrize("is_whole_first", [True, False])
-def test_a_read_that_ends_early_gives_the_first_rows(world: World, is_whole_first: bool) -> None:
+def test_a_read_that_ends_early_gives_the_first_rows(laws: Laws, is_whole_first: bool) -> None:
     """Two of them are compared with each other, and with a whole one."""
-    laws = Laws(world, is_calm=False)
-    plan = PartitionPlan("j", 1, 1, 0, 10, 10, 0, "", 0, False, 0, b"", False)
     rows = [Row(f"id-{number}", "a", number, f"a{number}") for number in range(3)]
     if is_whole_first:
-        laws.served(plan, rows)
+        laws.served(PLAN, rows)
     for count in (0, 2, 1, 3):
-        laws.served_partly(plan, rows[:count])
+        laws.served_partly(PLAN, rows[:count])
     assert not laws.violations
-    laws.served_partly(plan, rows[1:])
+    laws.served_partly(PLAN, rows[1:])
     assert laws.violations
     assert all(told.startswith("one content: epoch 1, partition 0 was partly [[") for told in laws.violations)
 
 
-def test_a_read_that_fails_gives_no_more_than_a_whole_one(world: World) -> None:
+def test_a_read_that_fails_gives_no_more_than_a_whole_one(laws: Laws) -> None:
     """What it has shown beyond that, nobody else has seen."""
-    laws = Laws(world, is_calm=False)
-    plan = PartitionPlan("j", 1, 1, 0, 10, 10, 0, "", 0, False, 0, b"", False)
-    laws.served(plan, [])
-    laws.served_partly(plan, [Row("id", "a", 1, "a1")])
+    laws.served(PLAN, [])
+    laws.served_partly(PLAN, [Row("id", "a", 1, "a1")])
     assert laws.violations == ["one content: epoch 1, partition 0 has more than all its rows"]
 
 
@@ -254,9 +251,13 @@ def test_the_batch_of_a_lost_epoch_is_given_to_no_other(make_world: Callable[...
 # The hub
 
 
-def test_processes_take_turns_and_time_passes_when_all_sleep() -> None:
+@pytest.fixture
+def hub() -> Hub:
+    return Hub(random.Random(1))
+
+
+def test_processes_take_turns_and_time_passes_when_all_sleep(hub: Hub) -> None:
     """Two sleepers wake in the order of their times, whoever slept first."""
-    hub = Hub(random.Random(1))
     told: list[tuple[str, float]] = []
     began_at = hub.now()
 
@@ -270,9 +271,8 @@ def test_processes_take_turns_and_time_passes_when_all_sleep() -> None:
     assert told == [("short", 3), ("long", 20)]
 
 
-def test_a_killed_process_does_nothing_more() -> None:
+def test_a_killed_process_does_nothing_more(hub: Hub) -> None:
     """Nor do its other threads, and what it would do on its way out has no effect."""
-    hub = Hub(random.Random(1))
     process = Process("victim")
     effects: list[str] = []
     threading = Threading(hub)
@@ -297,9 +297,8 @@ def test_a_killed_process_does_nothing_more() -> None:
     assert not hub.alive()
 
 
-def test_a_condition_wakes_all_who_wait_and_one_at_a_time_has_its_lock() -> None:
+def test_a_condition_wakes_all_who_wait_and_one_at_a_time_has_its_lock(hub: Hub) -> None:
     """Who is woken goes on when it has the lock."""
-    hub = Hub(random.Random(1))
     condition = Threading(hub).Condition()
     woken: list[float] = []
     began_at = hub.now()
@@ -321,9 +320,8 @@ def test_a_condition_wakes_all_who_wait_and_one_at_a_time_has_its_lock() -> None
     assert woken == [11, 12]
 
 
-def test_who_waits_for_nothing_is_told() -> None:
+def test_who_waits_for_nothing_is_told(hub: Hub) -> None:
     """A deadlock ends the schedule instead of hanging it."""
-    hub = Hub(random.Random(1))
 
     def wait() -> None:
         hub.wait_until(lambda: False)

@@ -21,7 +21,8 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.local import Faults
-from tests.unit.cli.conftest import Rig, lines, one_error
+from tests.unit.cli.conftest import Rig, lines
+from tests.unit.cli.outcomes import error_of
 
 SENDS, RECEIVES = "sqs:SendMessage", "sqs:ReceiveMessage"
 
@@ -191,12 +192,6 @@ def test_what_no_real_queue_says_is_a_failure_too(
     assert levels(found(rig, status=Status.PROBLEM), "failure") == {check}
 
 
-def test_a_queue_that_does_not_exist_is_told_by_each_check_of_it(rig: Rig) -> None:
-    rig.url = rig.url.replace("bids", "bidz")
-    findings = found(rig, status=Status.PROBLEM)
-    assert "does not exist" in findings["sqs:GetQueueAttributes"][1]
-
-
 def test_a_receive_that_something_takes_is_an_ok(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has looked into the call."""
     monkeypatch.setattr(queue_checks.CheckedQueue, "_retrying", lambda *given, **named: {"Attributes": {}})
@@ -244,74 +239,48 @@ def test_the_journals_place_is_tried_and_left_as_it_was(rig: Rig) -> None:
     assert rig.stored() == before
 
 
-def a_file_in_its_place(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.journal.write_text("")
+def put_over(self: FileStore, name: str, data: bytes) -> bool:
+    path = Path(self.location, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return True
 
 
-def one_that_is_full(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def put(self: FileStore, name: str, data: bytes) -> bool:
-        raise JournalUnavailableError("No space left on device")
-
-    monkeypatch.setattr(FileStore, "put_if_absent", put)
-
-
-def one_that_overwrites(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    def put(self: FileStore, name: str, data: bytes) -> bool:
-        path = rig.journal / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-        return True
-
-    monkeypatch.setattr(FileStore, "put_if_absent", put)
-
-
-def one_that_lists_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileStore, "list", lambda self, prefix: [])
-
-
-def one_that_keeps(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileStore, "delete", lambda self, names: None)
-
-
-def one_that_forgets(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FileStore, "get", lambda self, name: None)
-
-
-def of_another_queue(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.driver()
-    rig.url = rig.create("other")
-
-
-def of_a_later_format(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig.journal.mkdir()
-    (rig.journal / "journal.json").write_text('{"format": 99}')
+def be_full(self: FileStore, name: str, data: bytes) -> bool:
+    raise JournalUnavailableError("No space left on device")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "check", "says"),
+    ("method", "broken", "check", "says"),
     [
-        (a_file_in_its_place, "journal: write", "Not a directory"),
-        (one_that_is_full, "journal: write", "No space left on device"),
-        (one_that_overwrites, "journal: put if absent", "was taken"),
-        (one_that_lists_nothing, "journal: list", "is not listed"),
-        (one_that_keeps, "journal: delete", "is still listed"),
-        (one_that_forgets, "journal: read", "is not found"),
-        (of_another_queue, "journal: queue", "belongs to the queue"),
-        (of_a_later_format, "journal: queue", "has format 99"),
+        ("put_if_absent", be_full, "write", "No space left on device"),
+        ("put_if_absent", put_over, "put if absent", "was taken"),
+        ("list", lambda *given: [], "list", "is not listed"),
+        ("delete", lambda *given: None, "delete", "is still listed"),
+        ("get", lambda *given: None, "read", "is not found"),
+        ("a file", None, "write", "Not a directory"),
+        ("another's", None, "queue", "belongs to the queue"),
+        ("a later format", None, "queue", "has format 99"),
     ],
 )
 def test_a_place_that_does_not_do_is_told_by_the_step_that_fails(
-    rig: Rig,
-    monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[Rig, pytest.MonkeyPatch], None],
-    check: str,
-    says: str,
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, method: str, broken: Any, check: str, says: str
 ) -> None:
-    spoil(rig, monkeypatch)
+    """Where a method of the store is broken, or something else stands in the journal's place."""
+    if broken:
+        monkeypatch.setattr(FileStore, method, broken)
+    elif method == "a file":
+        rig.journal.write_text("")
+    elif method == "another's":
+        rig.driver()
+        rig.url = rig.create("other")
+    else:
+        rig.journal.mkdir()
+        (rig.journal / "journal.json").write_text('{"format": 99}')
     findings = found(rig, "--journal-location", str(rig.journal), status=Status.PROBLEM)
-    assert check in levels(findings, "failure")
-    assert says in findings[check][1]
-    if check == "journal: write":
+    assert f"journal: {check}" in levels(findings, "failure")
+    assert says in findings[f"journal: {check}"][1]
+    if check == "write":
         assert not levels(findings, "ok") & {"journal: read", "journal: list", "journal: delete"}
 
 
@@ -585,6 +554,4 @@ def test_an_sts_that_never_answers_is_given_up_in_time(rig: Rig, silent: str, mo
 
 
 def test_a_location_that_is_none_is_wrong_usage(rig: Rig) -> None:
-    result = rig.on_queue("doctor", "--journal-location", "relative")
-    assert result.exit_code == Status.USAGE
-    assert "a path must be absolute" in one_error(result)
+    assert "a path must be absolute" in error_of(rig.on_queue("doctor", "--journal-location", "relative"), Status.USAGE)

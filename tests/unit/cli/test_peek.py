@@ -16,6 +16,7 @@ from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome, Queue
 from tests.unit.cli.conftest import Rig, lines, one_error
+from tests.unit.cli.outcomes import error_of, output_of
 
 
 def test_what_was_shown_is_still_there_in_its_order(rig: Rig) -> None:
@@ -23,9 +24,7 @@ def test_what_was_shown_is_still_there_in_its_order(rig: Rig) -> None:
     rig.send("1", "2", "3", group="a")
     rig.send("4", "5", group="b")
     for _ in range(2):
-        result = rig.on_queue("peek", "-n", "20")
-        assert result.exit_code == Status.OK
-        assert "receive count of each has risen by one" in result.stdout
+        assert "receive count of each has risen by one" in output_of(rig.on_queue("peek", "-n", "20"))
     left = rig.receive()
     assert sorted(left) == [("1", "a", 3), ("2", "a", 3), ("3", "a", 3), ("4", "b", 3), ("5", "b", 3)]
     assert [body for body, group, _ in left if group == "a"] == ["1", "2", "3"]
@@ -69,9 +68,7 @@ def test_no_more_is_taken_than_asked_for(rig: Rig) -> None:
 
 
 def test_an_empty_queue_is_no_problem(rig: Rig) -> None:
-    result = rig.on_queue("peek")
-    assert result.exit_code == Status.OK
-    assert "SQS gave no message" in result.stdout
+    assert "SQS gave no message" in output_of(rig.on_queue("peek"))
     assert rig.on_queue("peek", "--json").stdout == ""
 
 
@@ -155,8 +152,6 @@ def test_a_low_maximum_of_receives_is_not_used_up_unasked(rig: Rig) -> None:
     policy = {"deadLetterTargetArn": rig.arn(rig.create("dead")), "maxReceiveCount": "2"}
     rig.set(RedrivePolicy=json.dumps(policy))
     rig.send("1")
-    result = rig.on_queue("peek")
-    assert result.exit_code == Status.USAGE
-    assert "maxReceiveCount is 2" in one_error(result)
+    assert "maxReceiveCount is 2" in error_of(rig.on_queue("peek"), Status.USAGE)
     assert "1 messages were received" in rig.on_queue("peek", "--force").stdout
     assert rig.receive() == [("1", "g", 2)]

@@ -23,6 +23,7 @@ from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.journal import Journal
 from tests.helpers import wait_until
 from tests.unit.cli.conftest import Rig, lines, one_error, record_rows
+from tests.unit.cli.outcomes import error_of, output_of
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
 TRACE = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
@@ -62,9 +63,7 @@ def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
     assert (shown["skippedMessages"], shown["owner"]["isCommand"]) == ([message_id], True)
     # Again, also with another place: nothing happens.
     before = rig.stored()
-    again = rig.on_journal(*arguments[:-1], str(tmp_path / "other.jsonl"))
-    assert again.exit_code == Status.OK
-    assert f"was moved to '{file}' before" in again.stdout
+    assert f"was moved to '{file}' before" in output_of(rig.on_journal(*arguments[:-1], str(tmp_path / "other.jsonl")))
     (told,) = lines(rig.on_journal(*arguments, "--json"))
     assert (told["messageId"], told["to"], told["wasMovedBefore"]) == (message_id, str(file), True)
     assert rig.stored() == before
@@ -136,9 +135,9 @@ def test_a_message_that_is_too_large_for_the_other_queue_stays(rig: Rig, monkeyp
     rig.sqs.set_queue_attributes(QueueUrl=small, Attributes={"MaximumMessageSize": "1024"})
     arguments = ("--epoch", "1", "--message-id", row["messageId"], "--region", "us-east-1", "--to-queue", small)
     before = rig.stored()
-    result = rig.on_journal("skip", *arguments)
-    assert result.exit_code == Status.PROBLEM
-    assert f"'{small}' does not take the message: it has 1,025 bytes" in one_error(result)
+    assert f"'{small}' does not take the message: it has 1,025 bytes" in error_of(
+        rig.on_journal("skip", *arguments), Status.PROBLEM
+    )
     assert rig.stored() == before
 
 
@@ -148,9 +147,7 @@ def test_a_queue_that_one_may_not_send_to_is_known_before_the_journal_is_taken(
     other, before = rig.create("aside"), rig.stored()
     rig.server.faults = Faults(deny=frozenset({"SendMessageBatch"}))
     arguments = ("--epoch", "1", "--message-id", rows[0]["messageId"], "--region", "us-east-1", "--to-queue", other)
-    result = rig.on_journal("skip", *arguments, "--force")
-    assert result.exit_code == Status.REFUSED
-    assert "sqs:SendMessage" in one_error(result)
+    assert "sqs:SendMessage" in error_of(rig.on_journal("skip", *arguments, "--force"), Status.REFUSED)
     assert rig.stored() == before
 
 
@@ -200,16 +197,8 @@ def test_released_messages_can_be_received_at_once(rig: Rig, rows: list[dict[str
         Status.OK,
         [{"messages": 3, "released": 3, "notHeld": 0, "notAnswered": 0}],
     )
-    again = rig.on_journal("release", "--queue-url", rig.url)
-    assert again.exit_code == Status.OK
-    assert "of 3 messages were released" in again.stdout
+    assert "of 3 messages were released" in output_of(rig.on_journal("release", "--queue-url", rig.url))
     assert [(body, group) for body, group, _ in rig.receive()] == [("a1", "a"), ("a2", "a"), ("a3", "a")]
-
-
-def test_release_refuses_the_journal_of_another_queue(rig: Rig, rows: list[dict[str, Any]]) -> None:
-    result = rig.on_journal("release", "--queue-url", rig.create("other"))
-    assert result.exit_code == Status.PROBLEM
-    assert "belongs to the queue" in one_error(result)
 
 
 @pytest.mark.parametrize("command", ["skip", "release"])
@@ -247,9 +236,7 @@ def test_another_users_journal_is_left_alone(
     """What root writes there, the query could not read, and it would not start."""
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     before = rig.stored()
-    result = rig.on_journal("release", "--queue-url", rig.url)
-    assert result.exit_code == Status.REFUSED
-    assert "Run the command as that user" in one_error(result)
+    assert "Run the command as that user" in error_of(rig.on_journal("release", "--queue-url", rig.url), Status.REFUSED)
     assert rig.stored() == before
 
 
@@ -277,9 +264,7 @@ def test_only_a_regular_file_is_written(rig: Rig, rows: list[dict[str, Any]]) ->
         ("skip", "--epoch", "1", "--message-id", rows[1]["messageId"], "--to-file", "/dev/null"),
         ("export", "--epoch", "1", "--to-file", "/dev/null", "--format", "jsonl", "--force"),
     ):
-        result = rig.on_journal(*command)
-        assert result.exit_code == Status.USAGE
-        assert "'/dev/null' is not a regular file" in one_error(result)
+        assert "'/dev/null' is not a regular file" in error_of(rig.on_journal(*command), Status.USAGE)
 
 
 # forget

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.local import Faults
 from tests.unit.cli.conftest import Rig, lines, one_error
+from tests.unit.cli.outcomes import error_of
 
 
 def line(body: Any, number: Any, group: Any = "g", **more: Any) -> str:
@@ -25,7 +27,7 @@ def test_one_message_is_sent_once_however_often_the_command_runs(rig: Rig) -> No
     for _ in range(2):
         result = rig.on_queue("send", "--group", "a", "--body", "hello", "--dedup-id", "1")
         assert result.exit_code == Status.OK
-        assert result.stdout.endswith("1 of 1 messages sent\n")
+        assert re.fullmatch(r"[0-9a-f-]{36}  a  [0-9]{1,20}\n1 of 1 messages sent\n", result.stdout)
     assert rig.receive() == [("hello", "a", 1)]
 
 
@@ -129,9 +131,9 @@ def test_a_failure_says_how_far_it_came_and_a_repeat_sends_the_rest(rig: Rig, mo
     text = "".join(line(str(number), str(number)) for number in range(3))
     before = rig.server.requests.counts().get("SendMessageBatch", 0)
     rig.server.faults = Faults(deny=frozenset({"SendMessageBatch"}))
-    result = rig.on_queue("send", "--file", "-", input=text)
-    assert result.exit_code == Status.REFUSED
-    assert "0 of 3 messages were confirmed before." in one_error(result)
+    assert "0 of 3 messages were confirmed before." in error_of(
+        rig.on_queue("send", "--file", "-", input=text), Status.REFUSED
+    )
     assert rig.server.requests.counts()["SendMessageBatch"] == before + 1
     rig.server.faults = Faults(seed=5, drop_answer=0.3, fail_entry=0.3, actions=frozenset({"SendMessageBatch"}))
     assert rig.on_queue("send", "--file", "-", input=text).exit_code == Status.OK

@@ -14,6 +14,7 @@ import pytest
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import LocalQueueServer, SqsError, inspection
 from tests.helpers import wait_until
+from tests.unit.local.caller import call, exchange
 
 START = 1_700_000_000.0
 
@@ -38,14 +39,7 @@ class Queues:
         return found
 
     def http(self, path: str, given: object = None) -> tuple[int, Any]:
-        """Status and content of a GET, or of a POST with `given` as JSON."""
-        body = None if given is None else json.dumps(given).encode()
-        try:
-            with urlopen(Request(self.server.endpoint_url + path, data=body), timeout=10) as response:
-                return response.status, json.loads(response.read())
-        except HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read())
+        return exchange(self.server.endpoint_url, path, given)
 
     def kinds(self, message_id: str) -> list[str]:
         return [event["event"] for event in self.server.history(message_id)]
@@ -58,16 +52,6 @@ def queues() -> Iterator[Queues]:
 
 
 # The clock
-
-
-def test_visibility_timeout_lapses_when_the_clock_is_set_ahead(queues: Queues) -> None:
-    """Not a second before its time, and then the message comes again."""
-    queues.send("1")
-    assert len(queues.receive(VisibilityTimeout=30)) == 1
-    queues.server.advance(29)
-    assert queues.receive() == []
-    queues.server.advance(1)
-    assert [message["Body"] for message in queues.receive()] == ["1"]
 
 
 def test_deduplication_delay_and_retention_follow_the_clock(queues: Queues) -> None:
@@ -92,11 +76,8 @@ def test_long_poll_gets_what_the_clock_makes_visible(queues: Queues) -> None:
     assert len(queues.receive(VisibilityTimeout=10)) == 1
 
     def poll() -> list[str]:
-        request = {"QueueUrl": queues.url, "WaitTimeSeconds": 20}
-        asked = Request(queues.server.endpoint_url, data=json.dumps(request).encode())
-        asked.add_header("X-Amz-Target", "AmazonSQS.ReceiveMessage")
-        with urlopen(asked, timeout=10) as response:
-            return [message["Body"] for message in json.loads(response.read()).get("Messages", [])]
+        answer = call(queues.server.endpoint_url, "ReceiveMessage", QueueUrl=queues.url, WaitTimeSeconds=20)[1]
+        return [message["Body"] for message in answer.get("Messages", [])]
 
     with ThreadPoolExecutor(2) as pool:
         lucky = pool.submit(poll)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from sqs_fifo_spark.demo.auction import (
 )
 
 BIDS = bids(200, 5)
+Spoil = Callable[[list[Row]], object]
 CLEAN = Audit(sent=200, delivered=200, lost=0, doubled=0, out_of_order=0, unknown=0)
 
 
@@ -67,74 +69,66 @@ def test_nothing_sent_is_not_clean() -> None:
     assert not audit([], []).is_clean
 
 
-@pytest.mark.parametrize("position", [0, 77, 199])
-def test_lost_row_is_found(position: int) -> None:
-    """A row that is missing counts as lost, wherever it was, and as nothing else."""
-    rows = rows_of(BIDS)
-    del rows[position]
-    found = audit(BIDS, rows)
-    assert found == replace(CLEAN, delivered=199, lost=1)
-    assert not found.is_clean
+def lose(position: int) -> Spoil:
+    return lambda rows: rows.pop(position)
 
 
-@pytest.mark.parametrize("later", [0, 100])
-def test_doubled_row_is_found(later: int) -> None:
-    """A row that comes twice counts as doubled, at once or batches later, whatever its sequence number."""
-    rows = rows_of(BIDS)
-    again = rows[50]._replace(batch_id=rows[50 + later].batch_id, sequence_number=10**9)
-    rows.insert(51 + later, again)
-    found = audit(BIDS, rows)
-    assert found == replace(CLEAN, delivered=201, doubled=1)
-    assert not found.is_clean
+def double(later: int) -> Spoil:
+    """Let a row come again, so many rows later, whatever its sequence number."""
+
+    def spoil(rows: list[Row]) -> None:
+        again = rows[50]._replace(batch_id=rows[50 + later].batch_id, sequence_number=10**9)
+        rows.insert(51 + later, again)
+
+    return spoil
 
 
-@pytest.mark.parametrize("same_batch", [True, False], ids=["in a file", "across micro-batches"])
-def test_swapped_rows_are_found(same_batch: bool) -> None:
-    """Two rows of a group that changed places count as out of order, in one file or across micro-batches."""
-    rows = rows_of(BIDS)
-    first, second = positions_of_a_group(rows, same_batch=same_batch)
-    one, other = rows[first], rows[second]
-    rows[first] = other._replace(batch_id=one.batch_id, file=one.file)
-    rows[second] = one._replace(batch_id=other.batch_id, file=other.file)
-    found = audit(BIDS, rows)
-    assert (found.lost, found.doubled) == (0, 0)
-    assert found.out_of_order >= 1
-    assert not found.is_clean
+def swap(*, same_batch: bool) -> Spoil:
+    def spoil(rows: list[Row]) -> None:
+        first, second = positions_of_a_group(rows, same_batch=same_batch)
+        one, other = rows[first], rows[second]
+        rows[first] = other._replace(batch_id=one.batch_id, file=one.file)
+        rows[second] = one._replace(batch_id=other.batch_id, file=other.file)
+
+    return spoil
 
 
-def test_bid_numbers_against_sequence_numbers_are_found() -> None:
-    """Sequence numbers that rise do not hide bids that fall."""
-    rows = rows_of(BIDS)
+def swap_numbers(rows: list[Row]) -> None:
+    """Leave sequence numbers that rise, and bids that fall."""
     first, second = positions_of_a_group(rows, same_batch=True)
-    rows[first], rows[second] = (
-        rows[first]._replace(number=rows[second].number),
-        rows[second]._replace(number=rows[first].number),
-    )
-    assert audit(BIDS, rows) == replace(CLEAN, out_of_order=1)
+    numbers = rows[second].number, rows[first].number
+    rows[first], rows[second] = (rows[at]._replace(number=n) for at, n in zip((first, second), numbers, strict=True))
 
 
-def test_group_in_two_files_of_a_batch_is_found() -> None:
+def spread(rows: list[Row]) -> None:
     """Files of one micro-batch have no order, so a group in two of them has none either."""
-    rows = rows_of(BIDS)
     _, second = positions_of_a_group(rows, same_batch=True)
     rows[second] = rows[second]._replace(file="elsewhere")
-    assert audit(BIDS, rows) == replace(CLEAN, out_of_order=1)
 
 
-def test_row_in_a_foreign_group_is_found() -> None:
-    """A bid that arrives in another auction's group is out of order there."""
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        *((lose(position), {"delivered": 199, "lost": 1}) for position in (0, 77, 199)),
+        *((double(later), {"delivered": 201, "doubled": 1}) for later in (0, 100)),
+        (swap(same_batch=True), {"out_of_order": 1}),
+        (swap(same_batch=False), {"out_of_order": 1}),
+        (swap_numbers, {"out_of_order": 1}),
+        (spread, {"out_of_order": 1}),
+        (lambda rows: rows.append(rows.pop()._replace(group="auction-999")), {"out_of_order": 1}),
+        (
+            lambda rows: rows.append(rows[-1]._replace(number=999, sequence_number=10**9)),
+            {"delivered": 201, "unknown": 1},
+        ),
+    ],
+)
+def test_each_fault_is_found_and_nothing_else(spoil: Spoil, found: dict[str, int]) -> None:
+    """Lost, doubled at once or later, out of order in a file or across files, or sent by nobody."""
     rows = rows_of(BIDS)
-    rows[-1] = rows[-1]._replace(group="auction-999")
-    assert audit(BIDS, rows) == replace(CLEAN, out_of_order=1)
-
-
-def test_row_that_nobody_sent_is_found() -> None:
-    """A delivered row must have been sent."""
-    rows = rows_of(BIDS)
-    rows.append(rows[-1]._replace(number=999, sequence_number=10**9))
-    found = audit(BIDS, rows)
-    assert found == replace(CLEAN, delivered=201, unknown=1)
-    assert not found.is_clean
+    spoil(rows)
+    told = audit(BIDS, rows)
+    assert told == replace(CLEAN, **found)
+    assert not told.is_clean
 
 
 def test_bids_rise_in_each_auction() -> None:

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import http.client
-import json
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,54 +12,7 @@ from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
 from sqs_fifo_spark.local.faults import PROBABILITIES, Injector, Verdict
 from sqs_fifo_spark.local.requests import HISTORY, RequestLog, RequestRecord
-
-
-def post(
-    endpoint_url: str, path: str, request: dict[str, Any], headers: dict[str, str] | None = None
-) -> tuple[int, Any]:
-    """Status and content of one POST on a connection of its own."""
-    where = urlsplit(endpoint_url)
-    assert where.hostname is not None
-    with closing(http.client.HTTPConnection(where.hostname, where.port, timeout=10)) as connection:
-        connection.request("POST", path, json.dumps(request), headers or {})
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-
-
-def get(endpoint_url: str, path: str) -> Any:
-    """Content of one GET."""
-    where = urlsplit(endpoint_url)
-    assert where.hostname is not None
-    with closing(http.client.HTTPConnection(where.hostname, where.port, timeout=10)) as connection:
-        connection.request("GET", path)
-        return json.loads(connection.getresponse().read())
-
-
-class Caller:
-    """The queue `q.fifo` of a server, called over bare HTTP: no retries hide anything."""
-
-    def __init__(self, server: LocalQueueServer) -> None:
-        self.server = server
-        self.url = server.queue_url("q.fifo")
-
-    def call(self, action: str, *, access_key: str = "any", **request: Any) -> tuple[int, Any]:
-        headers = {
-            "X-Amz-Target": f"AmazonSQS.{action}",
-            "Content-Type": "application/x-amz-json-1.0",
-            "Authorization": f"AWS4-HMAC-SHA256 Credential={access_key}/20250101/us-east-1/sqs/aws4_request",
-        }
-        return post(self.server.endpoint_url, "/", {"QueueUrl": self.url, **request}, headers)
-
-    def send_batch(self, *bodies: str) -> Any:
-        entries = [
-            {"Id": str(i), "MessageBody": body, "MessageGroupId": "g", "MessageDeduplicationId": body}
-            for i, body in enumerate(bodies)
-        ]
-        return self.call("SendMessageBatch", Entries=entries)[1]
-
-    def bodies(self, **request: Any) -> list[str]:
-        found = self.call("ReceiveMessage", MaxNumberOfMessages=10, **request)[1]
-        return [message["Body"] for message in found.get("Messages", [])]
+from tests.unit.local.caller import Caller
 
 
 @pytest.fixture
@@ -91,6 +37,7 @@ def described(verdict: Verdict) -> tuple[Any, ...]:
     )
 
 
+PLANNED = PlannedFault("throttle", "SendMessage", 1)
 EVERYTHING = Faults(seed=4).changed(dict.fromkeys(PROBABILITIES, 0.4))
 
 
@@ -145,6 +92,7 @@ def test_probability_outside_zero_to_one_is_refused(name: str) -> None:
         ({"queues": "q.fifo.x"}, "'queues' is 'q.fifo.x'; it must be a list of queue names"),
         ({"deny": None}, "'deny' is None; it must be a list"),
         ({"planned": 3}, "'planned' is 3; it must be a list"),
+        ({"planned": PLANNED}, r"'planned' is PlannedFault\(.*; it must be a list"),
         ({"delay_s": -1}, "cannot be negative"),
         ({"calls_per_second": 0}, "'calls_per_second' is 0; it must be a whole number, at least 1"),
         ({"calls_per_second": 2.5}, "'calls_per_second' is 2.5; it must be a whole number"),
@@ -193,18 +141,10 @@ def test_queue_with_high_throughput_has_no_quota() -> None:
             assert [caller.call("ReceiveMessage", QueueUrl=url)[0] for _ in range(3)] == [200] * 3
 
 
-def test_planned_fault_outside_a_list_is_refused() -> None:
-    """The error shows it."""
-    planned = PlannedFault("throttle", "SendMessage", 1)
-    with pytest.raises(ValueError, match=r"'planned' is PlannedFault\(.*; it must be a list of PlannedFault"):
-        Faults(planned=planned)  # type: ignore[arg-type]
-
-
 def test_lists_of_faults_may_be_lists() -> None:
     """They are kept as sets."""
-    planned = PlannedFault("throttle", "SendMessage", 1)
-    lists: dict[str, Any] = {"actions": ["SendMessage"], "deny": ["DeleteMessage"], "planned": [planned]}
-    sets = Faults(actions=frozenset({"SendMessage"}), deny=frozenset({"DeleteMessage"}), planned=(planned,))
+    lists: dict[str, Any] = {"actions": ["SendMessage"], "deny": ["DeleteMessage"], "planned": [PLANNED]}
+    sets = Faults(actions=frozenset({"SendMessage"}), deny=frozenset({"DeleteMessage"}), planned=(PLANNED,))
     assert Faults(**lists) == sets
 
 
@@ -226,16 +166,6 @@ def test_server_errors_are_both_500_and_503_and_have_no_effect(caller: Caller) -
         for status, content in (caller.call("ReceiveMessage") for _ in range(20))
     }
     assert answers == {(500, "InternalFailure"), (503, "ServiceUnavailable")}
-    caller.server.faults = Faults()
-    assert caller.bodies() == ["a"]
-
-
-def test_reset_connection_had_no_effect(caller: Caller) -> None:
-    """The client sees a broken connection, and the queue never saw the request."""
-    caller.send_batch("a")
-    caller.server.faults = Faults(reset=1.0)
-    with pytest.raises(ConnectionError):
-        caller.call("ReceiveMessage")
     caller.server.faults = Faults()
     assert caller.bodies() == ["a"]
 
@@ -287,18 +217,12 @@ def test_short_answers_return_less_and_keep_order(caller: Caller) -> None:
     assert max(sizes) < 10
 
 
-def test_short_answer_to_a_receive_of_one_is_empty(caller: Caller) -> None:
-    """An idle queue may answer a short poll empty although it holds messages."""
+@pytest.mark.parametrize("wait_s", [0, 20])
+def test_short_answer_to_a_receive_of_one_is_empty_at_once(caller: Caller, wait_s: int) -> None:
+    """An idle queue may answer a poll empty although it holds messages; a long one does not wait for this clock."""
     caller.send_batch("a")
     caller.server.faults = Faults(short_answer=1.0)
-    assert caller.call("ReceiveMessage", MaxNumberOfMessages=1) == (200, {})
-
-
-def test_short_long_poll_answers_empty_at_once(caller: Caller) -> None:
-    """A long poll cut short to nothing does not wait: the clock here stands still."""
-    caller.send_batch("a")
-    caller.server.faults = Faults(short_answer=1.0)
-    assert caller.call("ReceiveMessage", MaxNumberOfMessages=1, WaitTimeSeconds=20) == (200, {})
+    assert caller.call("ReceiveMessage", MaxNumberOfMessages=1, WaitTimeSeconds=wait_s) == (200, {})
 
 
 def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> None:
@@ -340,14 +264,13 @@ def test_expired_access_key_is_refused_and_another_is_not(caller: Caller) -> Non
 
 def test_faults_are_changed_over_http(caller: Caller) -> None:
     """POST /_local/faults changes the fields it names, and refuses what it does not know."""
-    endpoint = caller.server.endpoint_url
-    status, shown = post(endpoint, "/_local/faults", {"throttle": 1, "deny": ["SendMessage"]})
+    status, shown = caller.local("faults", {"throttle": 1, "deny": ["SendMessage"]})
     assert (status, shown["throttle"], shown["deny"]) == (200, 1, ["SendMessage"])
-    status, shown = post(endpoint, "/_local/faults", {"deny": [], "expired_keys": ["old"]})
+    status, shown = caller.local("faults", {"deny": [], "expired_keys": ["old"]})
     assert (status, shown["deny"], shown["expired_keys"]) == (200, [], ["old"])
-    post(endpoint, "/_local/faults", {"expired_keys": []})
+    caller.local("faults", {"expired_keys": []})
     assert caller.server.faults == Faults(throttle=1)
-    status, refusal = post(endpoint, "/_local/faults", {"nonsense": 1})
+    status, refusal = caller.local("faults", {"nonsense": 1})
     assert status == 400
     assert "unknown fault 'nonsense'" in refusal["error"]
     assert caller.server.faults == Faults(throttle=1)
@@ -369,7 +292,7 @@ def test_requests_are_counted_with_their_outcomes(caller: Caller) -> None:
     ]
     counts = {"SendMessageBatch": 1, "ReceiveMessage": 2, "DeleteMessage": 1}
     assert caller.server.requests.counts() == counts
-    assert get(caller.server.endpoint_url, "/_local/requests") == counts
+    assert caller.local("requests") == (200, counts)
 
 
 def test_request_history_is_bounded() -> None:
@@ -382,62 +305,6 @@ def test_request_history_is_bounded() -> None:
     assert len(log.recent()) == HISTORY
     log.clear()
     assert (log.counts(), log.recent()) == ({}, [])
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_command_prints_its_endpoint_and_exits_zero_on_a_signal(number: signal.Signals) -> None:
-    """Flushed lines tell where it is and what to give as `queueUrl`; queues and faults are as the flags say."""
-    flags = ["--port", "0", "--queue", "a.fifo", "--throttle", "1", "--fault-action", "SendMessage"]
-    flags += ["--fault-queue", "a.fifo", "--plan", "server_error:ListQueues:2"]
-    command = [sys.executable, "-W", "error", "-m", "sqs_fifo_spark", "local-queue", *flags]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        try:
-            assert line.startswith("local SQS FIFO queue at http://127.0.0.1:")
-            endpoint = line.split()[-1]
-            assert process.stdout.readline() == f"queueUrl: {endpoint}/000000000000/a.fifo\n"
-            target = {"X-Amz-Target": "AmazonSQS.ListQueues"}
-            assert post(endpoint, "/", {}, target)[1] == {"QueueUrls": [f"{endpoint}/000000000000/a.fifo"]}
-            assert post(endpoint, "/", {}, target)[0] == 500
-            target = {"X-Amz-Target": "AmazonSQS.SendMessage"}
-            answers = [post(endpoint, "/", {"QueueUrl": name}, target)[1] for name in ("a.fifo", "b.fifo")]
-            kinds = [answer["__type"].partition("#")[2] for answer in answers]
-            assert kinds == ["ThrottlingException", "QueueDoesNotExist"]
-        finally:
-            process.send_signal(number)
-        # Not `communicate`, which would miss what `readline` has read ahead.
-        assert process.stderr is not None
-        out, err = process.stdout.read(), process.stderr.read()
-    assert (process.returncode, err) == (0, "")
-    assert out.splitlines()[:5] == [
-        "",
-        "# Any credentials will do. In the shell, before Python or Spark starts:",
-        "export AWS_ACCESS_KEY_ID=any AWS_SECRET_ACCESS_KEY=any",
-        "export AWS_DEFAULT_REGION=us-east-1",
-        f"export AWS_ENDPOINT_URL_SQS={endpoint}",
-    ]
-    assert f'queue_url = "{endpoint}/000000000000/a.fifo"' in out
-
-
-@pytest.mark.parametrize(
-    ("flags", "status", "message"),
-    [
-        (["--throttle", "2"], 2, "'throttle' is 2.0"),
-        (["--queue", "q.fifo", "--queue", "plain"], 2, "queue 'plain' cannot be made: The name of a FIFO queue"),
-        (["--plan", "fail_entry=0,12:SendMessageBatch:1"], 2, "entries are [0, 12]; positions are from 0 to 9"),
-        (["--port", "65536"], 2, "port must be 0-65535"),
-        (["--plan", "drop:SendMessage:1"], 2, "unknown planned fault 'drop'"),
-        (["--policy", "KEY=/nowhere.json"], 3, "No such file or directory: '/nowhere.json'"),
-        (["--host", "192.0.2.1"], 3, "192.0.2.1"),
-    ],
-)
-def test_command_says_in_one_line_why_it_cannot_start(flags: list[str], status: int, message: str) -> None:
-    """A wrong value is exit status 2; what it cannot have, such as a file or an address, is 3."""
-    command = [sys.executable, "-m", "sqs_fifo_spark", "local-queue", "--port", "0", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
-    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -465,34 +332,3 @@ def test_client_of_a_server_that_does_not_run_is_refused() -> None:
     """The error says what to do first."""
     with pytest.raises(RuntimeError, match="does not run; start it first"):
         _ = LocalQueueServer().client
-
-
-def test_command_whose_port_is_in_use_says_so() -> None:
-    """Exit status 3: somebody else has it."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        command = [sys.executable, "-m", "sqs_fifo_spark", "local-queue", "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
-    assert str(port) in done.stderr
-
-
-def test_command_without_aiohttp_says_what_to_install() -> None:
-    """One line names the extra to install."""
-    program = (
-        "import sys; sys.modules['aiohttp'] = None; sys.argv = ['x', 'local-queue'];"
-        "from sqs_fifo_spark.__main__ import main; sys.exit(main())"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
-    assert done.returncode == 3
-    assert done.stderr == "error: the local queue needs aiohttp: pip install '.[local]' in this package's sources\n"
-
-
-def test_model_needs_no_aiohttp() -> None:
-    """Importing the model and the faults imports neither aiohttp nor boto3 nor pyspark."""
-    program = (
-        "import sys; import sqs_fifo_spark.local.model, sqs_fifo_spark.local.faults;"
-        "print([name for name in ('aiohttp', 'boto3', 'botocore', 'pyspark') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
-    assert done.stdout == "[]\n"

@@ -12,7 +12,7 @@ import pytest
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
 from sqs_fifo_spark.local.faults import Injector
-from tests.unit.local.test_faults import Caller, get, post
+from tests.unit.local.caller import Caller, call
 
 
 @pytest.fixture
@@ -90,19 +90,13 @@ def test_planned_dropped_answer_took_effect(caller: Caller) -> None:
 
 
 def test_planned_entries_alone_fail(caller: Caller) -> None:
-    """By their positions, in that batch and in no other."""
-    caller.server.faults = plan("fail_entry=0,2:SendMessageBatch:2")
+    """By their positions, in that batch and in no other; without positions, all of them."""
+    caller.server.faults = plan("fail_entry=0,2:SendMessageBatch:2", "fail_entry:SendMessageBatch:3")
     assert "Failed" not in caller.send_batch("1", "2", "3")
     answer = caller.send_batch("4", "5", "6")
     assert [(one["Id"], one["Code"]) for one in answer["Failed"]] == [("0", "InternalError"), ("2", "InternalError")]
-    assert [one["body"] for one in caller.server.messages("q.fifo")] == ["1", "2", "3", "5"]
-
-
-def test_planned_failure_without_entries_fails_all_of_them(caller: Caller) -> None:
-    """Nothing of the batch takes effect."""
-    caller.server.faults = plan("fail_entry:SendMessageBatch:1")
-    assert len(caller.send_batch("1", "2")["Failed"]) == 2
-    assert caller.server.messages("q.fifo") == []
+    assert len(caller.send_batch("7", "8")["Failed"]) == 2
+    assert caller.held() == ["1", "2", "3", "5"]
 
 
 def test_planned_reset_and_short_answer_have_no_effect(caller: Caller) -> None:
@@ -119,8 +113,8 @@ def test_plan_is_set_over_http_and_counts_from_then_on(caller: Caller) -> None:
     """What came before does not count, and a plan for another queue waits for it."""
     caller.send_batch("1")
     planned = [{"fault": "throttle", "action": "SendMessageBatch", "number": 2, "queue": "q.fifo"}]
-    status, shown = post(caller.server.endpoint_url, "/_local/faults", {"planned": planned, "queues": ["q.fifo"]})
-    assert get(caller.server.endpoint_url, "/_local/faults") == shown
+    status, shown = caller.local("faults", {"planned": planned, "queues": ["q.fifo"]})
+    assert caller.local("faults") == (200, shown)
     assert (status, shown["queues"]) == (200, ["q.fifo"])
     assert shown["planned"] == [{**planned[0], "times": 1, "entries": []}]
     caller.send_batch("2")
@@ -128,20 +122,15 @@ def test_plan_is_set_over_http_and_counts_from_then_on(caller: Caller) -> None:
     assert caller.call("SendMessageBatch", **other)[1]["__type"].endswith("EmptyBatchRequest")
     assert caller.send_batch("3")["__type"].endswith("ThrottlingException")
     caller.send_batch("4")
-    assert [one["body"] for one in caller.server.messages("q.fifo")] == ["1", "2", "4"]
+    assert caller.held() == ["1", "2", "4"]
 
 
 def test_queue_of_an_action_without_url_is_known_too(caller: Caller) -> None:
     """By its name, or by its ARN."""
     caller.server.faults = plan("throttle:GetQueueUrl:1:q.fifo", "throttle:ListMessageMoveTasks:1:q.fifo")
-    target = {"X-Amz-Target": "AmazonSQS.GetQueueUrl"}
-    answers = [
-        post(caller.server.endpoint_url, "/", {"QueueName": name}, target)[0] for name in ("other.fifo", "q.fifo")
-    ]
-    assert answers == [200, 400]
-    target = {"X-Amz-Target": "AmazonSQS.ListMessageMoveTasks"}
-    request = {"SourceArn": "arn:aws:sqs:us-east-1:000000000000:q.fifo"}
-    assert [post(caller.server.endpoint_url, "/", request, target)[0] for _ in range(2)] == [400, 200]
+    endpoint, arn = caller.server.endpoint_url, "arn:aws:sqs:us-east-1:000000000000:q.fifo"
+    assert [call(endpoint, "GetQueueUrl", QueueName=name)[0] for name in ("other.fifo", "q.fifo")] == [200, 400]
+    assert [call(endpoint, "ListMessageMoveTasks", SourceArn=arn)[0] for _ in range(2)] == [400, 200]
 
 
 @pytest.mark.parametrize(
@@ -178,16 +167,18 @@ def test_plan_that_is_no_list_of_maps_is_refused(given: object) -> None:
         Faults().changed({"planned": given})
 
 
+FORM = "it must be FAULT:ACTION:NUMBER"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "throttle", "throttle:SendMessage", "throttle:SendMessage:x", "throttle:SendMessage:1-", "a=b:c:1"]
+    ("text", "rule"),
+    [
+        *((text, FORM) for text in ("", "throttle", "a=b:c:1")),
+        *((f"throttle:SendMessage{rest}", FORM) for rest in ("", ":x", ":1-")),
+        ("throttle:SendMessage:4-1", "4-1 ends before it begins"),
+    ],
 )
-def test_plan_on_the_command_line_of_the_wrong_form_is_refused(text: str) -> None:
-    """The error shows the form."""
-    with pytest.raises(ValueError, match=f"'{re.escape(text)}'; it must be FAULT:ACTION:NUMBER"):
+def test_plan_on_the_command_line_of_the_wrong_form_is_refused(text: str, rule: str) -> None:
+    """The error shows the form; a range of numbers is from the first to the last."""
+    with pytest.raises(ValueError, match=f"'{re.escape(text)}'; {rule}"):
         PlannedFault.from_text(text)
-
-
-def test_plan_that_ends_before_it_begins_is_refused() -> None:
-    """A range of numbers is from the first to the last."""
-    with pytest.raises(ValueError, match="'throttle:SendMessage:4-1'; 4-1 ends before it begins"):
-        PlannedFault.from_text("throttle:SendMessage:4-1")

@@ -1,257 +1,294 @@
-"""Move tasks, dead-letter sources and tags: the rules that AWS documents, and answers that boto3 can read."""
+"""Dead-letter queues, move tasks and their sources: the rules that AWS documents, and answers that boto3 can read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.local import Event, FifoModel, LocalQueueServer, SqsError
+from sqs_fifo_spark.local import Event, LocalQueueServer
+from tests.unit.local.model_queue import ARN, ModelQueue, redriven, refused
 
-ARN = "arn:aws:sqs:us-east-1:000000000000:"
-
-
-class Account:
-    """A queue `q.fifo` that gives its messages up to `dead.fifo` after one receive."""
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.model = FifoModel(self.clock)
-        self.dead = self.create("dead.fifo")
-        self.url = self.create("q.fifo", dead="dead.fifo")
-
-    def create(self, name: str, dead: str | None = None, **request: Any) -> str:
-        attributes = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
-        if dead is not None:
-            attributes["RedrivePolicy"] = json.dumps({"deadLetterTargetArn": ARN + dead, "maxReceiveCount": 1})
-        url: str = self.call("CreateQueue", QueueName=name, Attributes=attributes, **request)["QueueUrl"]
-        return url
-
-    def call(self, action: str, **request: Any) -> dict[str, Any]:
-        return self.model.call(action, request)
-
-    def send(self, url: str, *bodies: str, group: str = "g") -> None:
-        for body in bodies:
-            self.call("SendMessage", QueueUrl=url, MessageBody=body, MessageGroupId=group, MessageDeduplicationId=body)
-
-    def receive(self, url: str, **request: Any) -> list[dict[str, Any]]:
-        request = {"QueueUrl": url, "MaxNumberOfMessages": 10, "AttributeNames": ["All"], **request}
-        messages: list[dict[str, Any]] = self.call("ReceiveMessage", **request).get("Messages", [])
-        return messages
-
-    def give_up(self, *bodies: str, group: str = "g", url: str | None = None) -> None:
-        """Let messages go to the dead-letter queue."""
-        url = self.url if url is None else url
-        self.send(url, *bodies, group=group)
-        for _ in bodies:
-            self.receive(url, VisibilityTimeout=0)
-        assert self.receive(url) == []
-
-    def bodies(self, name: str) -> list[str]:
-        return [message.body for message in self.model.messages(name)]
-
-    def start(self, **request: Any) -> str:
-        handle: str = self.call("StartMessageMoveTask", **{"SourceArn": f"{ARN}dead.fifo", **request})["TaskHandle"]
-        return handle
-
-    def tasks(self, **request: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.call("ListMessageMoveTasks", SourceArn=f"{ARN}dead.fifo", **request)[
-            "Results"
-        ]
-        return found
+Pair = tuple[ModelQueue, ModelQueue]
 
 
 @pytest.fixture
-def account() -> Account:
-    return Account()
+def pair() -> Pair:
+    """A queue `q.fifo` that gives its messages up to `dead.fifo` after one receive, and the latter."""
+    return redriven(1)
 
 
-def refused(call: Callable[[], object]) -> SqsError:
-    with pytest.raises(SqsError) as caught:
-        call()
-    return caught.value
+def give_up(source: ModelQueue, *bodies: str) -> None:
+    """Let messages, each of the group of its first letter, go to the dead-letter queue."""
+    source.send_in_groups(*bodies)
+    for _ in bodies:
+        source.receive(VisibilityTimeout=0)
+    assert source.receive() == []
+
+
+def start(dead: ModelQueue, **request: Any) -> str:
+    handle: str = dead.call("StartMessageMoveTask", **{"SourceArn": dead.arn, **request})["TaskHandle"]
+    return handle
+
+
+def tasks(dead: ModelQueue, **request: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = dead.call("ListMessageMoveTasks", SourceArn=dead.arn, **request)["Results"]
+    return found
+
+
+# Giving up
+
+
+def test_message_past_its_receive_count_moves_to_the_dead_letter_queue_on_the_next_receive() -> None:
+    """After maxReceiveCount receives it moves, not earlier, and what follows in its group is freed."""
+    source, dead = redriven(2)
+    source.send_many("g", "1", "2")
+    for _ in range(2):
+        assert source.bodies(1, VisibilityTimeout=1) == ["1"]
+        source.clock.advance(1)
+    assert dead.receive() == []
+    assert source.bodies() == ["2"]
+    assert dead.bodies() == ["1"]
+
+
+def test_message_that_was_given_up_has_new_time_sequence_and_deduplication_id(pair: Pair) -> None:
+    """The move sets enqueue time, sequence number, dedup id = message id, and the source's ARN. A release counts."""
+    source, dead = pair
+    sent = source.send("g")
+    source.hide(source.receive()[0], 0)
+    source.clock.advance(5)
+    assert source.receive() == []
+    moved = dead.receive()[0]
+    shown = moved["Attributes"]
+    assert moved["MessageId"] == shown["MessageDeduplicationId"] == sent["MessageId"]
+    assert shown["MessageGroupId"] == "g"
+    assert shown["SequenceNumber"] != sent["SequenceNumber"]
+    assert shown["SentTimestamp"] == "1700000005000"
+    assert shown["DeadLetterQueueSourceArn"] == source.arn
+
+
+def test_receives_before_the_move_do_not_count_against_the_next_policy() -> None:
+    """A dead-letter queue with a policy of its own delivers what was moved to it as often as it says."""
+    source, dead = redriven(2)
+    last = dead.another("last.fifo")
+    dead.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": last.arn, "maxReceiveCount": 1}))
+    source.send()
+    for _ in range(3):
+        source.receive(VisibilityTimeout=1)
+        source.clock.advance(1)
+    message = dead.receive(VisibilityTimeout=1)[0]
+    assert message["Attributes"]["ApproximateReceiveCount"] == "3"
+    source.clock.advance(1)
+    assert dead.receive() == []
+    assert len(last.receive()) == 1
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "no json",
+        "[]",
+        {"maxReceiveCount": 1},
+        {"deadLetterTargetArn": f"{ARN}dead.fifo"},
+        {"deadLetterTargetArn": "dummy", "maxReceiveCount": 42},
+        {"deadLetterTargetArn": f"{ARN}none.fifo", "maxReceiveCount": 1},
+        {"deadLetterTargetArn": f"{ARN}plain", "maxReceiveCount": 1},
+        {"deadLetterTargetArn": f"{ARN}dead.fifo", "maxReceiveCount": 0},
+    ],
+)
+def test_redrive_policy_must_name_a_fifo_queue_and_a_count(pair: Pair, policy: Any) -> None:
+    """A dead-letter queue must exist and be FIFO, and the count be from 1 to 1000."""
+    source, dead = pair
+    dead.another("plain")
+    given = policy if isinstance(policy, str) else json.dumps(policy)
+    for error in (refused(source.set, RedrivePolicy=given), refused(dead.another, "new.fifo", RedrivePolicy=given)):
+        assert error.query_code == "InvalidParameterValue"
+
+
+def test_other_attributes_may_be_set_after_the_dead_letter_queue_is_gone(pair: Pair) -> None:
+    """A redrive policy is checked when it is given, not whenever something else is."""
+    source, dead = pair
+    policy = source.attributes()["RedrivePolicy"]
+    dead.call("DeleteQueue")
+    source.set(VisibilityTimeout="7")
+    assert source.attributes()["VisibilityTimeout"] == "7"
+    assert "Dead letter target does not exist." in refused(source.set, RedrivePolicy=policy).message
 
 
 # Moving
 
 
-def test_messages_go_back_to_where_they_came_from_in_order(account: Account) -> None:
+def test_messages_go_back_to_where_they_came_from_in_order(pair: Pair) -> None:
     """Without a destination, each goes to its own source, and each group's order is kept."""
-    other = account.create("other.fifo", dead="dead.fifo")
-    account.give_up("a1", "a2", group="a")
-    account.give_up("x1", "x2", url=other)
-    account.give_up("a3", "b1", group="a")
-    account.start()
-    assert (account.bodies("q.fifo"), account.bodies("other.fifo")) == (["a1", "a2", "a3", "b1"], ["x1", "x2"])
-    assert account.bodies("dead.fifo") == []
-    assert [message["Body"] for message in account.receive(account.url)] == ["a1", "a2", "a3", "b1"]
+    source, dead = pair
+    other = dead.source("other.fifo", 1)
+    give_up(source, "a1", "a2")
+    give_up(other, "x1", "x2")
+    give_up(source, "a3", "ab1")
+    start(dead)
+    assert (source.held(), other.held(), dead.held()) == (["a1", "a2", "a3", "ab1"], ["x1", "x2"], [])
+    assert source.bodies() == ["a1", "a2", "a3", "ab1"]
 
 
-def test_messages_go_to_the_destination_that_is_named(account: Account) -> None:
+def test_messages_go_to_the_destination_that_is_named(pair: Pair) -> None:
     """Also those that were sent to the dead-letter queue itself."""
-    account.create("spare.fifo")
-    account.give_up("1")
-    account.send(account.dead, "2")
-    account.start(DestinationArn=f"{ARN}spare.fifo")
-    assert (account.bodies("spare.fifo"), account.bodies("q.fifo")) == (["1", "2"], [])
-    [task] = account.tasks()
-    assert (task["Status"], task["DestinationArn"]) == ("COMPLETED", f"{ARN}spare.fifo")
+    source, dead = pair
+    spare = dead.another("spare.fifo")
+    give_up(source, "1")
+    dead.send(body="2")
+    start(dead, DestinationArn=spare.arn)
+    assert (spare.held(), source.held()) == (["1", "2"], [])
+    [task] = tasks(dead)
+    assert (task["Status"], task["DestinationArn"]) == ("COMPLETED", spare.arn)
 
 
-def test_moved_message_is_a_new_one_with_the_old_content(account: Account) -> None:
+def test_moved_message_is_a_new_one_with_the_old_content(pair: Pair) -> None:
     """Its id and sending time are new, its receives are none, its group and body are the old ones."""
-    account.give_up("1")
-    [old] = account.model.messages("dead.fifo")
-    account.clock.advance(1_000)
-    account.start()
-    [new] = account.receive(account.url)
+    source, dead = pair
+    give_up(source, "g1")
+    [old] = dead.model.messages("dead.fifo")
+    dead.clock.advance(1_000)
+    start(dead)
+    [new] = source.receive(VisibilityTimeout=0)
     attributes = new["Attributes"]
     assert new["MessageId"] != old.message_id
-    assert (new["Body"], attributes["MessageGroupId"]) == ("1", "g")
+    assert (new["Body"], attributes["MessageGroupId"]) == ("g1", "g")
     assert attributes["ApproximateReceiveCount"] == "1"
-    assert int(attributes["SentTimestamp"]) == int(account.clock.now() * 1_000)
+    assert int(attributes["SentTimestamp"]) == int(dead.clock.now() * 1_000)
     assert "DeadLetterQueueSourceArn" not in attributes
+    # One receive was allowed again, and the next one gives it up.
+    assert source.receive() == []
+    assert dead.held() == ["g1"]
 
 
-def test_moved_message_counts_its_receives_anew_before_it_is_given_up_again(account: Account) -> None:
-    """One receive is allowed again, and the next one gives it up."""
-    account.give_up("1")
-    account.start()
-    assert len(account.receive(account.url, VisibilityTimeout=0)) == 1
-    assert account.receive(account.url) == []
-    assert account.bodies("dead.fifo") == ["1"]
-
-
-def test_handle_from_before_the_move_is_expired(account: Account) -> None:
+def test_handle_from_before_the_move_is_expired(pair: Pair) -> None:
     """It was received in the dead-letter queue, its time lapsed, and it is there no more."""
-    account.give_up("1")
-    [message] = account.receive(account.dead, VisibilityTimeout=1)
-    account.clock.advance(1)
-    account.start()
-    error = refused(
-        lambda: account.call("DeleteMessage", QueueUrl=account.dead, ReceiptHandle=message["ReceiptHandle"])
-    )
-    assert "The receipt handle has expired" in error.message
+    source, dead = pair
+    give_up(source, "1")
+    [message] = dead.receive(VisibilityTimeout=1)
+    dead.clock.advance(1)
+    start(dead)
+    assert "The receipt handle has expired" in refused(dead.delete, message).message
 
 
-def test_rate_is_messages_a_second_from_the_first_one_at_once(account: Account) -> None:
+def test_rate_is_messages_a_second_from_the_first_one_at_once(pair: Pair) -> None:
     """At 2 a second: one at 0 s, one at 0.5 s, and so on; the task says how far it is."""
-    account.give_up(*"12345")
-    account.start(MaxNumberOfMessagesPerSecond=2)
+    source, dead = pair
+    give_up(source, *"12345")
+    start(dead, MaxNumberOfMessagesPerSecond=2)
     seen = []
     for _ in range(6):
-        [task] = account.tasks()
-        seen.append((task["Status"], task["ApproximateNumberOfMessagesMoved"], len(account.bodies("q.fifo"))))
-        account.clock.advance(0.5)
+        [task] = tasks(dead)
+        seen.append((task["Status"], task["ApproximateNumberOfMessagesMoved"], len(source.held())))
+        dead.clock.advance(0.5)
     assert seen == [*(("RUNNING", moved, moved) for moved in (1, 2, 3, 4, 5)), ("COMPLETED", 5, 5)]
-    [task] = account.tasks()
+    [task] = tasks(dead)
     assert (task["ApproximateNumberOfMessagesToMove"], task["MaxNumberOfMessagesPerSecond"]) == (5, 2)
     assert "TaskHandle" not in task
 
 
-def test_what_a_clock_leaps_over_was_moved_at_its_own_time(account: Account) -> None:
+def test_what_a_clock_leaps_over_was_moved_at_its_own_time(pair: Pair) -> None:
     """Looking only once, an hour later, finds each message with the second at which it moved."""
-    account.give_up("1", "2")
-    began = account.clock.now()
-    account.start(MaxNumberOfMessagesPerSecond=1)
-    account.clock.advance(3_600)
-    assert [message.sent_at for message in account.model.messages("q.fifo")] == [began, began + 1]
+    source, dead = pair
+    give_up(source, "1", "2")
+    began = dead.clock.now()
+    start(dead, MaxNumberOfMessagesPerSecond=1)
+    dead.clock.advance(3_600)
+    assert [message.sent_at for message in source.model.messages("q.fifo")] == [began, began + 1]
 
 
-def test_group_in_flight_in_the_dead_letter_queue_stays_there(account: Account) -> None:
+def test_group_in_flight_in_the_dead_letter_queue_stays_there(pair: Pair) -> None:
     """A task takes what a receive could: nothing behind a message that somebody holds."""
-    account.give_up("a1", "a2", group="a")
-    account.give_up("b1", group="b")
-    assert [message["Body"] for message in account.receive(account.dead, MaxNumberOfMessages=1)] == ["a1"]
-    account.start()
-    assert (account.bodies("dead.fifo"), account.bodies("q.fifo")) == (["a1", "a2"], ["b1"])
-    assert account.tasks()[0]["Status"] == "COMPLETED"
+    source, dead = pair
+    give_up(source, "a1", "a2", "b1")
+    assert dead.bodies(1) == ["a1"]
+    start(dead)
+    assert (dead.held(), source.held()) == (["a1", "a2"], ["b1"])
+    assert tasks(dead)[0]["Status"] == "COMPLETED"
 
 
-def test_task_does_not_chase_what_comes_after_its_start(account: Account) -> None:
+def test_task_does_not_chase_what_comes_after_its_start(pair: Pair) -> None:
     """It ends though its messages were given up again meanwhile."""
-    account.give_up("1", "2")
-    account.start(MaxNumberOfMessagesPerSecond=1)
-    account.receive(account.url, VisibilityTimeout=0)
-    assert account.receive(account.url) == []
-    account.clock.advance(10)
-    assert account.tasks()[0]["ApproximateNumberOfMessagesMoved"] == 2
-    assert (account.bodies("dead.fifo"), account.bodies("q.fifo")) == (["1"], ["2"])
+    source, dead = pair
+    give_up(source, "g1", "g2")
+    start(dead, MaxNumberOfMessagesPerSecond=1)
+    source.receive(VisibilityTimeout=0)
+    assert source.receive() == []
+    dead.clock.advance(10)
+    assert tasks(dead)[0]["ApproximateNumberOfMessagesMoved"] == 2
+    assert (dead.held(), source.held()) == (["g1"], ["g2"])
 
 
-def test_cancelled_task_moves_no_more_and_takes_nothing_back(account: Account) -> None:
-    """The answer says how many have moved; afterwards the queue is free for another task."""
-    account.give_up("1", "2", "3")
-    handle = account.start(MaxNumberOfMessagesPerSecond=1)
-    account.clock.advance(1)
-    assert account.call("CancelMessageMoveTask", TaskHandle=handle) == {"ApproximateNumberOfMessagesMoved": 2}
-    account.clock.advance(60)
-    assert (account.bodies("q.fifo"), account.bodies("dead.fifo")) == (["1", "2"], ["3"])
-    assert account.tasks()[0]["Status"] == "CANCELLED"
-    account.start()
-    assert account.bodies("dead.fifo") == []
-
-
-def test_queue_has_one_task_at_a_time(account: Account) -> None:
-    """A second start is refused while the first task runs."""
-    account.give_up("1", "2")
-    account.start(MaxNumberOfMessagesPerSecond=1)
-    error = refused(account.start)
+def test_cancelled_task_moves_no_more_and_takes_nothing_back(pair: Pair) -> None:
+    """The answer says how many have moved; afterwards the queue is free for another task, and only then."""
+    source, dead = pair
+    give_up(source, "1", "2", "3")
+    handle = start(dead, MaxNumberOfMessagesPerSecond=1)
+    error = refused(start, dead)
     assert (error.query_code, error.message) == (
         "InvalidParameterValue",
         "There is already a task running. Only one active task is allowed for a source queue arn at a given time.",
     )
+    dead.clock.advance(1)
+    assert dead.call("CancelMessageMoveTask", TaskHandle=handle) == {"ApproximateNumberOfMessagesMoved": 2}
+    dead.clock.advance(60)
+    assert (source.held(), dead.held()) == (["1", "2"], ["3"])
+    assert tasks(dead)[0]["Status"] == "CANCELLED"
+    start(dead)
+    assert dead.held() == []
 
 
-def test_message_of_unknown_origin_fails_the_task(account: Account) -> None:
+def test_message_of_unknown_origin_fails_the_task(pair: Pair) -> None:
     """It was sent to the dead-letter queue itself, so nobody knows where back is."""
-    account.give_up("1")
-    account.send(account.dead, "2")
-    account.start()
-    [task] = account.tasks()
+    source, dead = pair
+    give_up(source, "1")
+    dead.send(body="2")
+    start(dead)
+    [task] = tasks(dead)
     assert (task["Status"], task["FailureReason"]) == ("FAILED", "CouldNotDetermineMessageSource")
-    assert (task["ApproximateNumberOfMessagesMoved"], account.bodies("dead.fifo")) == (1, ["2"])
+    assert (task["ApproximateNumberOfMessagesMoved"], dead.held()) == (1, ["2"])
 
 
-def test_destination_deleted_while_the_task_runs_fails_it(account: Account) -> None:
-    """What was not moved stays in the dead-letter queue."""
-    spare = account.create("spare.fifo")
-    account.give_up("1", "2")
-    account.start(DestinationArn=f"{ARN}spare.fifo", MaxNumberOfMessagesPerSecond=1)
-    account.call("DeleteQueue", QueueUrl=spare)
-    account.clock.advance(1)
-    [task] = account.tasks()
+def test_destination_deleted_while_the_task_runs_fails_it(pair: Pair) -> None:
+    """A message that was not moved stays in the dead-letter queue."""
+    source, dead = pair
+    spare = dead.another("spare.fifo")
+    give_up(source, "1", "2")
+    start(dead, DestinationArn=spare.arn, MaxNumberOfMessagesPerSecond=1)
+    spare.call("DeleteQueue")
+    dead.clock.advance(1)
+    [task] = tasks(dead)
     assert (task["Status"], task["FailureReason"]) == ("FAILED", "AWS.SimpleQueueService.NonExistentQueue")
-    assert account.bodies("dead.fifo") == ["2"]
+    assert dead.held() == ["2"]
 
 
-def test_deleted_queue_takes_its_tasks_with_it(account: Account) -> None:
+def test_deleted_queue_takes_its_tasks_with_it(pair: Pair) -> None:
     """A queue of the same name begins without any."""
-    account.give_up("1", "2")
-    account.start(MaxNumberOfMessagesPerSecond=1)
-    account.call("DeleteQueue", QueueUrl=account.dead)
-    account.clock.advance(5)
-    account.create("dead.fifo")
-    assert account.tasks() == []
+    source, dead = pair
+    give_up(source, "1", "2")
+    start(dead, MaxNumberOfMessagesPerSecond=1)
+    dead.call("DeleteQueue")
+    dead.clock.advance(5)
+    assert tasks(dead.another("dead.fifo")) == []
 
 
-def test_last_ten_tasks_are_listed_newest_first(account: Account) -> None:
+def test_last_ten_tasks_are_listed_newest_first(pair: Pair) -> None:
     """One by default, up to ten on demand; older ones are forgotten."""
+    _, dead = pair
     for _ in range(12):
-        account.start()
-        account.clock.advance(1)
-    assert len(account.tasks()) == 1
-    listed = [task["StartedTimestamp"] for task in account.tasks(MaxResults=10)]
-    newest = int((account.clock.now() - 1) * 1_000)
+        start(dead)
+        dead.clock.advance(1)
+    assert len(tasks(dead)) == 1
+    listed = [task["StartedTimestamp"] for task in tasks(dead, MaxResults=10)]
+    newest = int((dead.clock.now() - 1) * 1_000)
     assert listed == [newest - 1_000 * age for age in range(10)]
 
 
 @pytest.mark.parametrize(
-    ("request_", "code", "message"),
+    ("request_", "code", "says"),
     [
         ({"SourceArn": None}, "MissingParameter", "SourceArn"),
         (
@@ -271,111 +308,66 @@ def test_last_ten_tasks_are_listed_newest_first(account: Account) -> None:
     ],
 )
 def test_task_that_cannot_be_is_refused_and_moves_nothing(
-    account: Account, request_: dict[str, Any], code: str, message: str
+    pair: Pair, request_: dict[str, Any], code: str, says: str
 ) -> None:
     """Each rule has the code that AWS gives it."""
-    account.create("plain")
-    account.give_up("1")
-    error = refused(lambda: account.start(**request_))
+    source, dead = pair
+    dead.another("plain")
+    give_up(source, "1")
+    error = refused(start, dead, **request_)
     assert error.query_code == code
-    assert message in error.message
-    assert account.bodies("dead.fifo") == ["1"]
+    assert says in error.message
+    assert dead.held() == ["1"]
 
 
-def test_task_that_cannot_be_cancelled_is_named(account: Account) -> None:
+def test_task_that_cannot_be_cancelled_is_named(pair: Pair) -> None:
     """No handle, a handle of no queue, of no task, and of a task that is over."""
-    handle = account.start()
-    spare = account.create("spare.fifo")
-    account.create("more.fifo", dead="spare.fifo")
-    foreign = account.start(SourceArn=f"{ARN}spare.fifo")
-    account.call("DeleteQueue", QueueUrl=spare)
-    for bad, code, message in [
+    _, dead = pair
+    handle = start(dead)
+    spare = dead.another("spare.fifo")
+    spare.source("more.fifo", 1)
+    foreign = start(spare)
+    spare.call("DeleteQueue")
+    for bad, code, says in [
         ("nonsense", "InvalidParameterValue", "Value for parameter TaskHandle is invalid."),
         ("MTIz", "InvalidParameterValue", "Value for parameter TaskHandle is invalid."),
         (foreign, "ResourceNotFoundException", "SourceArn parameter doesn't exist."),
         (handle, "InvalidParameterValue", "Only active tasks can be cancelled."),
     ]:
-        error = refused(lambda bad=bad: account.call("CancelMessageMoveTask", TaskHandle=bad))  # type: ignore[misc]
-        assert (error.query_code, error.message.endswith(message)) == (code, True)
-    account.create("spare.fifo")
-    error = refused(lambda: account.call("CancelMessageMoveTask", TaskHandle=foreign))
+        error = refused(dead.call, "CancelMessageMoveTask", TaskHandle=bad)
+        assert (error.query_code, error.message.endswith(says)) == (code, True)
+    dead.another("spare.fifo")
+    error = refused(dead.call, "CancelMessageMoveTask", TaskHandle=foreign)
     assert (error.query_code, error.message, error.status) == ("ResourceNotFoundException", "Task does not exist.", 404)
 
 
-def test_listeners_hear_of_a_move_on_both_sides(account: Account) -> None:
+def test_listeners_hear_of_a_move_on_both_sides(pair: Pair) -> None:
     """The old message ends, the new one is sent."""
-    account.give_up("1")
+    source, dead = pair
+    give_up(source, "1")
     heard: list[Event] = []
-    account.model.on_event(heard.append)
-    account.start()
+    dead.model.on_event(heard.append)
+    start(dead)
     assert [(event.kind, event.queue) for event in heard] == [("redriven", "dead.fifo"), ("sent", "q.fifo")]
 
 
-# Sources
-
-
-def test_sources_of_a_dead_letter_queue_are_listed_page_by_page(account: Account) -> None:
+def test_sources_of_a_dead_letter_queue_are_listed_page_by_page(pair: Pair) -> None:
     """By name, only those whose policy names it."""
+    source, dead = pair
     for name in ("c.fifo", "a.fifo"):
-        account.create(name, dead="dead.fifo")
-    account.create("b.fifo")
-    everything = account.call("ListDeadLetterSourceQueues", QueueUrl=account.dead)
+        dead.source(name, 1)
+    dead.another("b.fifo")
+    everything = dead.call("ListDeadLetterSourceQueues")
     names = [url.rpartition("/")[2] for url in everything["queueUrls"]]
     assert (names, "NextToken" in everything) == (["a.fifo", "c.fifo", "q.fifo"], False)
-    first = account.call("ListDeadLetterSourceQueues", QueueUrl=account.dead, MaxResults=2)
-    rest = account.call("ListDeadLetterSourceQueues", QueueUrl=account.dead, MaxResults=2, NextToken=first["NextToken"])
+    first = dead.call("ListDeadLetterSourceQueues", MaxResults=2)
+    rest = dead.call("ListDeadLetterSourceQueues", MaxResults=2, NextToken=first["NextToken"])
     assert first["queueUrls"] + rest["queueUrls"] == everything["queueUrls"]
     assert "NextToken" not in rest
-    assert account.call("ListDeadLetterSourceQueues", QueueUrl=account.url) == {"queueUrls": []}
+    assert source.call("ListDeadLetterSourceQueues") == {"queueUrls": []}
 
 
-# Tags
-
-
-def test_tags_are_added_replaced_and_removed(account: Account) -> None:
-    """A key that is there gets the new value; a key that is not there may be removed."""
-    url = account.create("t.fifo", tags={"team": "bids", "stage": "test"})
-    account.call("TagQueue", QueueUrl=url, Tags={"team": "auction", "Größe": ""})
-    assert account.call("ListQueueTags", QueueUrl=url)["Tags"] == {"team": "auction", "stage": "test", "Größe": ""}
-    account.call("UntagQueue", QueueUrl=url, TagKeys=["stage", "other", "team", "Größe"])
-    assert account.call("ListQueueTags", QueueUrl=url) == {}
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"": "v"}, "between 1 and 128"),
-        ({"k" * 129: "v"}, "between 1 and 128"),
-        ({"k": "v" * 257}, "between 0 and 256"),
-        ({"k": "a;b"}, "can only include"),
-        ({"aws:k": "v"}, "reserved prefix aws:"),
-        ({str(number): "v" for number in range(50)}, "Too many tags added for queue t.fifo."),
-    ],
-)
-@pytest.mark.parametrize("action", ["TagQueue", "CreateQueue"])
-def test_tags_out_of_bounds_are_refused_and_change_nothing(
-    account: Account, action: str, given: dict[str, str], message: str
-) -> None:
-    """Also at the creation, where no queue comes of it."""
-    if action == "TagQueue":
-        url = account.create("t.fifo", tags={"team": "bids"})
-        error = refused(lambda: account.call("TagQueue", QueueUrl=url, Tags=given))
-        assert account.call("ListQueueTags", QueueUrl=url)["Tags"] == {"team": "bids"}
-    else:
-        error = refused(lambda: account.create("t.fifo", tags={**given, "one": "more"}))
-        assert refused(lambda: account.call("GetQueueUrl", QueueName="t.fifo")).shape == "QueueDoesNotExist"
-    assert error.query_code == "InvalidParameterValue"
-    assert message in error.message
-
-
-@pytest.mark.parametrize(("action", "parameter"), [("TagQueue", "Tags"), ("UntagQueue", "TagKeys")])
-def test_tagging_with_nothing_is_missing_parameter(account: Account, action: str, parameter: str) -> None:
-    """Neither action does nothing."""
-    error = refused(lambda: account.call(action, QueueUrl=account.url))
-    assert (error.query_code, parameter in error.message) == ("MissingParameter", True)
-
-
-# What boto3 reads
+# boto3
 
 
 @pytest.fixture(scope="module")
@@ -386,23 +378,29 @@ def client() -> Iterator[Any]:
         made.close()
 
 
+def give_two_up(client: Any, name: str) -> tuple[str, str]:
+    """Let two messages of `name`, each a group of its own, go to its dead-letter queue; return the URLs of both."""
+    fifo = {"FifoQueue": "true"}
+    dead = client.create_queue(QueueName=f"dead-{name}", Attributes=fifo, tags={"a": "1"})["QueueUrl"]
+    policy = json.dumps({"deadLetterTargetArn": f"{ARN}dead-{name}", "maxReceiveCount": 1})
+    url = client.create_queue(QueueName=name, Attributes={**fifo, "RedrivePolicy": policy})["QueueUrl"]
+    for number in ("1", "2"):
+        client.send_message(QueueUrl=url, MessageBody=number, MessageGroupId=number, MessageDeduplicationId=number)
+    client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
+    assert "Messages" not in client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+    return url, dead
+
+
 def test_boto3_reads_the_answers(client: Any) -> None:
     """Every field comes out under its name and in its type."""
-    fifo = {"FifoQueue": "true"}
-    dead = client.create_queue(QueueName="dead.fifo", Attributes=fifo, tags={"a": "1"})["QueueUrl"]
-    policy = json.dumps({"deadLetterTargetArn": f"{ARN}dead.fifo", "maxReceiveCount": 1})
-    url = client.create_queue(QueueName="q.fifo", Attributes={**fifo, "RedrivePolicy": policy})["QueueUrl"]
+    url, dead = give_two_up(client, "q.fifo")
     client.tag_queue(QueueUrl=dead, Tags={"b": "2"})
     client.untag_queue(QueueUrl=dead, TagKeys=["a"])
     assert client.list_queue_tags(QueueUrl=dead)["Tags"] == {"b": "2"}
     assert client.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == [url]
-    for number in ("1", "2"):
-        client.send_message(QueueUrl=url, MessageBody=number, MessageGroupId="g", MessageDeduplicationId=number)
-    client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
-    assert "Messages" not in client.receive_message(QueueUrl=url)
-    client.receive_message(QueueUrl=url)
-    handle = client.start_message_move_task(SourceArn=f"{ARN}dead.fifo", MaxNumberOfMessagesPerSecond=1)["TaskHandle"]
-    [task] = client.list_message_move_tasks(SourceArn=f"{ARN}dead.fifo")["Results"]
+    arn = f"{ARN}dead-q.fifo"
+    handle = client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)["TaskHandle"]
+    [task] = client.list_message_move_tasks(SourceArn=arn)["Results"]
     assert (task["TaskHandle"], task["Status"]) == (handle, "RUNNING")
     assert isinstance(task["StartedTimestamp"], int)
     assert client.cancel_message_move_task(TaskHandle=handle)["ApproximateNumberOfMessagesMoved"] >= 1
@@ -412,14 +410,8 @@ def test_boto3_reads_the_answers(client: Any) -> None:
 
 def test_long_poll_ends_when_a_task_moves_something(client: Any) -> None:
     """Moving is not asked for by the one who waits."""
-    fifo = {"FifoQueue": "true"}
-    client.create_queue(QueueName="d.fifo", Attributes=fifo)
-    policy = json.dumps({"deadLetterTargetArn": f"{ARN}d.fifo", "maxReceiveCount": 1})
-    url = client.create_queue(QueueName="s.fifo", Attributes={**fifo, "RedrivePolicy": policy})["QueueUrl"]
-    for number in ("1", "2"):
-        client.send_message(QueueUrl=url, MessageBody=number, MessageGroupId=number, MessageDeduplicationId=number)
-    client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
-    assert "Messages" not in client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
-    client.start_message_move_task(SourceArn=f"{ARN}d.fifo", MaxNumberOfMessagesPerSecond=2)
-    assert [m["Body"] for m in client.receive_message(QueueUrl=url)["Messages"]] == ["1"]
-    assert [m["Body"] for m in client.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"]] == ["2"]
+    url, _ = give_two_up(client, "s.fifo")
+    client.start_message_move_task(SourceArn=f"{ARN}dead-s.fifo", MaxNumberOfMessagesPerSecond=2)
+    for wait_s, body in ((0, "1"), (20, "2")):
+        answer = client.receive_message(QueueUrl=url, WaitTimeSeconds=wait_s)
+        assert [message["Body"] for message in answer["Messages"]] == [body]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import io
+import itertools
 import json
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,6 +28,7 @@ from sqs_fifo_spark.watch.cloudwatch import NotSentError
 FIGURES = {each.figure: float(number) for number, each in enumerate(METRICS, start=1)}
 GROWTH = {each.figure: 100.0 + number for number, each in enumerate(METRICS) if each.is_total}
 SAMPLE = Sample("orders", "orders.fifo", "run", 1_800_000_000.25, FIGURES, GROWTH)
+LABELS = {"query": "orders", "queue": "orders.fifo"}
 SENT = {each.camel_name: GROWTH.get(each.figure, FIGURES[each.figure]) for each in METRICS}
 """What CloudWatch gets: of a total what it has grown by."""
 
@@ -69,6 +71,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return made
 
 
+def export_each_second(exporter: CloudWatch, seconds: int) -> None:
+    for second in range(seconds):
+        with suppress(NotSentError):
+            exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
+
+
 @mock_aws
 def test_cloudwatch_has_what_was_sent(calls: list[dict[str, Any]]) -> None:
     """By query and queue, each with its value."""
@@ -89,8 +97,7 @@ def test_cloudwatch_has_what_was_sent(calls: list[dict[str, Any]]) -> None:
 def test_cloudwatch_is_called_once_a_minute_and_at_the_end(calls: list[dict[str, Any]]) -> None:
     """A micro-batch each second costs no call each second."""
     exporter = CloudWatch(region="eu-west-1")
-    for second in range(150):
-        exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
+    export_each_second(exporter, 150)
     assert len(calls) == 3, "at the start, and after each minute"
     exporter.end("run")
     assert sum(len(each["MetricData"]) for each in calls) == 150 * len(METRICS)
@@ -100,8 +107,7 @@ def test_cloudwatch_is_called_once_a_minute_and_at_the_end(calls: list[dict[str,
 def test_cloudwatch_gets_no_more_than_it_takes_at_once(calls: list[dict[str, Any]]) -> None:
     """A thousand figures."""
     exporter = CloudWatch(region="eu-west-1", every_s=1_000)
-    for second in range(301):
-        exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
+    export_each_second(exporter, 301)
     exporter.end("run")
     assert [len(each["MetricData"]) for each in calls] == [9, 1_000, 1_000, 700]
 
@@ -116,32 +122,41 @@ def test_a_name_that_cloudwatch_does_not_take_is_made_to_fit(name: str, sent: st
     assert calls[0]["MetricData"][0]["Dimensions"][0] == {"Name": "Query", "Value": sent}
 
 
-class Refusing:
-    """A client whose calls fail, until they do not."""
+class Client:
+    """A client that raises what `judge` returns for a call's values, and else keeps the data."""
 
-    def __init__(self, error: Exception) -> None:
-        self.error: Exception | None = error
+    def __init__(self, judge: Callable[[set[float]], Exception | None] = lambda values: None) -> None:
+        self.judge = judge
         self.data: list[dict[str, Any]] = []
         self.calls = 0
 
     def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:
         self.calls += 1
-        if self.error is not None:
-            raise self.error
+        if error := self.judge({each["Value"] for each in MetricData}):
+            raise error
         self.data += MetricData
 
 
-def test_what_cloudwatch_did_not_take_is_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Client]:
+    """Let an exporter get one of these clients after the other, the last one for ever; return the first."""
+
+    def make(*clients: Client) -> Client:
+        found = itertools.chain(clients, itertools.repeat(clients[-1]))
+        monkeypatch.setattr(module, "cloudwatch_client", lambda *_: next(found))
+        return clients[0]
+
+    return make
+
+
+def test_what_cloudwatch_did_not_take_is_sent_later(use: Callable[..., Client]) -> None:
     """Once a minute, with its own times; but not what is very old by then."""
-    client = Refusing(OSError("no route"))
-    monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
+    client = use(Client(lambda values: OSError("no route")))
     exporter = CloudWatch()
     count = 3 + 20_000 // len(METRICS)
-    for second in range(count):
-        with suppress(NotSentError):
-            exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
+    export_each_second(exporter, count)
     assert client.calls == -(-count // 60)
-    client.error = None
+    client.judge = lambda values: None
     exporter.end("run")
     assert len(client.data) == 20_000
     assert client.data[-1]["Timestamp"].timestamp() == SAMPLE.at_s + count - 1
@@ -175,34 +190,18 @@ def refusal(code: str, status: int = 400) -> ClientError:
     ],
 )
 def test_only_what_cloudwatch_refuses_for_what_it_says_is_dropped(
-    error: Exception, is_kept: bool, monkeypatch: pytest.MonkeyPatch
+    error: Exception, is_kept: bool, use: Callable[..., Client]
 ) -> None:
     """It would be refused each time, and keep what follows from being sent. No error quotes what it may quote."""
-    client = Refusing(error)
-    monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
+    client = use(Client(lambda values: error))
     exporter = CloudWatch()
     with pytest.raises(NotSentError) as told:
         exporter.export(SAMPLE)
     assert SECRET not in str(told.value)
     assert told.value.__cause__ is None
-    client.error = None
+    client.judge = lambda values: None
     exporter.end("run")
     assert bool(client.data) is is_kept
-
-
-class Judging:
-    """A client that refuses each call which has one of the `bad` values in it."""
-
-    def __init__(self, bad: set[float]) -> None:
-        self.bad = bad
-        self.data: list[dict[str, Any]] = []
-        self.calls = 0
-
-    def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:
-        self.calls += 1
-        if self.bad & {each["Value"] for each in MetricData}:
-            raise refusal("InvalidParameterValue")
-        self.data += MetricData
 
 
 @pytest.mark.parametrize(
@@ -210,11 +209,10 @@ class Judging:
     [({450.0}, 1, 32), ({0.0, 999.0, 1_500.0}, 3, 81), (set(map(float, range(2_000))), 2_000, 44)],
 )
 def test_a_figure_that_is_refused_costs_no_other(
-    bad: set[float], dropped: int, calls: int, monkeypatch: pytest.MonkeyPatch
+    bad: set[float], dropped: int, calls: int, use: Callable[..., Client]
 ) -> None:
     """It is told in one line, and takes a bounded number of calls, even if nothing at all is taken."""
-    client = Judging(bad)
-    monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
+    client = use(Client(lambda values: refusal("InvalidParameterValue") if bad & values else None))
     exporter = CloudWatch()
     exporter._data = [{"MetricName": "Rows", "Value": float(number)} for number in range(2_000)]
     with pytest.raises(NotSentError, match=rf"^{dropped} of them are refused, and dropped: "):
@@ -226,12 +224,10 @@ def test_a_figure_that_is_refused_costs_no_other(
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "UnrecognizedClientException"])
-def test_credentials_that_were_renewed_are_found(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_that_were_renewed_are_found(code: str, use: Callable[..., Client]) -> None:
     """A client keeps those that it was made with."""
-    old, new = Refusing(refusal(code)), Refusing(OSError())
-    new.error = None
-    clients = iter([old, new])
-    monkeypatch.setattr(module, "cloudwatch_client", lambda *_: next(clients))
+    new = Client()
+    use(Client(lambda values: refusal(code)), new)
     exporter = CloudWatch()
     with pytest.raises(NotSentError):
         exporter.export(SAMPLE)
@@ -239,13 +235,12 @@ def test_credentials_that_were_renewed_are_found(code: str, monkeypatch: pytest.
     assert len(new.data) == len(METRICS)
 
 
-def test_a_client_that_cannot_be_made_is_told_without_what_its_error_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_cannot_be_made_is_told_without_what_its_error_says(
+    monkeypatch: pytest.MonkeyPatch, use: Callable[..., Client]
+) -> None:
     """A process that finds credentials may have printed them; the next call tries again."""
-    client = Refusing(OSError())
-    client.error = None
 
-    def fail(*_: object) -> Refusing:
-        monkeypatch.setattr(module, "cloudwatch_client", lambda *_: client)
+    def fail(*_: object) -> Client:
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(module, "cloudwatch_client", fail)
@@ -253,6 +248,7 @@ def test_a_client_that_cannot_be_made_is_told_without_what_its_error_says(monkey
     with pytest.raises(NotSentError, match="RuntimeError") as told:
         exporter.export(SAMPLE)
     assert SECRET not in str(told.value)
+    client = use(Client())
     exporter.end("run")
     assert len(client.data) == len(METRICS)
 
@@ -263,12 +259,11 @@ def test_prometheus_shows_the_last_sample_of_each_query() -> None:
     exporter = Prometheus(registry)
     exporter.export(replace(SAMPLE, figures=dict.fromkeys(FIGURES, 0.0), growth=dict.fromkeys(GROWTH, 1.0)))
     exporter.export(SAMPLE)
-    labels = {"query": "orders", "queue": "orders.fifo"}
     for metric in METRICS:
         name = f"sqs_fifo_{metric.snake_name}{'_total' if metric.is_total else ''}"
         expected = 1 + GROWTH[metric.figure] if metric.is_total else FIGURES[metric.figure]
-        assert registry.get_sample_value(name, labels) == expected
-    assert registry.get_sample_value("sqs_fifo_last_report_timestamp_seconds", labels) == SAMPLE.at_s
+        assert registry.get_sample_value(name, LABELS) == expected
+    assert registry.get_sample_value("sqs_fifo_last_report_timestamp_seconds", LABELS) == SAMPLE.at_s
     shown = generate_latest(registry).decode()
     assert 'sqs_fifo_waiting_messages{query="orders",queue="orders.fifo"} 1.0' in shown
     assert "sqs_fifo_receives_total" in shown
@@ -299,8 +294,7 @@ def test_totals_grow_from_run_to_run() -> None:
     exporter.export(SAMPLE)
     exporter.export(replace(SAMPLE, run_id="another", figures={**FIGURES, "receives": 3.0}, growth={"receives": 3.0}))
     assert generate_latest(registry).decode().count("sqs_fifo_receives_total{") == 1
-    labels = {"query": "orders", "queue": "orders.fifo"}
-    assert registry.get_sample_value("sqs_fifo_receives_total", labels) == GROWTH["receives"] + 3
+    assert registry.get_sample_value("sqs_fifo_receives_total", LABELS) == GROWTH["receives"] + 3
 
 
 def test_a_second_collector_in_one_registry_is_refused() -> None:

@@ -1,0 +1,267 @@
+"""The order in which the strict queue hands messages out, the group lock, and its limits."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.local import FifoModel
+from tests.unit.local.model_queue import ModelQueue, model_queue, refused
+
+
+@pytest.fixture
+def queue() -> ModelQueue:
+    return model_queue()
+
+
+def test_receive_returns_one_message_unless_asked_for_more(queue: ModelQueue) -> None:
+    """MaxNumberOfMessages is 1 unless given."""
+    queue.send_many("g", "1", "2")
+    assert len(queue.call("ReceiveMessage")["Messages"]) == 1
+
+
+def test_without_deletes_a_group_gives_ten_messages(queue: ModelQueue) -> None:
+    """One receive returns at most ten, and the lock holds the rest."""
+    queue.send_many("g", *map(str, range(12)))
+    assert queue.bodies() == [str(i) for i in range(10)]
+    assert queue.receive() == []
+
+
+def test_receive_takes_all_it_can_of_the_group_free_longest_then_goes_on(queue: ModelQueue) -> None:
+    """A receive empties the group that has been free the longest before it takes from the next."""
+    queue.send_in_groups("a1", "b1", "c1", "b2", "a2")
+    assert queue.bodies() == ["a1", "a2", "b1", "b2", "c1"]
+
+
+@pytest.mark.parametrize(("how", "left"), [("deleted", ["a2"]), ("released", ["a1", "a2"]), ("lapsed", ["a1", "a2"])])
+def test_group_that_is_free_again_goes_behind_the_free_ones(queue: ModelQueue, how: str, left: list[str]) -> None:
+    """Recorded. A group whose consumer lets every message go does not starve the others."""
+    queue.send_in_groups("a1", "b1", "a2", "c1")
+    (message,) = queue.receive(1, VisibilityTimeout=1)
+    if how == "deleted":
+        queue.delete(message)
+    elif how == "released":
+        queue.hide(message, 0)
+    else:
+        queue.clock.advance(1)
+    assert queue.bodies() == ["b1", "c1", *left]
+
+
+def test_groups_lapse_into_line_one_after_another(queue: ModelQueue) -> None:
+    """Lapses that nobody looked at in between still line their groups up by the time of each."""
+    queue.send_in_groups("a", "b")
+    queue.receive(1, VisibilityTimeout=9)
+    queue.receive(1, VisibilityTimeout=2)
+    queue.clock.advance(20)
+    assert queue.bodies() == ["b", "a"]
+
+
+def test_group_that_stays_free_keeps_its_place(queue: ModelQueue) -> None:
+    """Later messages, and lapses behind a head that is free already, move no group back."""
+    queue.send_in_groups("a1", "a2", "b1")
+    first, second, other = queue.receive()
+    for message in (first, other, second):
+        queue.hide(message, 0)
+    queue.send("a", "a3")
+    assert queue.bodies() == ["a1", "a2", "a3", "b1"]
+
+
+@pytest.mark.parametrize(("lapses_at", "order"), [(8, ["early", "late"]), (10, ["late", "early"])])
+def test_delayed_group_stands_in_line_from_when_it_shows(queue: ModelQueue, lapses_at: int, order: list[str]) -> None:
+    """A message that waits for its delay takes no place in line before that is over."""
+    queue.set(DelaySeconds="5")
+    queue.send_in_groups("early")
+    queue.clock.advance(4)
+    queue.send_in_groups("late")
+    queue.clock.advance(1)
+    assert queue.bodies(VisibilityTimeout=lapses_at - 5) == ["early"]
+    queue.clock.advance(5)
+    assert queue.bodies() == order
+
+
+def test_group_past_the_scan_limit_blocks_nobody_and_comes_once_it_is_within() -> None:
+    """A group past the limit is not handed out, and takes its place in line when the limit reaches it."""
+    queue = model_queue(scan_limit=2)
+    queue.send_in_groups("a1", "b1", "far1", "far2")
+    first, second = queue.receive()
+    assert queue.bodies() == []
+    queue.hide(second, 0)
+    assert queue.bodies(1) == ["b1"]
+    queue.delete(first)
+    assert queue.bodies() == ["far1"]
+
+
+def test_only_the_first_messages_are_scanned_for_free_groups() -> None:
+    """A backlog of one locked group past the scan limit hides all groups behind it, until it shrinks."""
+    queue = model_queue(scan_limit=3)
+    queue.send_many("hot", "1", "2", "3")
+    queue.send("cold", "c")
+    received = queue.receive(1)
+    assert queue.bodies() == []
+    queue.delete(received[0])
+    assert queue.bodies(1) == ["2"]
+    assert queue.bodies() == ["c"]
+
+
+def test_order_between_groups_may_be_drawn() -> None:
+    """With any_order each seed serves the groups in an order of its own, the same every time."""
+
+    def history(seed: int) -> tuple[str, ...]:
+        queue = model_queue(seed, any_order=True)
+        queue.send_in_groups("a1", "b1", "c1", "a2", "b2", "c2")
+        return tuple(queue.bodies())
+
+    orders = [history(seed) for seed in range(30)]
+    assert orders == [history(seed) for seed in range(30)]
+    assert {"".join(body[0] for body in order[::2]) for order in orders} == {
+        "abc", "acb", "bac", "bca", "cab", "cba",
+    }  # fmt: skip
+    assert all(list(order) == sorted(order, key=lambda body: order.index(f"{body[0]}1")) for order in orders)
+
+
+def test_chance_is_not_asked_for_the_order_unless_it_may_be_any() -> None:
+    """Without any_order, receives leave the generator as it was."""
+    clock, rng = ManualClock(), random.Random(3)
+    queue = ModelQueue(FifoModel(clock, rng), clock)
+    queue.send_in_groups("a", "b")
+    before = rng.getstate()
+    assert len(queue.receive()) == 2
+    assert rng.getstate() == before
+
+
+@pytest.mark.parametrize(("held", "comes"), [(0, []), (1, ["1"]), (2, ["1", "2"])])
+def test_lapsed_messages_come_back_up_to_the_first_in_flight_one(
+    queue: ModelQueue, held: int, comes: list[str]
+) -> None:
+    """Recorded: of [1, 2, 3], holding 1 nothing comes, holding 2 [1] comes, holding 3 [1, 2] come."""
+    queue.send_many("g", "1", "2", "3", "4")
+    received = queue.receive(3, VisibilityTimeout=10)
+    queue.hide(received[held], 60)
+    queue.clock.advance(10)
+    assert queue.bodies() == comes
+
+
+def test_receives_come_back_empty_at_the_in_flight_cap() -> None:
+    """At the cap a receive is empty without an error, and a delete makes room for one more."""
+    queue = model_queue(in_flight_cap=3)
+    queue.send_in_groups(*"abcde")
+    received = queue.receive()
+    assert len(received) == 3
+    assert queue.receive() == []
+    queue.delete(received[0])
+    assert len(queue.receive()) == 1
+
+
+def test_sequence_numbers_are_long_rise_and_leave_gaps(queue: ModelQueue) -> None:
+    """They have 20 digits, rise over the whole queue, and are not consecutive."""
+    texts = [queue.send(group)["SequenceNumber"] for group in "abab"]
+    numbers = [int(text) for text in texts]
+    assert {len(text) for text in texts} == {20}
+    assert numbers == sorted(numbers)
+    assert any(b - a > 1 for a, b in itertools.pairwise(numbers))
+
+
+def test_same_seed_and_calls_give_the_same_answers() -> None:
+    """Chance comes from the generator handed in, and nowhere else."""
+
+    def history() -> list[Any]:
+        queue = model_queue(5)
+        return [queue.send(), queue.receive()]
+
+    assert history() == history()
+
+
+class Literal:
+    """The laws of delivery read literally over a plain list: slow, and obviously right."""
+
+    def __init__(self, clock: ManualClock, cap: int, scan_limit: int) -> None:
+        self.clock = clock
+        self.cap = cap
+        self.scan_limit = scan_limit
+        self.stored: list[tuple[str, str]] = []
+        self.hidden: dict[str, float] = {}
+        # The free groups, in the order in which they became free, as of `lined_up_at`.
+        self.line: list[str] = []
+        self.lined_up_at = clock.now()
+
+    def is_hidden(self, body: str) -> bool:
+        return self.hidden.get(body, 0.0) > self.clock.now()
+
+    def available(self, group: str, at: float) -> list[str]:
+        own = [body for g, body in self.stored[: self.scan_limit] if g == group]
+        return list(itertools.takewhile(lambda body: self.hidden.get(body, 0.0) <= at, own))
+
+    def line_up(self) -> None:
+        """Bring the line up to date: at every lapse since it was last, and now."""
+        lapses = {until for until in self.hidden.values() if self.lined_up_at < until < self.clock.now()}
+        for at in [*sorted(lapses), self.clock.now()]:
+            free = [g for g in dict.fromkeys(g for g, _ in self.stored) if self.available(g, at)]
+            self.line = [g for g in self.line if g in free] + [g for g in free if g not in self.line]
+        self.lined_up_at = self.clock.now()
+
+    def send(self, group: str, body: str) -> None:
+        self.line_up()
+        self.stored.append((group, body))
+        self.line_up()
+
+    def receive(self, limit: int, timeout_s: int) -> list[str]:
+        self.line_up()
+        room = self.cap - sum(self.is_hidden(body) for _, body in self.stored)
+        free = [body for group in self.line for body in self.available(group, self.clock.now())]
+        taken = free[: max(0, min(limit, room))]
+        self.hidden |= {body: self.clock.now() + timeout_s for body in taken}
+        self.line_up()
+        return taken
+
+    def delete(self, body: str) -> None:
+        self.line_up()
+        self.stored = [pair for pair in self.stored if pair[1] != body]
+        self.line_up()
+
+    def hide(self, body: str, timeout_s: int) -> None:
+        self.line_up()
+        self.hidden[body] = self.clock.now() + timeout_s
+        self.line_up()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_history_delivers_what_the_laws_read_literally_deliver(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over random sends, receives, deletes, changes and lapses, exactly the lawful messages come."""
+    # Every other history has its heap rebuilt all the time, as otherwise only much longer ones have.
+    monkeypatch.setattr("sqs_fifo_spark.local.store._HEAP_SLACK", 1_000 * (seed % 2))
+    dice = random.Random(seed)
+    queue = model_queue(in_flight_cap=20, scan_limit=30)
+    law = Literal(queue.clock, cap=20, scan_limit=30)
+    held: dict[str, dict[str, Any]] = {}
+    for number in range(1_500):
+        die = dice.random()
+        if die < 0.3:
+            group = f"g{dice.randrange(8)}"
+            queue.send(group, str(number))
+            law.send(group, str(number))
+        elif die < 0.6:
+            limit, timeout_s = dice.randint(1, 10), dice.randint(1, 20)
+            received = queue.receive(limit, VisibilityTimeout=timeout_s)
+            assert [message["Body"] for message in received] == law.receive(limit, timeout_s)
+            held |= {message["Body"]: message for message in received}
+        elif die < 0.7:
+            queue.clock.advance(dice.random() * 3)
+        else:
+            for body in dice.sample(sorted(held), min(len(held), 2)):
+                lapsed = not law.is_hidden(body)
+                message = held.pop(body)
+                timeout_s = dice.choice([0, 0, 5, 40])
+                change = queue.delete if die < 0.9 else lambda m, t=timeout_s: queue.hide(m, t)
+                if lapsed:
+                    refused(change, message)
+                elif die < 0.9:
+                    change(message)
+                    law.delete(body)
+                else:
+                    change(message)
+                    law.hide(body, timeout_s)
+                    held[body] = message

@@ -1,0 +1,274 @@
+"""Receipt handles: how long they hold, what they no longer do, and the attempts that give them out again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.local.model_queue import ModelQueue, a_message, failed, model_queue, redriven, refused
+
+GONE = "Message does not exist or is not available for visibility timeout change."
+EXPIRED = "The receipt handle has expired."
+
+
+@pytest.fixture
+def queue() -> ModelQueue:
+    return model_queue()
+
+
+def change(queue: ModelQueue, how: str, message: dict[str, Any]) -> None:
+    """Delete, hide or release a message."""
+    if how == "delete":
+        queue.delete(message)
+    else:
+        queue.hide(message, 60 if how == "hide" else 0)
+
+
+# Visibility
+
+
+@pytest.mark.parametrize(("request_", "seconds"), [({"VisibilityTimeout": 5}, 5), ({}, 30)], ids=["its own", "default"])
+def test_message_is_hidden_for_exactly_the_timeout_of_its_receive(
+    queue: ModelQueue, request_: dict[str, int], seconds: int
+) -> None:
+    """The queue's own serves receives that name none; it is 30 s unless set."""
+    queue.send()
+    queue.receive(**request_)
+    queue.clock.advance(seconds - 0.001)
+    assert queue.bodies() == []
+    queue.clock.advance(0.001)
+    assert queue.bodies() == ["1"]
+
+
+def test_change_visibility_sets_the_timeout_from_now(queue: ModelQueue) -> None:
+    """A new timeout counts from the change and is not added to the old one."""
+    queue.send()
+    message = queue.receive(VisibilityTimeout=100)[0]
+    queue.clock.advance(50)
+    queue.hide(message, 10)
+    queue.clock.advance(10)
+    assert queue.bodies() == ["1"]
+
+
+def test_visibility_is_capped_at_twelve_hours_from_the_receive(queue: ModelQueue) -> None:
+    """Extensions past 43,200 s since the receive are refused in AWS's words, up to it they pass."""
+    queue.send()
+    message = queue.receive(VisibilityTimeout=43_200)[0]
+    queue.clock.advance(1)
+    queue.hide(message, 43_199)
+    error = refused(queue.hide, message, 43_200)
+    assert error.query_code == "InvalidParameterValue"
+    assert error.message.endswith("Reason: Total VisibilityTimeout for the message is beyond the limit [43200 seconds]")
+
+
+# Handles that hold no longer
+
+
+@pytest.mark.parametrize(
+    ("fate", "how", "reason"),
+    [
+        ("deleted", "hide", GONE),
+        ("superseded", "hide", GONE),
+        ("superseded", "delete", EXPIRED),
+        ("lapsed", "delete", EXPIRED),
+    ],
+)
+def test_handle_that_no_longer_holds_its_message_is_refused(
+    queue: ModelQueue, fate: str, how: str, reason: str
+) -> None:
+    """Recorded, in AWS's words. An earlier receive cannot touch what somebody else received since."""
+    queue.send()
+    old = queue.receive(VisibilityTimeout=1)[0]
+    if fate == "deleted":
+        queue.delete(old)
+    else:
+        queue.clock.advance(1)
+    held = queue.receive() if fate == "superseded" else []
+    error = refused(change, queue, how, old)
+    assert (error.status, error.query_code) == (400, "InvalidParameterValue")
+    assert error.message == f"Value {old['ReceiptHandle']} for parameter ReceiptHandle is invalid. Reason: {reason}"
+    if fate != "deleted":
+        [new] = held or queue.receive()
+        assert new["ReceiptHandle"] != old["ReceiptHandle"]
+        assert new["Attributes"]["ApproximateReceiveCount"] == "2"
+        queue.delete(new)
+
+
+def test_change_visibility_of_a_lapsed_message_is_not_in_flight(queue: ModelQueue) -> None:
+    """A message that lapsed and waits to be received is MessageNotInflight."""
+    queue.send()
+    message = queue.receive(VisibilityTimeout=1)[0]
+    queue.clock.advance(1)
+    error = refused(queue.hide, message, 10)
+    assert (error.shape, error.query_code) == ("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight")
+
+
+@pytest.mark.parametrize("action", ["DeleteMessage", "ChangeMessageVisibility"])
+def test_handle_that_was_never_given_out_is_invalid(queue: ModelQueue, action: str) -> None:
+    """A made-up handle, and another queue's, are ReceiptHandleIsInvalid."""
+    other = queue.another("other.fifo")
+    other.send()
+    for handle in ("made-up", "é", other.receive()[0]["ReceiptHandle"]):
+        error = refused(queue.call, action, ReceiptHandle=handle, VisibilityTimeout=1)
+        assert error.query_code == "ReceiptHandleIsInvalid"
+
+
+def test_delete_batch_words_an_expired_handle_otherwise(queue: ModelQueue) -> None:
+    """In a batch an expired handle is ReceiptHandleIsInvalid, "The receipt handle has expired"."""
+    queue.send()
+    old = queue.receive(VisibilityTimeout=1)[0]
+    queue.clock.advance(1)
+    response = queue.call("DeleteMessageBatch", Entries=[{"Id": "0", "ReceiptHandle": old["ReceiptHandle"]}])
+    told = {"Code": "ReceiptHandleIsInvalid", "Message": "The receipt handle has expired", "SenderFault": True}
+    assert response == {"Successful": [], "Failed": [{"Id": "0", **told}]}
+
+
+def test_deleting_what_is_deleted_succeeds(queue: ModelQueue) -> None:
+    """A second delete with the same handle is no error, alone or in a batch."""
+    queue.send()
+    message = queue.receive()[0]
+    queue.delete(message)
+    queue.delete(message)
+    response = queue.call("DeleteMessageBatch", Entries=[{"Id": "0", "ReceiptHandle": message["ReceiptHandle"]}])
+    assert response == {"Successful": [{"Id": "0"}]}
+
+
+def test_delete_with_a_handle_from_before_a_move_is_refused_as_expired() -> None:
+    """What went to the dead-letter queue was not deleted, and no old handle says that it was."""
+    source, dead = redriven(1)
+    source.send_many("g", "1", "2")
+    old, kept = source.receive(VisibilityTimeout=1)
+    source.delete(kept)
+    source.clock.advance(1)
+    assert source.receive() == []
+    assert refused(source.delete, old).message.endswith(f"Reason: {EXPIRED}")
+    response = source.call("DeleteMessageBatch", Entries=[{"Id": "0", "ReceiptHandle": old["ReceiptHandle"]}])
+    assert response["Failed"][0]["Message"] == "The receipt handle has expired"
+    assert "does not exist" in refused(source.hide, old, 5).message
+    source.delete(kept)
+    assert dead.bodies() == ["1"]
+
+
+def test_handles_of_the_last_moved_messages_alone_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded: of more moves than are kept, the oldest counts as deleted."""
+    monkeypatch.setattr("sqs_fifo_spark.local.fifo._MOVED_KEPT", 2)
+    source, _ = redriven(1)
+    source.send_in_groups(*"abc")
+    old = source.receive(VisibilityTimeout=0)
+    assert source.receive() == []
+    source.delete(old[0])
+    for message in old[1:]:
+        assert "expired" in refused(source.delete, message).message
+
+
+def test_change_visibility_batch_answers_entry_by_entry(queue: ModelQueue) -> None:
+    """One bad entry fails alone; the others take effect."""
+    queue.send_many("g", "1", "2")
+    received = queue.receive()
+    queue.delete(received[0])
+    entries = [
+        {"Id": each["Body"], "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0} for each in received
+    ]
+    response = queue.call("ChangeMessageVisibilityBatch", Entries=entries)
+    assert [entry["Id"] for entry in response["Successful"]] == ["2"]
+    assert failed(response) == [("1", "InvalidParameterValue", True)]
+    assert queue.bodies() == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "code"),
+    [
+        ([], "EmptyBatchRequest"),
+        (["a", "a"], "BatchEntryIdsNotDistinct"),
+        ([str(i) for i in range(11)], "TooManyEntriesInBatchRequest"),
+        (["a:b"], "InvalidBatchEntryId"),
+        (["x" * 81], "InvalidBatchEntryId"),
+    ],
+)
+@pytest.mark.parametrize("action", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+def test_batch_of_the_wrong_form_is_refused_as_a_whole(
+    queue: ModelQueue, action: str, ids: list[str], code: str
+) -> None:
+    """Empty batches, more than ten entries, repeated and malformed ids are errors of the call."""
+    error = refused(queue.call, action, Entries=[{"Id": each, **a_message()} for each in ids])
+    assert error.query_code == f"AWS.SimpleQueueService.{code}"
+
+
+# ReceiveRequestAttemptId
+
+
+def test_repeated_attempt_returns_the_same_messages_and_handles_and_counts_no_receive(queue: ModelQueue) -> None:
+    """A repeat rescues what a lost answer held: same handles, same receive count."""
+    queue.send_many("g", "1", "2")
+    first = queue.receive(ReceiveRequestAttemptId="try")
+    assert queue.receive(ReceiveRequestAttemptId="try") == first
+    assert queue.receive(ReceiveRequestAttemptId="another") == []
+
+
+def test_repeated_attempt_resets_the_visibility(queue: ModelQueue) -> None:
+    """The timeout counts from the last repeat."""
+    queue.send()
+    for _ in range(2):
+        queue.receive(VisibilityTimeout=30, ReceiveRequestAttemptId="try")
+        queue.clock.advance(20)
+    assert queue.bodies() == []
+    queue.clock.advance(10)
+    assert queue.bodies() == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("how", "is_lost"),
+    [("delete", False), ("hide", False), ("release", False), ("delete", True), ("hide", True)],
+)
+def test_attempt_is_void_once_one_of_its_messages_was_changed(queue: ModelQueue, how: str, is_lost: bool) -> None:
+    """Also where it lapsed, and somebody else received and changed it."""
+    queue.send_many("g", "1", "2")
+    message = queue.receive(VisibilityTimeout=5, ReceiveRequestAttemptId="try")[0]
+    if is_lost:
+        queue.clock.advance(5)
+        message = queue.receive(ReceiveRequestAttemptId="another")[0]
+    change(queue, how, message)
+    error = refused(queue.receive, ReceiveRequestAttemptId="try")
+    assert error.query_code == "InvalidParameterValue"
+    assert "receiveRequestAttemptId is not valid anymore since the receive call is not retryable" in error.message
+
+
+def test_attempt_whose_visibility_lapsed_is_a_fresh_receive(queue: ModelQueue) -> None:
+    """After the timeout the same id receives anew: another handle, another count."""
+    queue.send()
+    first = queue.receive(VisibilityTimeout=5, ReceiveRequestAttemptId="try")[0]
+    queue.clock.advance(5)
+    second = queue.receive(VisibilityTimeout=5, ReceiveRequestAttemptId="try")[0]
+    assert second["ReceiptHandle"] != first["ReceiptHandle"]
+    assert second["Attributes"]["ApproximateReceiveCount"] == "2"
+
+
+def test_attempt_made_anew_is_remembered_for_its_own_five_minutes(queue: ModelQueue) -> None:
+    """Using an id again after its messages lapsed starts its five minutes again."""
+    queue.send()
+    queue.receive(VisibilityTimeout=5, ReceiveRequestAttemptId="try")
+    queue.clock.advance(100)
+    again = queue.receive(VisibilityTimeout=1_000, ReceiveRequestAttemptId="try")
+    queue.clock.advance(299)
+    assert queue.receive(VisibilityTimeout=1_000, ReceiveRequestAttemptId="try") == again
+
+
+@pytest.mark.parametrize("is_void", [True, False])
+def test_attempt_is_forgotten_after_five_minutes(queue: ModelQueue, is_void: bool) -> None:
+    """Past them the id finds what is free, a void one too, and nothing of what is still in flight."""
+    queue.send_many("g", "1", "2")
+    message = queue.receive(1, VisibilityTimeout=1_000, ReceiveRequestAttemptId="try")[0]
+    if is_void:
+        queue.delete(message)
+    queue.clock.advance(300)
+    assert queue.bodies(ReceiveRequestAttemptId="try") == (["2"] if is_void else [])
+
+
+def test_repeat_cannot_hide_messages_past_twelve_hours(queue: ModelQueue) -> None:
+    """A repeat hides to twelve hours after the receive at most, like any extension."""
+    queue.send()
+    for pause in (200, 43_000):
+        queue.receive(VisibilityTimeout=43_200, ReceiveRequestAttemptId="try")
+        queue.clock.advance(pause)
+    assert queue.bodies() == ["1"]

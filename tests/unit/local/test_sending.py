@@ -1,0 +1,302 @@
+"""Sends that the strict queue takes and refuses, duplicates, delays, and the end of a message's time."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from tests.unit.local.model_queue import ModelQueue, a_message, failed, model_queue, refused
+
+TEXT = {"DataType": "String", "StringValue": "v"}
+NO_DEDUPLICATION_ID = (
+    "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
+)
+
+
+@pytest.fixture
+def queue() -> ModelQueue:
+    return model_queue()
+
+
+@pytest.fixture
+def by_content(queue: ModelQueue) -> ModelQueue:
+    return queue.another("content.fifo", ContentBasedDeduplication="true")
+
+
+def entries(*bodies: str) -> list[dict[str, Any]]:
+    return [{"Id": str(number), **a_message(body, "g", str(number))} for number, body in enumerate(bodies)]
+
+
+# Refused
+
+
+@pytest.mark.parametrize("value", ["", "a b", "x" * 129, "é", "a\n"])
+@pytest.mark.parametrize("parameter", ["MessageGroupId", "MessageDeduplicationId"])
+def test_ids_outside_printable_ascii_or_128_characters_are_refused(
+    queue: ModelQueue, parameter: str, value: str
+) -> None:
+    """Group and deduplication ids are 1 to 128 of letters, digits and punctuation; an empty one is not absent."""
+    error = refused(queue.send, **{parameter: value})
+    assert error.query_code == "InvalidParameterValue"
+    assert error.message.startswith(f"Value {value} for parameter {parameter} is invalid.")
+
+
+def test_empty_ids_are_invalid_where_none_are_needed_too(queue: ModelQueue, by_content: ModelQueue) -> None:
+    """Neither the body's digest nor a standard queue's indifference stands in for an empty id."""
+    plain = queue.another("plain")
+    assert refused(by_content.send, MessageDeduplicationId="").query_code == "InvalidParameterValue"
+    assert refused(plain.send, "", MessageDeduplicationId=None).query_code == "InvalidParameterValue"
+    assert by_content.receive() + plain.receive() == []
+
+
+def test_ids_of_128_characters_of_all_punctuation_are_taken(queue: ModelQueue) -> None:
+    """Every printable ASCII character but the space may stand in an id."""
+    value = "".join(map(chr, range(33, 127))) + "x" * 34
+    queue.send(value, MessageDeduplicationId=value)
+    assert queue.receive()[0]["Attributes"]["MessageGroupId"] == value
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "says"),
+    [
+        ({"MessageGroupId": None}, "MissingParameter", "The request must contain the parameter MessageGroupId."),
+        ({"MessageDeduplicationId": None}, "InvalidParameterValue", NO_DEDUPLICATION_ID),
+        ({"MessageBody": ""}, "MissingParameter", ""),
+        (
+            {"DelaySeconds": 2},
+            "InvalidParameterValue",
+            "Value 2 for parameter DelaySeconds is invalid. Reason: The request include parameter that is not "
+            "valid for this queue type.",
+        ),
+        ({"MessageAttributes": {f"a{i}": TEXT for i in range(11)}}, "InvalidParameterValue", ""),
+    ],
+)
+def test_send_of_the_wrong_form_is_refused(queue: ModelQueue, request_: dict[str, Any], code: str, says: str) -> None:
+    """A FIFO queue wants group, deduplication id and body, takes ten attributes, and no delay of one message."""
+    error = refused(queue.send, **request_)
+    assert error.query_code == code
+    assert error.message == says or not says
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
+def test_characters_outside_xml_are_invalid_contents(queue: ModelQueue, character: str) -> None:
+    """Control characters, surrogates and non-characters are refused, in bodies and attributes."""
+    value = {**TEXT, "StringValue": character}
+    for error in (refused(queue.send, body=character), refused(queue.send, MessageAttributes={"a": value})):
+        assert error.query_code == "InvalidMessageContents"
+
+
+def test_all_xml_characters_are_taken(queue: ModelQueue) -> None:
+    """Tab, line ends, and both ends of the other ranges arrive as they were sent."""
+    body = "\t\n\r \ud7ff\ue000\ufffd\U00010000\U0010ffff"
+    queue.send(body=body)
+    assert queue.bodies() == [body]
+
+
+def test_message_size_counts_bytes_of_body_and_attributes(queue: ModelQueue) -> None:
+    """Body, names, types and values count, in UTF-8 bytes, up to 1,048,576 in all."""
+    attributes = {"ne": {**TEXT, "StringValue": "é"}, "b": {"DataType": "Binary", "BinaryValue": "AAEC"}}
+    room = 1_048_576 - (2 + 6 + 2) - (1 + 6 + 3)
+    queue.send(body="é" * (room // 2), MessageAttributes=attributes)
+    error = refused(queue.send, body="é" * (room // 2) + "x", MessageAttributes=attributes)
+    assert error.query_code == "InvalidParameterValue"
+    assert "Message must be shorter than 1048576 bytes" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("a", {"DataType": "Text", "StringValue": "v"}),
+        ("a", {"DataType": "", "StringValue": "v"}),
+        ("a", {"DataType": "String", "StringValue": ""}),
+        *(
+            ("a", {"DataType": "Number", "StringValue": number})
+            for number in ("ten", "\u0663", "-1.1e126", "1e" + "9" * 30, "1" * 39)
+        ),
+        ("a", {"DataType": "Number.int", "StringValue": "1e-129"}),
+        ("a", {"DataType": "Binary"}),
+        *((name, TEXT) for name in ("a b", ".a", "AWS.a")),
+    ],
+)
+def test_malformed_attributes_are_refused(queue: ModelQueue, name: str, value: dict[str, str]) -> None:
+    """Attributes have an allowed name, one of three types, and a value of it."""
+    assert refused(queue.send, MessageAttributes={name: value}).query_code == "InvalidParameterValue"
+
+
+@pytest.mark.parametrize("number", ["-1e126", "1E-128", "0e300", "0.0", "1" * 38, "1" + "0" * 126, "+.5"])
+def test_numbers_up_to_the_documented_bounds_are_taken(queue: ModelQueue, number: str) -> None:
+    """As they are: 38 digits, from 10**-128 to 10**126; and ten attributes of them."""
+    attributes = {f"a{i}": {"DataType": "Number", "StringValue": number} for i in range(10)}
+    queue.send(MessageAttributes=attributes)
+    (message,) = queue.receive(MessageAttributeNames=["All"])
+    assert message["MessageAttributes"] == attributes
+
+
+# Duplicates
+
+
+def test_duplicate_within_five_minutes_returns_the_first_ids_and_delivers_nothing(queue: ModelQueue) -> None:
+    """Though the first was received and deleted; after five minutes it is new."""
+    first = queue.send(MessageDeduplicationId="d")
+    queue.delete(queue.receive()[0])
+    queue.clock.advance(299)
+    again = queue.send(MessageDeduplicationId="d")
+    assert (again["MessageId"], again["SequenceNumber"]) == (first["MessageId"], first["SequenceNumber"])
+    assert queue.receive() == []
+    queue.clock.advance(1)
+    assert queue.send(MessageDeduplicationId="d")["MessageId"] != first["MessageId"]
+    assert len(queue.receive()) == 1
+
+
+def test_deduplication_by_content_looks_at_the_body_alone(by_content: ModelQueue) -> None:
+    """SHA-256 of the body is the id, whatever the attributes; an explicit id overrides it."""
+    digest = hashlib.sha256(b"same").hexdigest()
+    by_content.send(body="same", MessageDeduplicationId=None)
+    by_content.send(body="same", MessageDeduplicationId=None, MessageAttributes={"a": TEXT})
+    by_content.send(body="same", MessageDeduplicationId="explicit")
+    by_content.send(body="other", MessageDeduplicationId=digest)
+    ids = [message["Attributes"]["MessageDeduplicationId"] for message in by_content.receive()]
+    assert ids == [digest, "explicit"]
+
+
+@pytest.mark.parametrize(("attributes", "count"), [({}, 1), ({"DeduplicationScope": "messageGroup"}, 2)])
+def test_deduplication_scope_is_the_queue_or_the_group(
+    queue: ModelQueue, attributes: dict[str, str], count: int
+) -> None:
+    """By default the same id in another group is a duplicate too."""
+    scoped = queue.another("scoped.fifo", **attributes)
+    for group in ("g", "h", "g"):
+        scoped.send(group, MessageDeduplicationId="d")
+    assert len(scoped.receive()) == count
+
+
+def test_ids_stay_recognised_under_the_scope_at_which_they_were_sent(queue: ModelQueue) -> None:
+    """After a change of DeduplicationScope, old ids hold where they held before, new ones in the new scope."""
+    queue.send("g", MessageDeduplicationId="wide")
+    queue.set(DeduplicationScope="messageGroup")
+    queue.send("h", "duplicate", MessageDeduplicationId="wide")
+    queue.send("g", "narrow", MessageDeduplicationId="narrow")
+    queue.send("h", "other narrow", MessageDeduplicationId="narrow")
+    queue.set(DeduplicationScope="queue")
+    queue.send("h", "duplicate", MessageDeduplicationId="narrow")
+    queue.send("i", "new", MessageDeduplicationId="narrow")
+    queue.send("j", "duplicate", MessageDeduplicationId="narrow")
+    assert queue.bodies() == ["1", "narrow", "other narrow", "new"]
+    queue.clock.advance(300)
+    assert queue.send("j", MessageDeduplicationId="narrow")["MessageId"] == queue.receive()[-1]["MessageId"]
+
+
+# Batches
+
+
+def test_batch_size_counts_all_entries_together(queue: ModelQueue) -> None:
+    """Entries that are small enough alone are refused together past 1,048,576 bytes."""
+    half = "x" * 524_288
+    assert len(queue.call("SendMessageBatch", Entries=entries(half, half))["Successful"]) == 2
+    error = refused(queue.call, "SendMessageBatch", Entries=entries(half + "x", half + "x"))
+    assert error.query_code == "AWS.SimpleQueueService.BatchRequestTooLong"
+    assert error.message == "Batch requests cannot be longer than 1048576 bytes. You have sent 1048578 bytes."
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [({"MessageBody": "\x00"}, "InvalidMessageContents"), ({"MessageGroupId": ""}, "InvalidParameterValue")],
+)
+def test_send_batch_can_accept_an_entry_after_a_failed_one(queue: ModelQueue, wrong: dict[str, str], code: str) -> None:
+    """Entry 3 is stored though entry 2 failed: sent again, 2 stands behind 3."""
+    given = entries("1", "2", "3")
+    given[1] |= wrong
+    response = queue.call("SendMessageBatch", Entries=given)
+    assert [entry["Id"] for entry in response["Successful"]] == ["0", "2"]
+    assert failed(response) == [("1", code, True)]
+    assert queue.bodies() == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("MessageGroupId", "The request must contain the parameter MessageGroupId."),
+        ("MessageDeduplicationId", NO_DEDUPLICATION_ID),
+    ],
+)
+def test_send_batch_fails_as_a_whole_when_an_entry_lacks_an_id(queue: ModelQueue, missing: str, says: str) -> None:
+    """Recorded: an id that is needed and absent is an error of the call, and nothing was sent."""
+    given = entries("1", "2", "3")
+    del given[1][missing]
+    error = refused(queue.call, "SendMessageBatch", Entries=given)
+    assert (error.query_code, error.message) == ("InvalidParameterValue", says)
+    assert queue.receive() == []
+
+
+def test_batch_on_a_content_based_queue_needs_no_deduplication_ids(by_content: ModelQueue) -> None:
+    """Where the body gives the id, an entry without one lacks nothing."""
+    given = entries("1", "2")
+    for entry in given:
+        del entry["MessageDeduplicationId"]
+    assert len(by_content.call("SendMessageBatch", Entries=given)["Successful"]) == 2
+
+
+# Delays and retention
+
+
+def test_queue_delay_hides_new_messages(queue: ModelQueue) -> None:
+    """With DelaySeconds on the queue, a message is counted as delayed and comes after it."""
+    queue.set(DelaySeconds="5")
+    queue.send()
+    assert queue.attributes()["ApproximateNumberOfMessagesDelayed"] == "1"
+    assert queue.bodies() == []
+    queue.clock.advance(5)
+    assert queue.bodies() == ["1"]
+
+
+def test_delay_of_zero_leaves_the_delay_of_a_fifo_queue_in_force(queue: ModelQueue) -> None:
+    """DelaySeconds=0 overrides the queue's delay on a standard queue, and says nothing on a FIFO one."""
+    fifo, standard = (queue.another(name, DelaySeconds="5") for name in ("slow.fifo", "slow"))
+    fifo.send(DelaySeconds=0)
+    standard.send(DelaySeconds=0, MessageDeduplicationId=None)
+    assert fifo.bodies() == []
+    assert standard.bodies() == ["1"]
+
+
+def test_change_of_the_delay_holds_for_messages_that_are_there(queue: ModelQueue) -> None:
+    """On FIFO what was never received shows the new delay after it was sent; what was received is left alone."""
+    queue.send("received", "received")
+    queue.hide(queue.receive()[0], 0)
+    queue.send("waits", "waits")
+    queue.clock.advance(4)
+    queue.set(DelaySeconds="10")
+    assert queue.attributes()["ApproximateNumberOfMessagesDelayed"] == "1"
+    assert queue.bodies(VisibilityTimeout=600) == ["received"]
+    queue.clock.advance(6)
+    assert queue.bodies(VisibilityTimeout=600) == ["waits"]
+    queue.send("late", "late")
+    queue.set(DelaySeconds="1")
+    queue.clock.advance(1)
+    assert queue.bodies(VisibilityTimeout=600) == ["late"]
+    queue.set(DelaySeconds="900")
+    queue.send("last", "last")
+    queue.set(DelaySeconds="0")
+    assert queue.bodies() == ["last"]
+
+
+def test_change_of_a_standard_queues_delay_holds_for_new_messages_alone(queue: ModelQueue) -> None:
+    """Only FIFO queues apply a new delay to what they hold."""
+    plain = queue.another("plain")
+    plain.send(MessageDeduplicationId=None)
+    plain.set(DelaySeconds="10")
+    plain.send(MessageDeduplicationId=None)
+    assert plain.bodies() == ["1"]
+
+
+def test_messages_expire_after_the_retention_period_in_flight_or_not(queue: ModelQueue) -> None:
+    """Retention counts from the send; it takes in-flight messages too, and frees their group."""
+    queue.set(MessageRetentionPeriod="60")
+    queue.send_many("g", "1", "2")
+    message = queue.receive(1, VisibilityTimeout=600)[0]
+    queue.clock.advance(30)
+    queue.send_many("g", "3")
+    queue.clock.advance(30)
+    assert queue.bodies() == ["3"]
+    queue.delete(message)
