@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, HandHeartbeat, World
+from tests.unit.by_hand import MODES, HandHeartbeat, MakeWorld, World
 
 
 @pytest.fixture(params=MODES)
-def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
+def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
     return make_world(numPartitions="2", maxMessagesPerTrigger="12", deleteAfter=request.param)
 
 

@@ -15,7 +15,7 @@ from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import World, do_at
+from tests.unit.by_hand import MakeWorld, World, calls, do_at, play_out
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ in_both_orders = pytest.mark.parametrize("pool", [in_calling_thread, late], ids=
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
+def world(make_world: MakeWorld) -> World:
     return make_world(numPartitions="1", deleteAfter="journal")
 
 
@@ -59,7 +59,7 @@ def denied(action: str) -> str:
 
 
 def receives(world: World) -> int:
-    return sum(event == "before ReceiveMessage" for _, _, event in world.trace)
+    return calls(world, "ReceiveMessage")
 
 
 @in_both_orders
@@ -69,8 +69,7 @@ def test_a_hot_group_comes_once_and_in_order(world: World, pool: MakePool) -> No
     world.send(*(f"a{number}" for number in range(95)))
     query = Query(world)
     began_at = world.clock.now()
-    while query.trigger():
-        pass
+    play_out(query)
     assert world.bodies() == [f"a{number}" for number in range(95)]
     assert len(world.sink) <= 3
     assert world.clock.now() - began_at <= 1 + world.options.wait_time_s

@@ -25,6 +25,7 @@ from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed, encode_ledger
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.pool import Answer, CallingThread
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
+from tests.helpers import raises_one_line
 
 T = TypeVar("T")
 
@@ -121,9 +122,8 @@ def test_journal_of_another_queue_is_refused(store: FaultyStore, journal: Journa
 def test_journal_of_a_later_format_is_refused(store: FaultyStore) -> None:
     """A newer version's journal is not touched."""
     store.put_if_absent("journal.json", json.dumps({"format": 99, "journal": "j", "queueArn": ARN}).encode())
-    with pytest.raises(JournalMismatchError, match="format 99") as told:
+    with raises_one_line(JournalMismatchError, match="format 99"):
         Journal.find(store, ARN)
-    one_line(told.value)
 
 
 @pytest.mark.parametrize(
@@ -134,17 +134,15 @@ def test_journal_of_a_later_format_is_refused(store: FaultyStore) -> None:
 def test_damaged_identity_is_told(store: FaultyStore, data: bytes) -> None:
     """Not taken for an absent one, which would begin a new journal."""
     store.put_if_absent("journal.json", data)
-    with pytest.raises(JournalCorruptError, match=r"journal\.json") as told:
+    with raises_one_line(JournalCorruptError, match=r"journal\.json"):
         Journal.find(store, ARN)
-    one_line(told.value)
 
 
 def test_store_that_overwrites_is_refused(store: FaultyStore) -> None:
     """A store on which both of two puts succeed cannot keep one content, and is refused at the start."""
     store.answer = lambda name, done: True
-    with pytest.raises(JournalUnavailableError, match="does not put objects only if they are absent") as told:
+    with raises_one_line(JournalUnavailableError, match="does not put objects only if they are absent"):
         Journal.check_store(store)
-    one_line(told.value)
     assert store.list("check") == []
 
 
@@ -158,9 +156,8 @@ def test_each_claim_is_higher_and_fences_the_older(journal: Journal, store: Faul
     second = journal.claim({})
     assert second > first
     journal.require_claim(second)
-    with pytest.raises(FencedError, match="another query or an operator took over") as told:
+    with raises_one_line(FencedError, match="another query or an operator took over"):
         journal.require_claim(first)
-    one_line(told.value)
     assert len(store.list("drivers")) == 1
 
 
@@ -260,9 +257,8 @@ def test_a_task_sees_when_its_driver_owns_the_journal_no_more(journal: Journal, 
     task.require_current(1, claim)
     for _ in range(2):
         opened(Journal(store, journal.id))
-        with pytest.raises(FencedError, match="another query or an operator took over") as told:
+        with raises_one_line(FencedError, match="another query or an operator took over"):
             task.require_current(1, claim)
-        one_line(told.value)
     task.require_current(1, claim + 2)
 
 
@@ -273,9 +269,8 @@ def test_a_task_sees_that_its_epoch_is_settled(journal: Journal, store: FaultySt
     journal.put_ledger(Ledger(3))
     task.require_current(4, claim)
     for _ in range(2):
-        with pytest.raises(EpochSettledError, match="epoch 3 is committed") as told:
+        with raises_one_line(EpochSettledError, match="epoch 3 is committed"):
             task.require_current(3, claim)
-        one_line(told.value)
         opened(Journal(store, journal.id))
 
 
@@ -291,9 +286,8 @@ def test_removed_journal_stops_the_query(journal: Journal, store: FaultyStore) -
     """With the claims gone nobody knows who owns it: one line, no further receive."""
     number = journal.claim({})
     store.delete(store.list("drivers"))
-    with pytest.raises(JournalUnavailableError, match="was removed while the query ran") as told:
+    with raises_one_line(JournalUnavailableError, match="was removed while the query ran"):
         journal.require_claim(number)
-    one_line(told.value)
 
 
 # Segments
@@ -385,9 +379,8 @@ def test_what_a_driver_caught_is_put_once_for_a_plan(journal: Journal, store: Fa
     name = journal.put_caught(segment(journal, 1, writer="mine"))
     assert [each.message_id for each in journal.receipts(name)] == ["id-1"]
     store.answer = lambda name, done: done
-    with pytest.raises(JournalUnavailableError) as told:
+    with raises_one_line(JournalUnavailableError):
         journal.put_caught(segment(journal, 2, writer="another"))
-    one_line(told.value)
     assert [each.message_id for each in journal.receipts(name)] == ["id-1"]
 
 
@@ -409,9 +402,8 @@ def test_segment_copied_from_another_place_is_refused(journal: Journal, store: F
     assert data is not None
     store.put_if_absent(name, data)
     for call in (journal.read, journal.receipts):
-        with pytest.raises(JournalCorruptError, match="another journal, epoch or partition") as told:
+        with raises_one_line(JournalCorruptError, match="another journal, epoch or partition"):
             call(name)
-        one_line(told.value)
 
 
 def test_segment_copied_from_another_partition_is_refused(journal: Journal, store: FaultyStore) -> None:
@@ -443,9 +435,8 @@ def test_damaged_segment_is_told_with_its_name(journal: Journal, store: FaultySt
     name = journal.segment_name(1, 0, 0)
     store.put_if_absent(name, b"damaged")
     for call in (journal.read, journal.receipts):
-        with pytest.raises(JournalCorruptError, match=name) as told:
+        with raises_one_line(JournalCorruptError, match=name):
             call(name)
-        one_line(told.value)
 
 
 # Commits and the ledger
@@ -522,9 +513,8 @@ def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: Fa
 def test_losing_the_put_of_a_ledger_to_another_driver_is_being_fenced(journal: Journal) -> None:
     """The first ledger stands; whoever else was about to write it stops."""
     journal.put_ledger(LEDGER)
-    with pytest.raises(FencedError, match="another query or an operator took over") as told:
+    with raises_one_line(FencedError, match="another query or an operator took over"):
         journal.put_ledger(Ledger(3))
-    one_line(told.value)
     assert journal.ledger() == LEDGER
 
 
@@ -543,9 +533,8 @@ def test_a_ledger_of_a_lower_claim_counts_no_more(journal: Journal, store: Fault
     older.put_ledger(Ledger(2))
     newer.claim({})
     newer.put_ledger(newer.ledger())
-    with pytest.raises(FencedError, match="another query or an operator took over") as told:
+    with raises_one_line(FencedError, match="another query or an operator took over"):
         put(older, Ledger(7))
-    one_line(told.value)
     assert journal.ledger() == Ledger(2)
     newer.drop(put(newer, Ledger(3)))
     assert journal.ledger() == Ledger(3)
@@ -574,9 +563,8 @@ def test_a_ledger_that_is_listed_and_never_found_is_told(
     """Nothing is guessed."""
     journal.put_ledger(LEDGER)
     monkeypatch.setattr(store, "get", lambda name: None)
-    with pytest.raises(JournalUnavailableError, match="vanished") as told:
+    with raises_one_line(JournalUnavailableError, match="vanished"):
         journal.ledger()
-    one_line(told.value)
 
 
 def test_an_older_ledger_is_dropped_only_when_the_newer_one_is_seen(
@@ -608,18 +596,16 @@ def test_an_older_ledger_is_dropped_only_when_the_newer_one_is_seen(
 def test_damaged_ledger_is_told(journal: Journal, store: FaultyStore, data: bytes) -> None:
     """Nothing is guessed: messages that it names would be served twice."""
     store.put_if_absent(ledger_name(5), data)
-    with pytest.raises(JournalCorruptError, match="ledger/0") as told:
+    with raises_one_line(JournalCorruptError, match="ledger/0"):
         journal.ledger()
-    one_line(told.value)
 
 
 def test_after_commit_a_leftover_attempt_is_refused(journal: Journal) -> None:
     """Sealing any link in a committed epoch is EpochSettledError, and says what to do about it."""
     journal.put_ledger(Ledger(1))
     for link in (0, 3):
-        with pytest.raises(EpochSettledError, match="Persist a micro-batch's DataFrame") as told:
+        with raises_one_line(EpochSettledError, match="Persist a micro-batch's DataFrame"):
             journal.seal(segment(journal, 1, link=link), 0)
-        one_line(told.value)
     journal.seal(segment(journal, epoch=2), 0)
 
 

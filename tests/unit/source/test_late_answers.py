@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
 from unittest import mock
 
 import pytest
@@ -14,14 +13,14 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receive import WORTH, Received
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import World
+from tests.unit.by_hand import MakeWorld, World
 
 SIDES = ("work", "receiving")
 """The driver's receive, and a task's."""
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
+def world(make_world: MakeWorld) -> World:
     return make_world(numPartitions="1")
 
 

@@ -39,6 +39,7 @@ from sqs_fifo_spark.source.queue import (
     Queue,
     split_into_batches,
 )
+from tests.helpers import raises_one_line
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -225,9 +226,8 @@ def test_throttling_errors_and_resets_are_retried_within_the_budget(rig: Rig, fa
 def test_a_failure_that_lasts_is_a_transient_error_when_the_budget_is_over(rig: Rig, faults: Faults) -> None:
     """The last failure is raised, in one line, and no try begins after the budget."""
     rig.server.faults = faults
-    with pytest.raises(TransientQueueError) as told:
+    with raises_one_line(TransientQueueError):
         rig.queue.receive(10, budget_s=20)
-    one_line(told.value)
     assert 0 < rig.clock.slept_s <= 20
     assert len(rig.server.requests.recent("ReceiveMessage")) > 2
 
@@ -558,9 +558,8 @@ def test_a_denied_action_is_access_denied_at_once(rig: Rig, call: str, action: s
     """The permission that is missing is named, and nothing is tried again."""
     rig.server.faults = Faults(deny=frozenset({action}))
     permission = f"sqs:{action.removesuffix('Batch')}"
-    with pytest.raises(AccessDeniedError, match=f"Grant the permission '{permission}' on the queue, ") as told:
+    with raises_one_line(AccessDeniedError, match=f"Grant the permission '{permission}' on the queue, "):
         CALLS[call](rig.queue)
-    one_line(told.value)
     assert len(rig.server.requests.recent(action)) == 1
 
 
@@ -570,9 +569,8 @@ def test_a_denied_batch_is_access_denied(rig: Rig, operation: str) -> None:
     rig.send("a1")
     receipts = [message.receipt for message in rig.queue.receive(1)]
     rig.server.faults = Faults(deny=frozenset({"DeleteMessageBatch", "ChangeMessageVisibilityBatch"}))
-    with pytest.raises(AccessDeniedError) as told:
+    with raises_one_line(AccessDeniedError):
         rig.queue.delete(receipts) if operation == "delete" else rig.queue.extend(receipts, 10)
-    one_line(told.value)
 
 
 @pytest.mark.parametrize("call", list(CALLS))
@@ -587,9 +585,8 @@ def test_a_missing_queue_is_queue_not_found(rig: Rig, call: str) -> None:
 def test_a_standard_queue_is_told_by_its_attributes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue whose attributes do not say FIFO is refused, whatever its name says."""
     monkeypatch.setattr(Queue, "_attributes", lambda self, name: {"QueueArn": "arn:aws:sqs:eu-west-1:0:q"})
-    with pytest.raises(NotFifoQueueError, match="standard queue") as told:
+    with raises_one_line(NotFifoQueueError, match="standard queue"):
         rig.queue.describe()
-    one_line(told.value)
 
 
 def test_a_real_standard_queue_is_refused(rig: Rig) -> None:
@@ -628,9 +625,8 @@ def test_no_credentials_is_access_denied(rig: Rig, monkeypatch: pytest.MonkeyPat
     """Without any credentials in the chain the line says where they may come from."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    with pytest.raises(AccessDeniedError, match="no usable AWS credentials") as told:
+    with raises_one_line(AccessDeniedError, match="no usable AWS credentials"):
         rig.queue.describe()
-    one_line(told.value)
 
 
 @pytest.mark.usefixtures("own_clients")
@@ -641,18 +637,16 @@ def test_no_region_is_an_option_error(rig: Rig, monkeypatch: pytest.MonkeyPatch)
     options = parse_source_options(
         {"queueUrl": "https://queue.amazonaws.com.cn/123456789012/q.fifo", "journalLocation": "/journal"}
     )
-    with pytest.raises(OptionError, match="'region'") as told:
+    with raises_one_line(OptionError, match="'region'"):
         Queue(options, rig.clock).describe()
-    one_line(told.value)
 
 
 @pytest.mark.usefixtures("own_clients")
 def test_connection_refused_is_transient_and_names_the_network(rig: Rig) -> None:
     """A server that is not there is retried, then told with the options to check."""
     options = parse_source_options({"queueUrl": "http://127.0.0.1:9/000000000000/q.fifo", "journalLocation": "/j"})
-    with pytest.raises(TransientQueueError, match="'endpointUrl'") as told:
+    with raises_one_line(TransientQueueError, match="'endpointUrl'"):
         Queue(options, rig.clock).describe()
-    one_line(told.value)
 
 
 @pytest.mark.parametrize(
@@ -674,9 +668,8 @@ def test_botocore_errors_become_ours_in_one_line(
         raise error
 
     monkeypatch.setattr(aws, "sqs_client", fail)
-    with pytest.raises(expected) as told:
+    with raises_one_line(expected):
         rig.queue.describe()
-    one_line(told.value)
 
 
 def test_no_error_tells_a_receipt_handle_or_a_body(rig: Rig) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sqs_fifo_spark.source.pool import Answer, Pool
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import World, in_both_modes
+from tests.unit.by_hand import MakeWorld, World, in_both_modes
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class Ahead(Answer[T]):
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
+def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
     return make_world(numPartitions="2", **request.param)
 
 
