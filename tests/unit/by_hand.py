@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,11 +16,13 @@ from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.pool import Answer, CallingThread
 from tests.simulation import world as simulated
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
 from tests.simulation.world import Row
 
+T = TypeVar("T")
 MakeWorld = Callable[..., "World"]
 MODES = ("commit", "journal")
 """The values of `deleteAfter`."""
@@ -206,7 +209,46 @@ def require_held(world: World, seconds: int) -> None:
         assert not world.receive_elsewhere()
 
 
+class Late(CallingThread):
+    """Makes a call when somebody waits for it."""
+
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        return _LateAnswer(call)
+
+
+class _LateAnswer(Answer[T]):
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+
+    def result(self) -> T:
+        return self._call()
+
+
 # What Spark does, and what ends it
+
+
+def served(world: World, *bodies: str, **how: Any) -> Query:
+    """Send these, and return a query that has had its first micro-batch."""
+    world.send(*bodies)
+    query = Query(world, **how)
+    assert query.trigger()
+    return query
+
+
+@contextmanager
+def failing(world: World, action: str, fault: str = "refused") -> Iterator[None]:
+    """Let calls of this action fail meanwhile."""
+    world.fault = lambda called: fault if called == action else ""
+    yield
+    world.fault = lambda called: ""
+
+
+@contextmanager
+def within(world: World, seconds: float) -> Iterator[None]:
+    """What is done meanwhile takes no longer than that."""
+    began_at = world.clock.now()
+    yield
+    assert world.clock.now() - began_at <= seconds
 
 
 def planned(world: World, limit: int | None = None, **how: Any) -> tuple[Query, list[PartitionPlan]]:

@@ -16,7 +16,7 @@ from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from tests.helpers import raises_one_line
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import World, however_started, in_both_modes_with, with_options
+from tests.unit.by_hand import World, failing, however_started, in_both_modes_with, served, with_options
 
 
 def lose_journal(world: World) -> None:
@@ -56,9 +56,7 @@ def test_without_fail_on_data_loss_the_query_goes_on(
     world: World, spoil: Callable[[World], None], in_the_middle: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With failOnDataLoss=false the loss is said aloud, and what the queue still holds is served."""
-    world.send(*(f"a{index}" for index in range(30)))
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, *(f"a{index}" for index in range(30)))
     assert query.trigger()
     if in_the_middle:
         world.committed.remove(1)
@@ -158,9 +156,8 @@ def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first
         world.die(down_s=LAPSE_S)
     world.send("w1")
     query = Query(world, checkpoint=Checkpoint())
-    world.fault = lambda action: "refused" if action == "ReceiveMessage" else ""
-    assert not query.trigger()
-    world.fault = lambda action: ""
+    with failing(world, "ReceiveMessage"):
+        assert not query.trigger()
     query.trigger()
     query.trigger()
     assert query.offsets[0].epoch > max(checkpoint.offsets[-1].epoch for checkpoint in older)

@@ -26,14 +26,13 @@ from tests.unit.by_hand import (
     kill,
     play_out,
     restart,
+    served,
 )
 
 
 def test_an_offset_log_that_goes_back_is_told_in_one_line(world: World) -> None:
     """Whatever wrote it: nothing is served twice, and the line says what to do."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     journal = world.offsets[0].journal
     with raises_one_line(DataLossError, match="goes back, from epoch 5 to epoch 2"):
         query.startless.plan(Offset(journal, 5, 1, 1, generation=1), Offset(journal, 2, 1, 1, generation=1))
@@ -41,9 +40,7 @@ def test_an_offset_log_that_goes_back_is_told_in_one_line(world: World) -> None:
 
 def test_reading_on_without_a_commit_is_refused(world: World) -> None:
     """Asynchronous progress tracking commits late and skips epochs; their messages would be deleted too early."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     world.send("b1")
     end = query.latest_offset(world.offsets[0])
     query.log(end)

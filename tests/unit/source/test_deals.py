@@ -27,7 +27,7 @@ from tests.helpers import raises_one_line
 from tests.simulation.planting import Mutation, planted, rewrite
 from tests.simulation.spark import Query, read
 from tests.unit.aws.answering import sqs_message
-from tests.unit.by_hand import MakeWorld, World, do_at, drain_and_audit, in_both_modes
+from tests.unit.by_hand import MakeWorld, World, do_at, drain_and_audit, in_both_modes, served
 
 CAUGHT = "epochs/00000000000000000007/caught-00000000000000000000"
 
@@ -189,9 +189,7 @@ def test_a_deal_that_is_damaged_is_not_used(world: World) -> None:
 @pytest.mark.usefixtures("in_the_journal")
 def test_a_whole_chain_is_served_without_its_deal(world: World) -> None:
     """A second read needs nothing but links, unless something was moved aside."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     for name in deals(world):
         del world.store.objects[name]
     assert [row.body for plan in query.plans(0) for row in read(world, plan)] == ["a1"]
@@ -210,9 +208,7 @@ def test_a_leftover_whose_deal_was_dropped_is_told_that_it_is_fenced(world: Worl
 @pytest.mark.usefixtures("in_the_journal")
 def test_so_is_one_that_finds_a_whole_chain(world: World) -> None:
     """It needs the deal for what was moved aside. Its epoch is not committed, and nobody has removed anything."""
-    world.send("a1", "a2")
-    query = Query(world)
-    assert query.trigger()
+    served(world, "a1", "a2")
     world.die()
     world.journal().put_skip(world.sent[0].message_id, {})
     plans = Query(world).resume().plans(0)

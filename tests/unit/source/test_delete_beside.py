@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -12,27 +12,10 @@ from sqs_fifo_spark.errors import AccessDeniedError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.pool import Answer, CallingThread, MakePool, in_calling_thread
+from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import MakeWorld, World, calls, do_at, play_out
-
-T = TypeVar("T")
-
-
-class Late(CallingThread):
-    """Begins a call when somebody waits for it."""
-
-    def submit(self, call: Callable[[], T], /) -> Answer[T]:
-        return LateAnswer(call)
-
-
-class LateAnswer(Answer[T]):
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-
-    def result(self) -> T:
-        return self._call()
+from tests.unit.by_hand import Late, World, calls, do_at, play_out
 
 
 def late(name: str, threads: int) -> Late:
@@ -42,9 +25,7 @@ def late(name: str, threads: int) -> Late:
 in_both_orders = pytest.mark.parametrize("pool", [in_calling_thread, late], ids=["delete first", "receive first"])
 
 
-@pytest.fixture
-def world(make_world: MakeWorld) -> World:
-    return make_world(numPartitions="1", deleteAfter="journal")
+OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 
 def begin(world: World) -> tuple[Query, PartitionPlan]:

@@ -27,6 +27,7 @@ from tests.unit.by_hand import (
     planned,
     play_out,
     received,
+    served,
     with_options,
 )
 from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, Attempts, begin, bodies, handles, links, told
@@ -58,9 +59,7 @@ def test_what_the_probe_catches_is_durable_before_spark_logs_its_epoch(world: Wo
 @in_both_modes
 def test_what_was_caught_for_an_epoch_that_spark_never_logged_is_given_back(world: World) -> None:
     """No micro-batch has it: the next driver's are served what the queue gives, and nobody waits for a timeout."""
-    world.send("x1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "x1")
     play_out(query)
     world.send("a1", "b1")
     end = query.latest_offset(world.offsets[-1])

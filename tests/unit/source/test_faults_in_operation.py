@@ -16,7 +16,7 @@ from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifo
 from sqs_fifo_spark.source.settling import LONGEST_RETENTION_S
 from tests.simulation.spark import Query
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import MODES, MakeWorld, World, drain_and_audit, in_both_modes, play_out
+from tests.unit.by_hand import MODES, MakeWorld, World, drain_and_audit, failing, in_both_modes, play_out, served
 
 CALLED = tuple(sorted(set(ACTIONS.values()) - {"SendMessageBatch"}))  # what a source calls
 
@@ -212,11 +212,10 @@ def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_gr
 
     def slow(event: str) -> None:
         if event.endswith("batch 0 is read"):
-            world.fault = lambda action: "refused" if action == "ChangeMessageVisibilityBatch" else ""
-            world.pass_time(3 * VISIBILITY_S)
-            copies.extend(world.receive_elsewhere())
-            world.pass_time(LAPSE_S)
-            world.fault = lambda action: ""
+            with failing(world, "ChangeMessageVisibilityBatch"):
+                world.pass_time(3 * VISIBILITY_S)
+                copies.extend(world.receive_elsewhere())
+                world.pass_time(LAPSE_S)
 
     world.on_step = slow
     Query(world).drain()
@@ -275,9 +274,7 @@ def test_a_committed_message_that_a_redrive_policy_takes_leaves_the_ledger_by_it
     arn = world.model.call("GetQueueAttributes", {"QueueUrl": dead, "AttributeNames": ["QueueArn"]})["Attributes"]
     policy = {"deadLetterTargetArn": arn["QueueArn"], "maxReceiveCount": 2}
     set_attributes(world, RedrivePolicy=json.dumps(policy))
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     world.clock.advance(LAPSE_S)
     assert [message["Body"] for message in world.receive_elsewhere(visibility_timeout_s=5)] == ["a1"]
     world.send("b1")

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from tests.simulation.spark import Query
 from tests.simulation.world import VISIBILITY_S
-from tests.unit.by_hand import World, announce, do_at, drain_and_audit, in_both_modes, kill, require_held, with_options
+from tests.unit.by_hand import (
+    World,
+    announce,
+    do_at,
+    drain_and_audit,
+    in_both_modes,
+    kill,
+    require_held,
+    served,
+    with_options,
+)
 
 
 @in_both_modes
@@ -24,9 +34,7 @@ def test_heartbeat_keeps_messages_from_others_through_a_slow_batch(world: World)
 @in_both_modes
 def test_messages_are_held_between_the_end_of_a_batch_and_its_commit(world: World) -> None:
     """Another source's long poll, or a slow offset log, may stand in between for long."""
-    world.send("a1", "a2", "b1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1", "a2", "b1")
     query.driver.latest_offset(world.offsets[0])
     require_held(world, 3 * VISIBILITY_S)
     drain_and_audit(query)
@@ -48,9 +56,7 @@ def test_what_an_earlier_driver_sealed_is_renewed_with_the_plan_of_its_replay_an
 
 def carrying(world: World) -> Query:
     """Return a query whose second micro-batch has deferred all of its messages."""
-    world.send("x1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "x1")
     world.send("a1", "a2", "b1", "b2")
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)

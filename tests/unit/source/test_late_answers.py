@@ -13,15 +13,13 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receive import WORTH, Received
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import MakeWorld, World
+from tests.unit.by_hand import World
 
 SIDES = ("work", "receiving")
 """The driver's receive, and a task's."""
 
 
-@pytest.fixture
-def world(make_world: MakeWorld) -> World:
-    return make_world(numPartitions="1")
+OPTIONS = {"numPartitions": "1"}
 
 
 def require_renewed_at_once(world: World, side: str) -> None:

@@ -30,6 +30,7 @@ from tests.unit.by_hand import (
     planned,
     received,
     restart,
+    served,
     with_options,
 )
 from tests.unit.source.attempts import Attempts, begin, free, paused
@@ -38,9 +39,7 @@ from tests.unit.source.attempts import Attempts, begin, free, paused
 @in_both_modes
 def test_a_task_of_a_settled_epoch_fails_each_time_and_leaves_nothing(world: World) -> None:
     """A DataFrame used after its micro-batch, or retried: no rows, no receives, which a redrive policy would count."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     plan = query.plans(0)[0]
     assert query.trigger()
     world.send("b1", "b2")
@@ -57,9 +56,7 @@ def test_a_task_of_a_settled_epoch_fails_each_time_and_leaves_nothing(world: Wor
 @in_both_modes
 def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> None:
     """Two late attempts: what one of them seals in the settled epoch's empty place is not the epoch's content."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     plan = replace(query.plans(0)[0], deal=b"")
     late: list[list[Row]] = []
     name = world.journal().segment_name(1, 0, 1)

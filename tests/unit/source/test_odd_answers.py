@@ -23,6 +23,7 @@ from tests.unit.by_hand import (
     drain_and_audit,
     in_both_modes_with,
     kill,
+    play_out,
     restart,
     with_options,
 )
@@ -134,10 +135,6 @@ def test_a_copy_is_deleted_however_late_its_poll_has_an_answer(world: World) -> 
     start = query.start_of(len(query.offsets))
     assert query.latest_offset(start) == start
     assert deleted == [1, 1, 1]
-
-
-def play_out(query: Query) -> None:
-    play_out(query)
 
 
 def spoilt(message: dict[str, Any], how: str) -> dict[str, Any]:

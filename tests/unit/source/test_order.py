@@ -27,6 +27,7 @@ from tests.unit.by_hand import (
     kill,
     planned,
     restart,
+    served,
     with_options,
 )
 from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, Attempts, begin, expire_soon, links, told
@@ -237,9 +238,7 @@ in_each_partition = pytest.mark.parametrize("partition", [0, 1])
 def test_what_follows_carried_messages_waits_for_them(world: World, partition: int) -> None:
     """Also when somebody else deletes them and SQS delivers what follows: no other partition serves it before."""
     group = group_of(partition)
-    world.send("x1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "x1")
     world.send(f"{group}1", f"{group}2")
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)

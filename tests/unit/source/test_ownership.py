@@ -21,6 +21,7 @@ from tests.unit.by_hand import (
     in_both_modes_with,
     kill,
     restart,
+    served,
     with_options,
 )
 from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, links, paused, told
@@ -30,9 +31,7 @@ from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, links, pa
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_new_query_on_an_old_journal_begins_with_what_was_not_committed(world: World, elapsed_s: float) -> None:
     """With the checkpoint deleted the old query's messages come from the queue again, at once."""
-    world.send(*(f"{'ab'[index % 2]}{index}" for index in range(12)))
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, *(f"{'ab'[index % 2]}{index}" for index in range(12)))
     world.die(down_s=elapsed_s)
     world.offsets.clear()
     world.committed.clear()
@@ -104,9 +103,7 @@ def test_what_is_carried_for_a_new_query_outlives_its_drivers(world: World) -> N
 @with_options(numPartitions="1")
 def test_what_spark_was_never_given_is_given_back_and_not_deleted(world: World) -> None:
     """A new query on an old journal that is asked for its offset in the dark: nothing of the old epochs is lost."""
-    world.send("a1", "a2")
-    old = Query(world, checkpoint=Checkpoint())
-    assert old.trigger()
+    served(world, "a1", "a2", checkpoint=Checkpoint())
     world.die(down_s=LAPSE_S)
     query = Query(world, **WRAPPED).resume()
     assert query.trigger()
@@ -121,9 +118,7 @@ def test_what_spark_was_never_given_is_given_back_and_not_deleted(world: World) 
 @in_both_modes
 def test_second_driver_fences_the_first(world: World) -> None:
     """The older of two queries on one journal stops, and says what happened."""
-    world.send("a1")
-    older = Query(world)
-    assert older.trigger()
+    older = served(world, "a1")
     newer = Query(world).resume()
     newer.driver.latest_offset(world.offsets[-1])
     for call in (
@@ -155,9 +150,7 @@ def test_driver_fenced_during_its_long_poll_gives_back_what_it_received(world: W
 @in_both_modes
 def test_a_driver_that_closes_what_another_has_settled_is_told_that_it_is_fenced(world: World) -> None:
     """Not that its own micro-batch's rows cannot be read any more: nobody reads any."""
-    world.send("a1")
-    query = Query(world, reads=lambda batch, count: None)
-    assert query.trigger()
+    query = served(world, "a1", reads=lambda batch, count: None)
     world.send("b1")
 
     def go_on_elsewhere() -> None:
@@ -171,9 +164,7 @@ def test_a_driver_that_closes_what_another_has_settled_is_told_that_it_is_fenced
 
 def test_of_two_who_commit_an_epoch_the_second_stops(world: World) -> None:
     """It looked at its claim in time, and found the ledger written: what stands there may say something else."""
-    world.send("a1")
-    older = Query(world)
-    assert older.trigger()
+    older = served(world, "a1")
     end = older.latest_offset(world.offsets[0])
     older.log(end)
 
@@ -189,9 +180,7 @@ def test_of_two_who_commit_an_epoch_the_second_stops(world: World) -> None:
 @with_options(numPartitions="1", deleteAfter="journal")
 def test_of_two_who_open_a_journal_the_older_one_drops_nothing_that_the_newer_one_needs(world: World) -> None:
     """The newer one has found an older ledger, from before the one that the older one has found and put once more."""
-    world.send("a1")
-    first = Query(world)
-    assert first.trigger()
+    first = served(world, "a1")
     end = first.latest_offset(first.start_of(1))
     first.log(end)
     settling = paused(world, lambda: first.startless.commit(world.offsets[0]), "before put ledger/")

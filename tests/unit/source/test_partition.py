@@ -6,7 +6,17 @@ from dataclasses import replace
 
 from tests.simulation.spark import Query, read
 from tests.simulation.world import VISIBILITY_S, Row
-from tests.unit.by_hand import World, crash, do_at, drain_and_audit, in_both_modes, planned, restart, with_options
+from tests.unit.by_hand import (
+    World,
+    crash,
+    do_at,
+    drain_and_audit,
+    in_both_modes,
+    planned,
+    restart,
+    served,
+    with_options,
+)
 
 
 @in_both_modes
@@ -31,9 +41,7 @@ def test_partition_without_segment_has_shown_no_row(world: World) -> None:
 @in_both_modes
 def test_several_reads_give_the_same_rows(world: World) -> None:
     """Also of a partition that has received nothing, when there is something by then; and the plans are the same."""
-    world.send("a1", "a2", "a3", "a4", "a5", "a6")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1", "a2", "a3", "a4", "a5", "a6")
     plans = query.plans(0)
     assert query.plans(0) == plans
     assert not all(world.sink[0][plan.partition] for plan in plans)

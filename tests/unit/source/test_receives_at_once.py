@@ -17,7 +17,7 @@ from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue
 from sqs_fifo_spark.source.receive import Received
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import MakeWorld, World, announce, calls, finish, in_both_modes
+from tests.unit.by_hand import Late, MakeWorld, World, announce, calls, finish, in_both_modes
 from tests.unit.sending import THROTTLED
 from tests.unit.source.test_far_apart import once
 
@@ -25,21 +25,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 ROUNDS = 11
 """Receives one after the other that bring 44 answers: 1, 1, 2, 4, then 8 at once; and up to two that bring none."""
-
-
-class Late(CallingThread):
-    """Makes a call when somebody waits for it."""
-
-    def submit(self, call: Callable[[], T], /) -> Answer[T]:
-        return LateAnswer(call)
-
-
-class LateAnswer(Answer[T]):
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-
-    def result(self) -> T:
-        return self._call()
 
 
 class Receives:
@@ -81,9 +66,7 @@ class Short(CallingThread):
         return super().submit(call)
 
 
-@pytest.fixture
-def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
-    return make_world(numPartitions="1", maxMessagesPerTrigger="1000", **getattr(request, "param", {}))
+OPTIONS = {"numPartitions": "1", "maxMessagesPerTrigger": "1000"}
 
 
 @pytest.fixture

@@ -12,7 +12,18 @@ from sqs_fifo_spark.source.queue import Outcome, Queue
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, MakeWorld, World, crash, crash_at, drain_and_audit, in_both_modes, kill, restart
+from tests.unit.by_hand import (
+    MODES,
+    MakeWorld,
+    World,
+    crash,
+    crash_at,
+    drain_and_audit,
+    in_both_modes,
+    kill,
+    restart,
+    served,
+)
 
 
 def opened(world: World) -> Journal:
@@ -177,9 +188,7 @@ def test_a_committed_epoch_and_an_unknown_message_are_refused(world: World) -> N
 
 def test_a_query_that_runs_after_all_stops_and_the_next_one_goes_on(world: World) -> None:
     """Whoever takes the journal over fences its driver, at the latest with its next commit, idle or not."""
-    world.send("a1", "b1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1", "b1")
     repair.take_over(opened(world), world.clock)
     with pytest.raises(FencedError):
         query.trigger()

@@ -12,9 +12,11 @@ from tests.unit.by_hand import (
     announce,
     do_at,
     drain_and_audit,
+    failing,
     in_both_modes,
     in_both_modes_with,
     into_sink,
+    served,
     with_options,
 )
 from tests.unit.source.attempts import begin, free
@@ -22,9 +24,7 @@ from tests.unit.source.attempts import begin, free
 
 def test_nothing_is_deleted_before_commit(world: World) -> None:
     """The messages of a batch stay in the queue until Spark commits it."""
-    world.send("a1", "b1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1", "b1")
     end = query.driver.latest_offset(world.offsets[0])
     assert world.deleted() == []
     query.log(end)
@@ -34,9 +34,7 @@ def test_nothing_is_deleted_before_commit(world: World) -> None:
 
 def test_commit_twice_changes_nothing(world: World) -> None:
     """A commit that Spark repeats does no call that matters."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     assert query.trigger()
     deleted, objects = world.deleted(), dict(world.store.objects)
     query.startless.commit(world.offsets[0])
@@ -51,12 +49,11 @@ def test_failing_deletes_go_to_the_ledger_and_are_settled_later(world: World, el
     world.send("a1", "a2", "b1")
     query = Query(world)
     query.start_of(0)
-    world.fault = lambda action: "refused" if action == "DeleteMessageBatch" else ""
-    assert query.trigger()
-    assert query.trigger()
-    assert sorted(query.driver.report().items())[-2:] == [("unconfirmedDeletes", 3), ("waitingMessages", 0)]
-    assert len(world.journal().ledger().unconfirmed) == 3
-    world.fault = lambda action: ""
+    with failing(world, "DeleteMessageBatch"):
+        assert query.trigger()
+        assert query.trigger()
+        assert sorted(query.driver.report().items())[-2:] == [("unconfirmedDeletes", 3), ("waitingMessages", 0)]
+        assert len(world.journal().ledger().unconfirmed) == 3
     world.pass_time(elapsed_s)
     world.send("a3")
     drain_and_audit(query)
@@ -65,9 +62,7 @@ def test_failing_deletes_go_to_the_ledger_and_are_settled_later(world: World, el
 @in_both_modes
 def test_expired_handles_at_commit_go_to_the_ledger_and_the_copies_are_deleted(world: World) -> None:
     """A copy of a committed message is deleted when it comes, never emitted; the ledger is empty in the end."""
-    world.send("a1", "a2", "b1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1", "a2", "b1")
     world.clock.advance(LAPSE_S)  # a pause in which no heartbeat ran
     world.send("a3")
     drain_and_audit(query)
@@ -75,9 +70,7 @@ def test_expired_handles_at_commit_go_to_the_ledger_and_the_copies_are_deleted(w
 
 def test_copy_of_a_committed_message_met_by_the_probe_is_deleted(world: World) -> None:
     """The probe recognises a committed message by the ledger too."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     world.clock.advance(LAPSE_S)
     held = world.receive_elsewhere(visibility_timeout_s=5)
     assert [message["Body"] for message in held] == ["a1"]
@@ -91,9 +84,7 @@ def test_copy_of_a_committed_message_met_by_the_probe_is_deleted(world: World) -
 @in_both_modes
 def test_partial_failure_of_a_delete_is_repeated_for_the_failed_entries(world: World) -> None:
     """Entries that failed are deleted within the same commit."""
-    world.send(*(f"a{index}" for index in range(5)))
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, *(f"a{index}" for index in range(5)))
     answers = iter([frozenset({1, 3})])
     world.failing_entries = lambda action: next(answers, frozenset()) if "Delete" in action else frozenset()
     assert query.trigger()

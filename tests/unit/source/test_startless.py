@@ -9,7 +9,17 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.startless import StartlessDriver
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import WRAPPED, World, in_both_modes, in_both_modes_with, into_sink, kill, restart, with_options
+from tests.unit.by_hand import (
+    WRAPPED,
+    World,
+    in_both_modes,
+    in_both_modes_with,
+    into_sink,
+    kill,
+    restart,
+    served,
+    with_options,
+)
 
 
 @in_both_modes
@@ -23,9 +33,7 @@ def test_spark_4_0_order_of_calls_drains(world: World) -> None:
 @with_options(numPartitions="1")
 def test_the_wrapper_around_available_now_never_takes_the_log_back(world: World) -> None:
     """Spark 4.0 and 4.1: the latest offset is asked for before an unfinished batch is run again."""
-    world.send(*(f"a{number}" for number in range(1, 25)))
-    query = Query(world, tells_start=False).resume()
-    assert query.trigger()
+    query = served(world, *(f"a{number}" for number in range(1, 25)), tells_start=False).resume()
     query.log(query.latest_offset(query.start_of(1)))  # and it dies before `commit`
     world.die()
     for _ in range(3):

@@ -17,10 +17,12 @@ from tests.unit.by_hand import (
     World,
     do_at,
     drain_and_audit,
+    failing,
     in_both_modes,
     kill,
     planned,
     restart,
+    served,
     with_options,
 )
 
@@ -86,9 +88,8 @@ def test_crash_during_commit_then_a_replayed_batch_that_is_not_read_doubles_noth
     world.send("a1", "a2", "b1")
     query = Query(world)
     query.start_of(0)
-    world.fault = lambda action: "refused" if action == "DeleteMessageBatch" else ""
-    assert query.trigger()
-    world.fault = lambda action: ""
+    with failing(world, "DeleteMessageBatch"):
+        assert query.trigger()
     kill(world, "before DeleteMessageBatch", query.trigger, down_s=LAPSE_S)
     query = Query(world, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
     drain_and_audit(query)
@@ -143,9 +144,7 @@ def test_what_spark_committed_unread_is_never_taken_for_a_leftovers_segment(worl
 @with_options(numPartitions="1")
 def test_where_nobody_can_tell_what_was_committed_one_line_says_so(world: World) -> None:
     """An epoch announced in the dark, whose rows were never read, after a crash: neither a loss nor a doubling."""
-    world.send("a1", "a2")
-    query = Query(world, tells_start=False)
-    assert query.trigger()
+    query = served(world, "a1", "a2", tells_start=False)
     world.die()
     query = Query(world, **WRAPPED).resume()
     query.log(query.latest_offset(query.start_of(1)))  # and it dies before `commit`

@@ -6,15 +6,13 @@ import pytest
 
 from sqs_fifo_spark.source.queue import Counts
 from tests.simulation.spark import Query
-from tests.unit.by_hand import World, drain_and_audit, in_both_modes, in_both_modes_with
+from tests.unit.by_hand import World, drain_and_audit, failing, in_both_modes, in_both_modes_with, served
 
 
 @in_both_modes
 def test_epoch_that_delivered_is_followed_by_another_without_new_messages(world: World) -> None:
     """The last batch of a burst is committed and deleted though nothing more is sent."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     began_at = world.clock.now()
     assert query.trigger()
     assert world.clock.now() == began_at, "it waited for a long poll"
@@ -36,10 +34,9 @@ def test_an_outage_of_the_queue_does_not_stop_an_idle_query(world: World, caplog
     """The probe has received nothing, so nothing is at stake: it is said, and tried again."""
     query = Query(world)
     assert not query.trigger()
-    world.fault = lambda action: "refused" if action == "ReceiveMessage" else ""
-    assert not query.trigger()
-    assert "gives no whole answer" in caplog.text
-    world.fault = lambda action: ""
+    with failing(world, "ReceiveMessage"):
+        assert not query.trigger()
+        assert "gives no whole answer" in caplog.text
     world.send("a1")
     drain_and_audit(query)
 
@@ -50,10 +47,9 @@ def test_an_outage_of_the_count_does_not_stop_a_query(world: World) -> None:
     query = Query(world)
     assert not query.trigger()
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
-    world.fault = lambda action: "refused" if action == "GetQueueAttributes" else ""
-    while len(world.bodies()) < 40:
-        assert query.trigger()
-    world.fault = lambda action: ""
+    with failing(world, "GetQueueAttributes"):
+        while len(world.bodies()) < 40:
+            assert query.trigger()
     drain_and_audit(query)
 
 
