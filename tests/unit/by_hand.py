@@ -243,14 +243,6 @@ def failing(world: World, action: str, fault: str = "refused") -> Iterator[None]
     world.fault = lambda called: ""
 
 
-@contextmanager
-def within(world: World, seconds: float) -> Iterator[None]:
-    """What is done meanwhile takes no longer than that."""
-    began_at = world.clock.now()
-    yield
-    assert world.clock.now() - began_at <= seconds
-
-
 def planned(world: World, limit: int | None = None, **how: Any) -> tuple[Query, list[PartitionPlan]]:
     """Return a query and the plans of its first micro-batch, of at most `limit` messages; nothing is read yet."""
     query = Query(world, **how).resume()
@@ -269,6 +261,13 @@ def into_sink(query: Query, rows: dict[int, list[Row]], batch: int = 0) -> None:
     """Let the sink take a micro-batch's rows by partition, and Spark note that it has."""
     query.to_sink(batch, rows)
     query.checkpoint.committed.add(batch)
+
+
+def lose_entry(world: World) -> Offset:
+    """Let Spark's log lose its last entry, and return that."""
+    lost = world.offsets.pop()
+    world.committed.discard(len(world.offsets))
+    return lost
 
 
 def play_out(query: Query) -> None:

@@ -73,9 +73,7 @@ def test_without_fail_on_data_loss_the_query_goes_on(
 @however_started
 def test_an_old_checkpoint_is_noticed_before_anything_is_logged(world: World, how: dict[str, Any]) -> None:
     """Restored from a backup, also where Spark asks for an epoch before it says where it is."""
-    world.send("a1", "a2")
-    query = Query(world, tells_start=False)
-    query.trigger()
+    query = served(world, "a1", "a2", tells_start=False)
     offsets, committed = list(world.offsets), set(world.committed)
     for index in range(3):
         world.send(f"b{index}")
@@ -109,12 +107,6 @@ def test_a_wrong_location_does_not_spoil_the_checkpoint(world: World, is_wrapped
         Query(world, tells_start=False, is_wrapped=is_wrapped).resume().trigger()
         world.die(down_s=LAPSE_S)
     assert sorted(world.bodies()) == ["a1", "a2", "b0", "b1", "b2"]
-
-
-def test_an_offset_says_which_plan_it_follows() -> None:
-    """And of which generation it is."""
-    given = Offset("j", 7, 2, 3, after=2, after_epoch=5, generation=2)
-    assert Offset.from_json(given.to_json()) == given
 
 
 @pytest.mark.parametrize(("after_epoch", "found"), [(3, 3), (4, 4), (5, None)])
@@ -151,8 +143,7 @@ def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first
     """What a new query has given back, older queries' logs still have: they learn that others went on since."""
     older = [Checkpoint() for _ in range(3)]
     for body, checkpoint in zip(("x1", "y1", "z1"), older, strict=True):
-        world.send(body)
-        Query(world, checkpoint=checkpoint).trigger()
+        served(world, body, checkpoint=checkpoint)
         world.die(down_s=LAPSE_S)
     world.send("w1")
     query = Query(world, checkpoint=Checkpoint())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,9 @@ from tests.unit.by_hand import (
     do_at,
     in_both_modes,
     in_both_modes_with,
+    into_sink,
     kill,
+    lose_entry,
     play_out,
     restart,
     served,
@@ -55,20 +58,17 @@ def test_a_run_of_one_micro_batch_serves_what_waits_though_another_source_went_o
     world: World, tells_start: bool
 ) -> None:
     """Trigger.Once with two sources: ours was idle, so Spark committed our last epoch, and has lost none."""
-    for bodies in (["a1"], [], [], ["a2"], [], [], ["a3"]):
+    for batch, bodies in enumerate((["a1"], [], [], ["a2"], [], [], ["a3"])):
         world.send(*bodies)
-        before, batch = len(world.bodies()), len(world.offsets)
-        query = Query(world, tells_start=tells_start)
-        if batch:
-            query.resume()
+        before = len(world.bodies())
+        query = Query(world, tells_start=tells_start).resume()
         start = query.start_of(batch)
         end = query.latest_offset(start)
         query.log(end)
         if batch:
             query.startless.commit(query.offsets[batch - 1])
         if end == start:
-            query.to_sink(batch, {})
-            world.committed.add(batch)
+            into_sink(query, {}, batch)
         else:
             query.run(batch)
         assert world.bodies()[before:] == bodies
@@ -78,6 +78,13 @@ def test_a_run_of_one_micro_batch_serves_what_waits_though_another_source_went_o
 # Entries that are lost
 
 
+def run_on(world: World) -> None:
+    """Let a few further runs, of one micro-batch each, serve what there is."""
+    for _ in range(3):
+        Query(world, tells_start=False).resume().trigger()
+        world.die(down_s=LAPSE_S)
+
+
 @in_both_modes_with(numPartitions="1")
 @pytest.mark.parametrize("has_lapsed", [False, True])
 @pytest.mark.parametrize("is_in_sink", [False, True])
@@ -85,18 +92,13 @@ def test_an_epoch_that_sparks_log_has_lost_is_announced_again_as_it_was(
     world: World, is_in_sink: bool, has_lapsed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The last file of the offset log is gone: the sink may have its batch, and skips the batch id."""
-    world.send("a1", "a2")
-    query = Query(world)
-    query.trigger()
+    query = served(world, "a1", "a2")
     world.send("b1", "b2")
     query.trigger()
-    world.die()
-    lost = world.offsets.pop()
-    world.committed.discard(1)
+    world.die(down_s=LAPSE_S * has_lapsed)
+    lost = lose_entry(world)
     if not is_in_sink:
         world.sink.pop(1)
-    if has_lapsed:
-        world.clock.advance(LAPSE_S)
     world.send("c1")
     with caplog.at_level(logging.WARNING):
         query = Query(world).resume().drain()
@@ -110,23 +112,18 @@ def test_an_epoch_that_sparks_log_has_lost_is_announced_again_as_it_was(
 @in_both_modes_with(numPartitions="1")
 def test_an_epoch_that_sparks_log_has_lost_is_noticed_before_another_is_logged(world: World) -> None:
     """Where Spark asks before it says where it is, one was announced by then; without that, all goes on."""
-    world.send("a1", "a2")
-    query = Query(world, tells_start=False)
-    query.trigger()
+    query = served(world, "a1", "a2", tells_start=False)
     world.send("b1", "b2")
     query.trigger()
     world.die()
-    world.offsets.pop()
-    world.committed.discard(1)
+    lose_entry(world)
     offsets = list(world.offsets)
     world.send("c1")
     with pytest.raises(DataLossError, match="the checkpoint does not know of epoch"):
         Query(world, **WRAPPED).resume().trigger()
     assert world.offsets == offsets
     world.die()
-    for _ in range(3):
-        Query(world, tells_start=False).resume().trigger()
-        world.die(down_s=LAPSE_S)
+    run_on(world)
     assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
 
 
@@ -135,10 +132,9 @@ def test_an_epoch_that_was_announced_blindly_and_lost_is_announced_again_too(wor
     """Its number lies far behind the one before it. Under the wrapper, where it is too late for that, it is noticed."""
     for bodies in (("a1", "a2"), ("b1", "b2")):
         world.send(*bodies)
-        Query(world, **WRAPPED).resume().trigger()
+        assert Query(world, **WRAPPED).resume().trigger()
         world.die(down_s=LAPSE_S)
-    lost = world.offsets.pop()
-    world.committed.discard(1)
+    lost = lose_entry(world)
     assert lost.is_blind
     assert lost.epoch > world.offsets[-1].epoch + 1
     world.send("c1")
@@ -174,25 +170,20 @@ def test_a_lost_entry_without_rows_is_noticed_under_the_wrapper(world: World, is
     world.send("a1", "a2")
     play_out(Query(world))
     world.die(down_s=LAPSE_S)
-    assert world.offsets.pop().partitions == 0
-    world.committed.discard(len(world.offsets))
+    assert lose_entry(world).partitions == 0
     world.send("b1")
     if is_wrapped:
         with pytest.raises(DataLossError, match="the checkpoint does not know of epoch 2,"):
             Query(world, **WRAPPED).resume()
         world.die()
-    for _ in range(3):
-        Query(world, tells_start=False).resume().trigger()
-        world.die(down_s=LAPSE_S)
+    run_on(world)
     assert sorted(world.bodies()) == ["a1", "a2", "b1"]
 
 
 @in_both_modes_with(numPartitions="1")
 def test_a_log_that_loses_its_last_batch_twice_gives_that_batch_no_rows(world: World) -> None:
     """The sink has it without rows. A task of the batch that was lost first seals what it has only then."""
-    world.send("a1")
-    query = Query(world)
-    query.trigger()
+    query = served(world, "a1")
     world.send("b1")
     announce(query)
     (plan,) = query.plans(1)
@@ -211,8 +202,7 @@ def test_a_log_that_loses_its_last_batch_twice_gives_that_batch_no_rows(world: W
 @pytest.mark.parametrize("last_mode", MODES)
 def test_an_epoch_that_is_lost_twice_stays_as_it_was_announced_again(world: World, how: str, last_mode: str) -> None:
     """Whatever its number, for it may skip some. The sink has its batch without rows, so none may come."""
-    world.send("a1")
-    Query(world).trigger()
+    served(world, "a1")
     world.die(down_s=LAPSE_S)
     world.send("b1")
     given = world.options
@@ -241,16 +231,13 @@ def test_an_epoch_that_is_lost_twice_stays_as_it_was_announced_again(world: Worl
 def test_the_lost_epoch_is_announced_again_under_its_name(world: World) -> None:
     """With as many partitions."""
     groups = "abcdefghij"
-    world.send(*(f"{group}1" for group in groups))
-    query = Query(world)
-    query.trigger()
+    query = served(world, *(f"{group}1" for group in groups))
     world.send(*(f"{group}2" for group in groups))
     announce(query)
     lost = world.offsets[1]
     query.run(1)
     world.die(down_s=LAPSE_S)
-    world.offsets.pop()
-    world.committed.discard(1)
+    lose_entry(world)
     again = Query(world).resume()
     assert again.trigger()
     assert world.offsets[1] == lost
@@ -264,8 +251,7 @@ def test_the_lost_epoch_is_announced_again_under_its_name(world: World) -> None:
 @pytest.mark.parametrize("is_lost_again", [False, True])
 def test_a_lost_epoch_is_closed_before_it_is_logged_again(world: World, is_lost_again: bool) -> None:
     """Its batch gets into the sink without a look at its rows; a task of the first announcement is late."""
-    world.send("a1")
-    Query(world).trigger()
+    served(world, "a1")
     world.die(down_s=LAPSE_S)
     world.send("b1")
     query = Query(world).resume()
@@ -293,8 +279,7 @@ def test_a_lost_epoch_is_closed_before_it_is_logged_again(world: World, is_lost_
 @in_both_modes_with(numPartitions="1")
 def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log_has_lost(world: World) -> None:
     """Spark has refused to log it, and has logged the other run's epoch."""
-    world.send("a1")
-    Query(world).trigger()
+    served(world, "a1")
     world.die(down_s=LAPSE_S)
     world.send("b1")
     logged, late = Query(world).resume(), Query(world)
@@ -315,6 +300,22 @@ def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log
     restart(world, allow_forgotten=True)
 
 
+def log_in_place_of_a_lost_entry(world: World, **how: Any) -> tuple[Query, Offset, Offset]:
+    """Let an overtaken run, started so, log its epoch where the log has lost one that the sink has.
+
+    Return that run, its entry, and the lost one.
+    """
+    served(world, "a1")
+    world.die(down_s=LAPSE_S)
+    world.send("b1", "b2")
+    overtaken = Query(world, **how).resume()
+    late = overtaken.latest_offset(overtaken.start_of(1))
+    kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
+    lost = world.offsets.pop()
+    overtaken.log(late)
+    return overtaken, late, lost
+
+
 @in_both_modes
 @pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("is_wrapped", [False, True])
@@ -322,29 +323,16 @@ def test_what_an_overtaken_run_logs_in_the_place_of_a_lost_entry_is_refused(
     world: World, is_wrapped: bool, is_read: bool
 ) -> None:
     """The sink has that batch, with rows of the lost epoch: they would come again, under the next id."""
-    world.send("a1")
-    Query(world).trigger()
-    world.die(down_s=LAPSE_S)
-    world.send("b1", "b2")
-    overtaken = Query(world).resume()
-    late = overtaken.latest_offset(overtaken.start_of(1))
-    kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
-    lost = world.offsets.pop()
-    overtaken.log(late)
+    overtaken, late, lost = log_in_place_of_a_lost_entry(world)
     with pytest.raises(FencedError):
         overtaken.startless.commit(world.offsets[0])
     world.die(down_s=LAPSE_S)
+    how: dict[str, Any] = {"tells_start": not is_wrapped, "is_wrapped": is_wrapped}
     for _ in range(2):
         with pytest.raises(DataLossError, match=f"has lost epoch {lost.epoch}, .* another one in its place"):
-            Query(
-                world,
-                tells_start=not is_wrapped,
-                is_wrapped=is_wrapped,
-                reads=lambda batch, count: range(count) if is_read else None,
-            ).resume().drain()
+            Query(world, **how, reads=lambda batch, count: range(count) if is_read else None).resume().drain()
         world.die(down_s=LAPSE_S)
-    assert world.offsets.pop() == late
-    world.committed.discard(1)
+    assert lose_entry(world) == late
     restart(world, allow_forgotten=True)
 
 
@@ -357,22 +345,12 @@ def test_the_remedy_leads_out_where_nobody_looked_at_the_rows_of_a_blind_entry(
     world: World, is_committed: bool
 ) -> None:
     """An overtaken run has logged it in the place of a lost one: the sink has the lost one's batch, once. [law 5]"""
-    world.send("a1")
-    Query(world).trigger()
-    world.die(down_s=LAPSE_S)
-    world.send("b1", "b2")
-    overtaken = Query(world, **WRAPPED).resume()
-    late = overtaken.latest_offset(overtaken.start_of(1))
-    kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
-    lost = world.offsets.pop()
-    overtaken.log(late)
+    _, late, lost = log_in_place_of_a_lost_entry(world, **WRAPPED)
     if is_committed:
         world.committed.add(1)
     world.die(down_s=LAPSE_S)
     with pytest.raises(DataLossError, match=UNREAD) as told:
-        Query(
-            world, tells_start=False, is_wrapped=True, reads=lambda batch, count: None if batch == 1 else range(count)
-        ).resume().trigger()
+        Query(world, **WRAPPED, reads=lambda batch, count: None if batch == 1 else range(count)).resume().trigger()
     assert f"Remove the entry of epoch {late.epoch} and those behind it, if any, below 'offsets'" in str(told.value)
     assert "triggerAvailableNowWrapper.enabled' set to false" in str(told.value)
     world.die(down_s=LAPSE_S)

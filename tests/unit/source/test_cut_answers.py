@@ -18,7 +18,7 @@ from sqs_fifo_spark.source.receive import WORTH, Receive, Received
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.aws.answering import sqs_message
-from tests.unit.by_hand import World, play_out, with_options
+from tests.unit.by_hand import World, play_out, served, with_options
 
 VISIBILITY_S = 30
 SMALL_S, LARGE_S = 0.01, 10.0
@@ -127,9 +127,7 @@ def test_a_run_over_a_link_that_carries_no_message_does_not_end_as_if_none_were_
 @with_options(numPartitions="1")
 def test_a_run_waits_for_what_a_poll_of_copies_left_hidden(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else came whole: once the copies are deleted the next poll finds nothing, and what waited is there."""
-    world.send("a1")
-    before = Query(world)
-    before.trigger()
+    before = served(world, "a1")
     world.clock.advance(LAPSE_S)  # the commit deletes nothing
     world.send("b1")
     world.receive_elsewhere(2, LAPSE_S)

@@ -24,6 +24,7 @@ from tests.unit.by_hand import (
     in_both_modes_with,
     into_sink,
     kill,
+    lose_entry,
     planned,
     play_out,
     received,
@@ -235,9 +236,7 @@ def test_a_replay_of_a_half_sealed_epoch_keeps_the_limit(world: World) -> None:
 @in_both_modes_with(numPartitions="2", waitTimeSeconds="1")
 def test_who_closes_a_chain_after_a_restart_says_what_it_follows(world: World) -> None:
     """A partition was never read; a restart closes it, with no `after`; then the log loses the batch."""
-    world.send(*(f"{g}1" for g in "bcdefghijk"))
-    query = Query(world)
-    query.trigger()
+    query = served(world, *(f"{g}1" for g in "bcdefghijk"))
     world.send(*(f"{g}2" for g in "bcdefghijk"))
     query = Query(world, reads=lambda batch, count: range(1) if batch else range(count))
     world.die(down_s=LAPSE_S)
@@ -251,8 +250,7 @@ def test_who_closes_a_chain_after_a_restart_says_what_it_follows(world: World) -
     world.on_step = lambda event: None
     world.die(down_s=LAPSE_S)
     assert len(world.offsets) == 2
-    world.offsets.pop()
-    world.committed.discard(1)
+    lose_entry(world)
     Query(world).resume().drain()
     world.pass_time(LAPSE_S)
     Query(world).resume().drain()

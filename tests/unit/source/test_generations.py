@@ -24,6 +24,7 @@ from tests.unit.by_hand import (
     in_both_modes_with,
     kill,
     restart,
+    served,
 )
 from tests.unit.source.attempts import paused
 
@@ -32,8 +33,7 @@ OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 def taken_over(world: World, *, until: str = "-- batch 1 is read") -> Checkpoint:
     """The world's query has served a1 and a2, perhaps committed; another one takes over, serves y1, and dies."""
-    world.send("a1", "a2")
-    Query(world).trigger()
+    served(world, "a1", "a2")
     world.die(down_s=LAPSE_S)
     other = Checkpoint()
     query = Query(world, checkpoint=other)
@@ -90,8 +90,7 @@ def test_a_checkpoint_of_an_earlier_generation_does_not_stop_the_query_that_rule
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_query_that_has_planned_nothing_takes_nothing_over(world: World, until: str, is_committed: bool) -> None:
     """Started by mistake, or twice at once: the older query goes on from its checkpoint, exactly once."""
-    world.send("a1", "a2")
-    Query(world).trigger()
+    served(world, "a1", "a2")
     if not is_committed:
         world.committed.clear()
     world.die(down_s=LAPSE_S)
@@ -162,8 +161,7 @@ def test_who_goes_on_without_what_is_lost_begins_a_generation(
     if not is_committed:
         world.committed.clear()
     world.send("z1")
-    query = Query(world, **how).resume()
-    query.trigger()
+    assert Query(world, **how).resume().trigger()
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     found = {row.body for each in (world.checkpoint, other) for rows in each.rows() for row in rows}
@@ -186,8 +184,7 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
     world: World, how: dict[str, Any], fails_again: bool, until: str
 ) -> None:
     """Nothing is given up once more, whatever the option is by then: the query itself rules."""
-    world.send("a1", "a2")
-    Query(world).trigger()
+    served(world, "a1", "a2")
     world.die(down_s=LAPSE_S)
     other = Checkpoint()
     query = Query(world, checkpoint=other)
@@ -199,7 +196,7 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
     kill(world, f"-- batch 1 {until}", lambda: Query(world, **how).resume().trigger(), down_s=LAPSE_S)
     world.options = replace(world.options, fail_on_data_loss=fails_again)
     world.send("z2")
-    Query(world, **how).resume().trigger()
+    assert Query(world, **how).resume().trigger()
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     assert max(counted(world.checkpoint).values()) == 1
@@ -209,11 +206,9 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
 @in_both_modes_with(failOnDataLoss="false")
 def test_the_first_batch_after_giving_up_is_announced_again_if_the_log_loses_it(world: World) -> None:
     """Its batch id gets no other rows: the sink has it."""
-    world.send("a1", "a2")
-    Query(world).trigger()
+    served(world, "a1", "a2")
     world.die(down_s=LAPSE_S)
-    world.send("y1")
-    Query(world, checkpoint=Checkpoint()).trigger()
+    served(world, "y1", checkpoint=Checkpoint())
     world.die(down_s=LAPSE_S)
     world.send("z1")
     kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
@@ -232,8 +227,7 @@ def test_a_query_is_not_told_that_it_is_another_one(
     world: World, first: dict[str, Any], second: dict[str, Any], how: dict[str, Any]
 ) -> None:
     """An overtaken run's epoch stands in the place of a lost one: to remove its entry leads out."""
-    world.send("a1")
-    Query(world).trigger()
+    served(world, "a1")
     world.die(down_s=LAPSE_S)
     world.send("b1", "b2")
     overtaken = Query(world, **first).resume()
@@ -272,7 +266,7 @@ def test_a_generation_that_a_restart_began_raises_no_doubt(
     world.on_step = lambda event: None
     world.die(down_s=LAPSE_S)
     world.send("b1")
-    Query(world, **how, reads=lambda batch, count: None if batch == 0 else range(count)).resume().trigger()
+    assert Query(world, **how, reads=lambda batch, count: None if batch == 0 else range(count)).resume().trigger()
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     found = counted(world.checkpoint)
@@ -283,9 +277,7 @@ def test_a_generation_that_a_restart_began_raises_no_doubt(
 @in_both_modes
 def test_what_an_overtaken_driver_announces_belongs_to_no_query(world: World) -> None:
     """It stood still while another query began; Spark has logged what it announced, and is refused from then on."""
-    world.send("a1")
-    query = Query(world)
-    query.trigger()
+    query = served(world, "a1")
     late = paused(world, lambda: query.log(query.latest_offset(query.start_of(1))), "before GetQueueAttributes")
     other = Query(world, checkpoint=Checkpoint())
     world.send("b1")

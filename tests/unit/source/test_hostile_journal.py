@@ -18,10 +18,10 @@ import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.columns import ARROW_SCHEMA
-from sqs_fifo_spark.errors import DataLossError, JournalCorruptError, JournalMismatchError, SqsFifoError
+from sqs_fifo_spark.errors import JournalCorruptError, JournalMismatchError, SqsFifoError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import FORMAT
-from sqs_fifo_spark.options import SOURCE, parse_source_options
+from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
 from sqs_fifo_spark.source.message import Message, from_sqs, to_arrow
@@ -382,63 +382,6 @@ def test_an_identity_is_believed_only_whole() -> None:
             Journal.find(OneObject("journal.json", data), ARN)
         with pytest.raises(SqsFifoError):
             Journal.join(OneObject("journal.json", data), "another")
-
-
-def test_claims_that_are_none_do_not_keep_from_owning(tmp_path: Path) -> None:
-    """Whatever lies among them; what a claim says inside does not matter."""
-    store = FileStore(tmp_path)
-    for name in [
-        "x",
-        "7.json",
-        "00000000000000000003.json",
-        "00000000000000000003.json.bak",
-        "-0000000000000000001.json",
-    ]:
-        store.put_if_absent(f"drivers/{name}", b"\x00")
-    journal = Journal(store, "j")
-    assert journal.claim({}) == 4
-    journal.require_claim(4)
-
-
-def test_names_that_are_none_are_no_epochs(tmp_path: Path) -> None:
-    """A list shows whatever lies there."""
-    store = FileStore(tmp_path)
-    for name in ("epochs/x/0000-000000", "epochs/7/0000-000000", "epochs/00000000000000000007/a/b", "epochs/note"):
-        store.put_if_absent(name, b"")
-    assert Journal(store, "j").objects() == {}
-
-
-@pytest.mark.parametrize(
-    ("key", "values"),
-    [
-        ("journal", ["../../x", "", "x" * 65, None, "a\n"]),
-        ("epoch", [-1, 10**30, 1.5, "7"]),
-        ("partitions", [-1, 10**9, 1e9, MOST_PARTITIONS + 1, None]),
-        ("plan", [-1, "1"]),
-        ("generation", [-1, None]),
-    ],
-)
-def test_a_forged_offset_is_refused(key: str, values: list[Any]) -> None:
-    """No path is made of it, and no thousand million plans."""
-    sound = Offset("0123456789abcdef", 7, 4, 3, generation=2).to_json()
-    assert Offset.from_json(sound).to_json() == sound
-    for value in values:
-        with pytest.raises(DataLossError, match="an offset that this source did not write"):
-            Offset.from_json({**sound, key: value})
-
-
-def test_an_offset_of_another_kind_is_refused() -> None:
-    """Another source's, or none."""
-    values: list[Any] = [7, None, [], "x", {}, {"topic": {"0": 1}}]
-    for value in values:
-        with pytest.raises(DataLossError):
-            Offset.from_json(value)
-
-
-def test_an_offset_takes_all_partitions_that_the_options_allow() -> None:
-    """Else a query could not be started again."""
-    (option,) = (option for option in SOURCE.options if option.name == "numPartitions")
-    assert option.high == MOST_PARTITIONS
 
 
 def peak_memory() -> int:

@@ -66,6 +66,9 @@ def test_store_that_overwrites_is_refused(store: FaultyStore) -> None:
     assert store.list("check") == []
 
 
+# Claims
+
+
 def test_each_claim_is_higher_and_fences_the_older(journal: Journal, store: FaultyStore) -> None:
     """The newest owner goes on; all before it are told who took over."""
     first = journal.claim({})
@@ -189,6 +192,33 @@ def test_removed_journal_stops_the_query(journal: Journal, store: FaultyStore) -
     store.delete(store.list("drivers"))
     with raises_one_line(JournalUnavailableError, match="was removed while the query ran"):
         journal.require_claim(number)
+
+
+def test_claims_that_are_none_do_not_keep_from_owning(tmp_path: Path) -> None:
+    """Whatever lies among them; what a claim says inside does not matter."""
+    store = FileStore(tmp_path)
+    for name in [
+        "x",
+        "7.json",
+        "00000000000000000003.json",
+        "00000000000000000003.json.bak",
+        "-0000000000000000001.json",
+    ]:
+        store.put_if_absent(f"drivers/{name}", b"\x00")
+    journal = Journal(store, "j")
+    assert journal.claim({}) == 4
+    journal.require_claim(4)
+
+
+def test_names_that_are_none_are_no_epochs(tmp_path: Path) -> None:
+    """A list shows whatever lies there."""
+    store = FileStore(tmp_path)
+    for name in ("epochs/x/0000-000000", "epochs/7/0000-000000", "epochs/00000000000000000007/a/b", "epochs/note"):
+        store.put_if_absent(name, b"")
+    assert Journal(store, "j").objects() == {}
+
+
+# Segments
 
 
 def test_first_writer_wins_and_the_loser_gets_the_winners_segment(journal: Journal) -> None:

@@ -12,7 +12,15 @@ from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.source.available_now import AvailableNow
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import HandHeartbeat, World, do_at, in_both_modes_with, play_out, with_options
+from tests.unit.by_hand import (
+    HandHeartbeat,
+    World,
+    do_at,
+    in_both_modes_with,
+    play_out,
+    served,
+    with_options,
+)
 
 
 @in_both_modes_with(numPartitions="1", maxMessagesPerTrigger="100")
@@ -61,8 +69,7 @@ def no_fault(action: str) -> str:
 @in_both_modes_with(numPartitions="2", waitTimeSeconds="1", maxMessagesPerTrigger="100")
 def test_available_now_does_not_end_while_copies_that_it_holds_lock_what_is_old(world: World) -> None:
     """Their deletes failed in the task, so they are the commit's, and their group is free only then."""
-    world.send(*(f"a{index}" for index in range(1, 13)))
-    Query(world).trigger()
+    served(world, *(f"a{index}" for index in range(1, 13)))
     world.die(down_s=LAPSE_S)
     query = Query(world, available_now=True).resume()
     world.clock.advance(2)
@@ -82,8 +89,7 @@ def test_available_now_does_not_end_while_copies_that_it_holds_lock_what_is_old(
 @in_both_modes_with(numPartitions="1", waitTimeSeconds="1", visibilityTimeoutSeconds="120")
 def test_available_now_does_not_end_with_copies_that_its_probe_could_not_delete(world: World) -> None:
     """They hide what follows them, and polls bring nothing: that is no end, but an error."""
-    world.send("a1")
-    Query(world).trigger()
+    served(world, "a1")
     world.die(down_s=121)
     world.receive_share = lambda: 0.0  # the next run's task is given nothing
     Query(world).resume().trigger()  # commits a1 with a handle that has expired
@@ -215,9 +221,7 @@ def test_it_does_not_end_behind_an_unread_micro_batch_while_what_it_could_not_de
 @with_options(numPartitions="1")
 def test_a_last_poll_that_brings_a_copy_is_not_the_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands behind the copy can be received only once that poll has deleted it."""
-    world.send("a1")
-    query = Query(world, available_now=True)
-    query.trigger()
+    query = served(world, "a1", available_now=True)
     query.log(query.latest_offset(query.start_of(1)))
     world.failing_entries = lambda action: frozenset(range(10))
     query.startless.commit(query.offsets[0])

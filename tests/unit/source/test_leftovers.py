@@ -349,7 +349,7 @@ def test_what_an_older_querys_task_seals_when_its_generation_is_over_is_not_carr
     how: dict[str, Any] = {"tells_start": False, "is_wrapped": True}
     other = Checkpoint()
     world.send("y1")
-    Query(world, checkpoint=other, **how).resume().trigger()
+    assert Query(world, checkpoint=other, **how).resume().trigger()
     for _ in range(3):  # so that the number of the older query's epoch is far above what the new one settles
         world.die()
         old = Query(world, checkpoint=other, **how).resume()

@@ -25,6 +25,7 @@ from tests.unit.by_hand import (
     kill,
     play_out,
     restart,
+    served,
     with_options,
 )
 
@@ -95,8 +96,7 @@ def test_a_refusal_of_all_entries_stops_the_query(world: World) -> None:
 @with_options(numPartitions="1", waitTimeSeconds="1")
 def test_an_available_now_query_does_not_end_behind_a_copy_that_cannot_be_deleted(world: World) -> None:
     """Whatever SQS says of it: it hides what follows in its group."""
-    world.send("a1")
-    Query(world).trigger()
+    served(world, "a1")
     world.die(down_s=LAPSE_S)
     world.send("a2")
     go_well = refuse_deletes_of_the_first(world, {"Code": "New"})
@@ -112,8 +112,7 @@ def test_an_available_now_query_does_not_end_behind_a_copy_that_cannot_be_delete
 @with_options(numPartitions="1", visibilityTimeoutSeconds="3600")
 def test_a_copy_is_deleted_however_late_its_poll_has_an_answer(world: World) -> None:
     """A healthy queue gives one copy after another, each after a long wait."""
-    world.send("a1", "b1", "c1")
-    Query(world).trigger()
+    served(world, "a1", "b1", "c1")
     world.die(down_s=3_605)
     while world.receive_elsewhere(10, 9_000):
         pass
@@ -169,8 +168,7 @@ def test_what_is_no_message_of_a_fifo_queue_is_told_by_its_id(world: World, how:
 def test_copies_whose_deletes_fail_hold_up_no_task(make_world: MakeWorld) -> None:
     """However long its messages may be held."""
     world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S))
-    world.send("a1", "b1")
-    Query(world).trigger()
+    served(world, "a1", "b1")
     world.die(down_s=LONG_S + 5)
     query = Query(world).resume()
     world.send("a2", "b2")

@@ -229,9 +229,7 @@ def claim_elsewhere(world: World) -> None:
 @in_both_modes_with(numPartitions="1")
 def test_a_driver_is_fenced_however_often_it_is_asked(world: World) -> None:
     """Its verdict on the last epoch does not stand for its claim."""
-    world.send("a1")
-    query = Query(world)
-    query.trigger()
+    query = served(world, "a1")
     claim_elsewhere(world)
     for _ in range(2):
         with pytest.raises(FencedError, match="this query's is"):
@@ -258,9 +256,7 @@ def test_an_idle_driver_that_is_fenced_does_not_probe(world: World) -> None:
 @in_both_modes_with(numPartitions="1")
 def test_a_fenced_driver_that_closes_a_chain_speaks_of_the_query(world: World) -> None:
     """Not of a task, though the link's put tells it first."""
-    world.send("a1")
-    query = Query(world, reads=lambda batch, count: range(0))
-    query.trigger()
+    query = served(world, "a1", reads=lambda batch, count: range(0))
     claim_elsewhere(world)
     with pytest.raises(FencedError, match="this query's is"):
         query.latest_offset(query.start_of(1))

@@ -8,7 +8,7 @@ from sqs_fifo_spark.errors import FencedError, JournalUnavailableError
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import HandHeartbeat, MakeWorld, World, do_at, drain_and_audit, planned
+from tests.unit.by_hand import HandHeartbeat, MakeWorld, World, do_at, drain_and_audit, planned, served
 
 
 @pytest.fixture
@@ -79,16 +79,12 @@ def test_a_driver_of_a_removed_journal_settles_nothing_in_the_new_one(world: Wor
 
 
 def test_epochs_are_counted_from_one_whatever_number_the_first_claim_has(world: World) -> None:
-    world.send("a1")
-    query = Query(world)
-    query.trigger()
+    query = served(world, "a1")
     assert query.offsets[0].epoch == 1
     assert query.offsets[0].plan == int(world.clock.now()) > 1_000_000
     world.die()
     world.checkpoint = Checkpoint()
-    world.send("a2")
-    other = Query(world)
-    other.trigger()
+    other = served(world, "a2")
     assert other.offsets[0].plan == query.offsets[0].plan + 1
     assert other.offsets[0].epoch < 10
 

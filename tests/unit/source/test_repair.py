@@ -116,8 +116,7 @@ def served_beside_what_stands_aside(world: World) -> list[str]:
         skip(world, epoch, row.message_id)
     world.checkpoint.offsets.clear()
     world.die(down_s=LAPSE_S)
-    world.send("a4", "b1")
-    Query(world).trigger()
+    served(world, "a4", "b1")
     return world.bodies()
 
 

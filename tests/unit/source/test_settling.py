@@ -100,9 +100,7 @@ def test_what_was_received_before_is_served_at_once_after_an_epoch_of_copies(wor
     def no_delete(action: str) -> str:
         return "refused" if action == "DeleteMessageBatch" else ""
 
-    world.send("a1")
-    query = Query(world)
-    query.trigger()
+    query = served(world, "a1")
     world.send("c1")
     world.fault = no_delete
     query.log(query.latest_offset(query.start_of(1)))

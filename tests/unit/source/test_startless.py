@@ -17,7 +17,6 @@ from tests.unit.by_hand import (
     into_sink,
     kill,
     restart,
-    served,
     with_options,
 )
 
@@ -33,7 +32,9 @@ def test_spark_4_0_order_of_calls_drains(world: World) -> None:
 @with_options(numPartitions="1")
 def test_the_wrapper_around_available_now_never_takes_the_log_back(world: World) -> None:
     """Spark 4.0 and 4.1: the latest offset is asked for before an unfinished batch is run again."""
-    query = served(world, *(f"a{number}" for number in range(1, 25)), tells_start=False).resume()
+    world.send(*(f"a{number}" for number in range(1, 25)))
+    query = Query(world, tells_start=False).resume()
+    assert query.trigger()
     query.log(query.latest_offset(query.start_of(1)))  # and it dies before `commit`
     world.die()
     for _ in range(3):
@@ -84,7 +85,7 @@ def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
     """Spark's wrapper asks for it beside each batch, and logs the epoch again that it has fetched first."""
     world.send("a1")
     query = Query(world, **WRAPPED).resume()
-    query.trigger()
+    assert query.trigger()
     (blind,) = world.offsets
     assert query.startless.latest_offset() != blind
     query.log(blind)
@@ -93,7 +94,7 @@ def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
     assert world.journal().ledger().followed_by is None
     world.die(down_s=LAPSE_S)
     world.send("b1")
-    Query(world, **WRAPPED).resume().trigger()
+    assert Query(world, **WRAPPED).resume().trigger()
     restart(world, down_s=LAPSE_S, allow_forgotten=True)
 
 
@@ -104,7 +105,7 @@ def run_stateful(world: World) -> None:
     """
     world.send("a1")
     query = Query(world, **WRAPPED).resume()
-    query.trigger()
+    assert query.trigger()
     (blind,) = world.offsets
     world.send("b1")
     query.startless.latest_offset()

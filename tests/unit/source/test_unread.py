@@ -105,9 +105,7 @@ def sealed(world: World) -> list[str]:
 @with_options(numPartitions="1")
 def test_an_epoch_that_was_read_and_never_committed_is_not_passed_over(world: World) -> None:
     """Nor if nobody looks at the rows of the next one, so that its plan is never asked for."""
-    world.send("a1", "a2")
-    query = Query(world, reads=lambda batch, count: None if batch == 2 else range(count))
-    query.trigger()
+    query = served(world, "a1", "a2", reads=lambda batch, count: None if batch == 2 else range(count))
     world.send("a3", "a4")
     query.trigger()
     query.log(query.latest_offset(query.start_of(2)))

@@ -56,8 +56,7 @@ def test_an_outage_of_the_count_does_not_stop_a_query(world: World) -> None:
 @in_both_modes_with(numPartitions="1")
 def test_a_run_reads_though_the_count_of_messages_lags_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Trigger.Once no other epoch follows."""
-    world.send("a1")
-    Query(world).trigger()
+    served(world, "a1")
     world.die()
     world.send("b1")
     monkeypatch.setattr("sqs_fifo_spark.source.queue.Queue.approximate_counts", lambda queue: Counts())
