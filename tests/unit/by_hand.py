@@ -20,7 +20,7 @@ from sqs_fifo_spark.source.pool import Answer, CallingThread
 from tests.simulation import world as simulated
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
-from tests.simulation.world import Row
+from tests.simulation.world import LAPSE_S, Row
 
 T = TypeVar("T")
 MakeWorld = Callable[..., "World"]
@@ -84,6 +84,12 @@ class HandHeartbeat:
         self._lease.renew()
 
 
+def beat() -> None:
+    """Let every live heartbeat beat."""
+    for heartbeat in list(HandHeartbeat.live):
+        heartbeat.beat()
+
+
 class World(simulated.World):
     """A queue, a journal, a checkpoint and a sink: what is left when processes die."""
 
@@ -109,8 +115,7 @@ class World(simulated.World):
             share = min(seconds, self.options.heartbeat_s)
             self.clock.advance(share)
             seconds -= share
-            for heartbeat in list(HandHeartbeat.live):
-                heartbeat.beat()
+            beat()
 
     def die(self, *, down_s: float = 0.0) -> None:
         """All of our processes are gone, and their heartbeats with them, for so many seconds."""
@@ -235,6 +240,13 @@ def served(world: World, *bodies: str, **how: Any) -> Query:
     return query
 
 
+def ran(world: World, *bodies: str, **how: Any) -> None:
+    """Send these, and run the query for one micro-batch; then all are dead until every hold has lapsed."""
+    world.send(*bodies)
+    assert Query(world, **how).resume().trigger()
+    world.die(down_s=LAPSE_S)
+
+
 @contextmanager
 def failing(world: World, action: str, fault: str = "refused") -> Iterator[None]:
     """Let calls of this action fail meanwhile."""
@@ -255,6 +267,19 @@ def announce(query: Query) -> None:
     """Let Spark log the next micro-batch, and commit the one before."""
     query.log(query.latest_offset(query.start_of(len(query.offsets))))
     query.startless.commit(query.offsets[-2])
+
+
+def announced(query: Query) -> bool:
+    """Do as `announce` does, from the first micro-batch on; return False when there is nothing new."""
+    batch = len(query.offsets)
+    start = query.start_of(batch)
+    end = query.latest_offset(start)
+    if end == start:
+        return False
+    query.log(end)
+    if batch:
+        query.startless.commit(query.offsets[batch - 1])
+    return True
 
 
 def into_sink(query: Query, rows: dict[int, list[Row]], batch: int = 0) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, HandHeartbeat, MakeWorld, World
+from tests.unit.by_hand import MODES, MakeWorld, World, beat
 
 
 @pytest.fixture(params=MODES)
@@ -54,8 +54,7 @@ def rounds(world: World, query: Query, count: int) -> Iterator[None]:
         world.clock.advance(LAPSE_S)  # what the next batch takes over and does not read comes to it again
         query.trigger()
         world.clock.advance(LAPSE_S)  # nobody beats: all holds are over
-        for heartbeat in HandHeartbeat.live:
-            heartbeat.beat()
+        beat()
         query.drain()
         yield
 

@@ -16,7 +16,7 @@ from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from tests.helpers import raises_one_line
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import World, failing, however_started, in_both_modes_with, served, with_options
+from tests.unit.by_hand import World, failing, however_started, in_both_modes_with, ran, served, with_options
 
 
 def lose_journal(world: World) -> None:
@@ -143,8 +143,7 @@ def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first
     """What a new query has given back, older queries' logs still have: they learn that others went on since."""
     older = [Checkpoint() for _ in range(3)]
     for body, checkpoint in zip(("x1", "y1", "z1"), older, strict=True):
-        served(world, body, checkpoint=checkpoint)
-        world.die(down_s=LAPSE_S)
+        ran(world, body, checkpoint=checkpoint)
     world.send("w1")
     query = Query(world, checkpoint=Checkpoint())
     with failing(world, "ReceiveMessage"):

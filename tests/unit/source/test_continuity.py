@@ -28,6 +28,7 @@ from tests.unit.by_hand import (
     kill,
     lose_entry,
     play_out,
+    ran,
     restart,
     served,
 )
@@ -131,9 +132,7 @@ def test_an_epoch_that_sparks_log_has_lost_is_noticed_before_another_is_logged(w
 def test_an_epoch_that_was_announced_blindly_and_lost_is_announced_again_too(world: World) -> None:
     """Its number lies far behind the one before it. Under the wrapper, where it is too late for that, it is noticed."""
     for bodies in (("a1", "a2"), ("b1", "b2")):
-        world.send(*bodies)
-        assert Query(world, **WRAPPED).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        ran(world, *bodies, **WRAPPED)
     lost = lose_entry(world)
     assert lost.is_blind
     assert lost.epoch > world.offsets[-1].epoch + 1
@@ -202,8 +201,7 @@ def test_a_log_that_loses_its_last_batch_twice_gives_that_batch_no_rows(world: W
 @pytest.mark.parametrize("last_mode", MODES)
 def test_an_epoch_that_is_lost_twice_stays_as_it_was_announced_again(world: World, how: str, last_mode: str) -> None:
     """Whatever its number, for it may skip some. The sink has its batch without rows, so none may come."""
-    served(world, "a1")
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1")
     world.send("b1")
     given = world.options
     if how == "another mode":
@@ -251,8 +249,7 @@ def test_the_lost_epoch_is_announced_again_under_its_name(world: World) -> None:
 @pytest.mark.parametrize("is_lost_again", [False, True])
 def test_a_lost_epoch_is_closed_before_it_is_logged_again(world: World, is_lost_again: bool) -> None:
     """Its batch gets into the sink without a look at its rows; a task of the first announcement is late."""
-    served(world, "a1")
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1")
     world.send("b1")
     query = Query(world).resume()
     announce(query)
@@ -279,8 +276,7 @@ def test_a_lost_epoch_is_closed_before_it_is_logged_again(world: World, is_lost_
 @in_both_modes_with(numPartitions="1")
 def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log_has_lost(world: World) -> None:
     """Spark has refused to log it, and has logged the other run's epoch."""
-    served(world, "a1")
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1")
     world.send("b1")
     logged, late = Query(world).resume(), Query(world)
     announce(logged)
@@ -305,8 +301,7 @@ def log_in_place_of_a_lost_entry(world: World, **how: Any) -> tuple[Query, Offse
 
     Return that run, its entry, and the lost one.
     """
-    served(world, "a1")
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1")
     world.send("b1", "b2")
     overtaken = Query(world, **how).resume()
     late = overtaken.latest_offset(overtaken.start_of(1))

@@ -15,6 +15,7 @@ from tests.simulation.world import LAPSE_S, VISIBILITY_S
 from tests.unit.by_hand import (
     HandHeartbeat,
     World,
+    beat,
     calls,
     crash,
     do_at,
@@ -219,8 +220,7 @@ def test_when_a_query_is_over_the_driver_holds_what_the_last_link_left(world: Wo
     _, plan = begin(world, "a1", "b1")
     world.fault = lambda action: "refused" if "Delete" in action else ""
     read(world, plan)
-    for heartbeat in HandHeartbeat.live:
-        heartbeat.beat()
+    beat()
     require_held(world, 3 * VISIBILITY_S)
 
 

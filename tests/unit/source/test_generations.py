@@ -23,6 +23,7 @@ from tests.unit.by_hand import (
     in_both_modes,
     in_both_modes_with,
     kill,
+    ran,
     restart,
     served,
 )
@@ -33,8 +34,7 @@ OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 def taken_over(world: World, *, until: str = "-- batch 1 is read") -> Checkpoint:
     """The world's query has served a1 and a2, perhaps committed; another one takes over, serves y1, and dies."""
-    served(world, "a1", "a2")
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1", "a2")
     other = Checkpoint()
     query = Query(world, checkpoint=other)
     world.send("y1")
@@ -160,9 +160,7 @@ def test_who_goes_on_without_what_is_lost_begins_a_generation(
     other = taken_over(world)
     if not is_committed:
         world.committed.clear()
-    world.send("z1")
-    assert Query(world, **how).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    ran(world, "z1", **how)
     Query(world).resume().drain()
     found = {row.body for each in (world.checkpoint, other) for rows in each.rows() for row in rows}
     assert found == {row.body for row in world.sent}
@@ -184,8 +182,7 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
     world: World, how: dict[str, Any], fails_again: bool, until: str
 ) -> None:
     """Nothing is given up once more, whatever the option is by then: the query itself rules."""
-    served(world, "a1", "a2")
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1", "a2")
     other = Checkpoint()
     query = Query(world, checkpoint=other)
     for body in ("y1", "y2"):
@@ -195,9 +192,7 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
     world.send("z1")
     kill(world, f"-- batch 1 {until}", lambda: Query(world, **how).resume().trigger(), down_s=LAPSE_S)
     world.options = replace(world.options, fail_on_data_loss=fails_again)
-    world.send("z2")
-    assert Query(world, **how).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    ran(world, "z2", **how)
     Query(world).resume().drain()
     assert max(counted(world.checkpoint).values()) == 1
     assert {*counted(world.checkpoint, other)} == {row.body for row in world.sent}
@@ -206,10 +201,8 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
 @in_both_modes_with(failOnDataLoss="false")
 def test_the_first_batch_after_giving_up_is_announced_again_if_the_log_loses_it(world: World) -> None:
     """Its batch id gets no other rows: the sink has it."""
-    served(world, "a1", "a2")
-    world.die(down_s=LAPSE_S)
-    served(world, "y1", checkpoint=Checkpoint())
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1", "a2")
+    ran(world, "y1", checkpoint=Checkpoint())
     world.send("z1")
     kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
     lost = world.offsets.pop()
@@ -227,8 +220,7 @@ def test_a_query_is_not_told_that_it_is_another_one(
     world: World, first: dict[str, Any], second: dict[str, Any], how: dict[str, Any]
 ) -> None:
     """An overtaken run's epoch stands in the place of a lost one: to remove its entry leads out."""
-    served(world, "a1")
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1")
     world.send("b1", "b2")
     overtaken = Query(world, **first).resume()
     late = overtaken.latest_offset(overtaken.start_of(1))

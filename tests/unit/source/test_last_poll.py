@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import string
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -13,11 +15,14 @@ from sqs_fifo_spark.source.available_now import AvailableNow
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, VISIBILITY_S
 from tests.unit.by_hand import (
-    HandHeartbeat,
     World,
+    announced,
+    beat,
     do_at,
+    failing,
     in_both_modes_with,
     play_out,
+    ran,
     served,
     with_options,
 )
@@ -62,27 +67,18 @@ def test_available_nows_last_poll_hands_on_nothing_that_the_last_epoch_has_serve
     assert world.depth() == (0, 0)
 
 
-def no_fault(action: str) -> str:
-    return ""
-
-
 @in_both_modes_with(numPartitions="2", waitTimeSeconds="1", maxMessagesPerTrigger="100")
 def test_available_now_does_not_end_while_copies_that_it_holds_lock_what_is_old(world: World) -> None:
     """Their deletes failed in the task, so they are the commit's, and their group is free only then."""
-    served(world, *(f"a{index}" for index in range(1, 13)))
-    world.die(down_s=LAPSE_S)
+    ran(world, *(f"a{index}" for index in range(1, 13)))
     query = Query(world, available_now=True).resume()
     world.clock.advance(2)
     world.send("n1")
     for batch in range(1, 20):
-        end = query.latest_offset(query.start_of(batch))
-        if end == query.start_of(batch):
+        if not announced(query):
             break
-        query.log(end)
-        query.startless.commit(query.offsets[-2])
-        world.fault = (lambda action: "refused" if action == "DeleteMessageBatch" else "") if batch == 1 else no_fault
-        query.run(batch)
-        world.fault = no_fault
+        with failing(world, "DeleteMessageBatch") if batch == 1 else nullcontext():
+            query.run(batch)
     assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
 
 
@@ -112,17 +108,15 @@ def test_available_now_does_not_end_with_copies_that_its_probe_could_not_delete(
     assert world.bodies() == ["a1", "a2"]
 
 
-def fail_deletes(world: World, group: str) -> None:
-    """Let deletes of the group's messages fail, while heartbeats go on, as their thread does."""
+def fail_deletes(world: World, failing: Callable[[list[str | None]], list[int]]) -> None:
+    """Let deletes fail of the entries that `failing` finds by their groups, while heartbeats go on, as threads do."""
     group_of, call = dict[str, str](), world._call_model
 
     def ask(action: str, request: dict[str, Any]) -> dict[str, Any]:
         if action == "DeleteMessageBatch":
-            for each in list(HandHeartbeat.live):
-                each.beat()
-            groups = [group_of.get(entry["ReceiptHandle"]) for entry in request["Entries"]]
-            failing = frozenset(index for index, each in enumerate(groups) if each == group)
-            world.failing_entries = lambda action: failing
+            beat()
+            fails = frozenset(failing([group_of.get(entry["ReceiptHandle"]) for entry in request["Entries"]]))
+            world.failing_entries = lambda action: fails
         answer = call(action, request)
         world.failing_entries = lambda action: frozenset()
         group_of.update(
@@ -134,25 +128,20 @@ def fail_deletes(world: World, group: str) -> None:
 
 
 @in_both_modes_with(numPartitions="1", visibilityTimeoutSeconds="120")
-@pytest.mark.parametrize("failing", range(6, 11))
-def test_it_does_not_end_while_what_it_could_not_delete_hides_what_waited(world: World, failing: int) -> None:
+@pytest.mark.parametrize("until", range(6, 11))
+def test_it_does_not_end_while_what_it_could_not_delete_hides_what_waited(world: World, until: int) -> None:
     """Micro-batches of newer messages, and polls that bring nothing, prove nothing about the group meanwhile."""
     call = world._call_model
-    fail_deletes(world, "a")
+    fail_deletes(world, lambda groups: [at for at, group in enumerate(groups) if group == "a"])
     world.send(*(f"a{number}" for number in range(1, 13)))
     query = Query(world, available_now=True)
     query.start_of(0)
     world.clock.advance(3)
     for number in itertools.count():
-        if number == failing:
+        if number == until:
             world._call_model = call  # type: ignore[method-assign]
-        start = query.start_of(number)
-        end = query.latest_offset(start)
-        if end == start:
+        if not announced(query):
             break
-        query.log(end)
-        if number:
-            query.startless.commit(query.offsets[number - 1])
         world.send(f"{string.ascii_letters[number + 1]}1")
         query.run(number)
     assert {"a11", "a12"} <= set(world.bodies())
@@ -165,30 +154,11 @@ def test_it_ends_while_deletes_of_newer_messages_fail(world: World) -> None:
     query = Query(world, available_now=True)
     query.start_of(0)
     world.clock.advance(3)
-    call, old = world._call_model, set[str]()
-
-    def ask(action: str, request: dict[str, Any]) -> dict[str, Any]:
-        if action == "DeleteMessageBatch":
-            for each in list(HandHeartbeat.live):
-                each.beat()
-            newer = [at for at, entry in enumerate(request["Entries"]) if entry["ReceiptHandle"] not in old]
-            world.failing_entries = lambda action: frozenset(newer[:1])
-        answer = call(action, request)
-        world.failing_entries = lambda action: frozenset()
-        found = answer.get("Messages", ())
-        old.update(each["ReceiptHandle"] for each in found if each["Attributes"]["MessageGroupId"] == "o")
-        return answer
-
-    world._call_model = ask  # type: ignore[method-assign]
+    fail_deletes(world, lambda groups: [at for at, group in enumerate(groups) if group != "o"][:1])
     for number in range(40):
         world.send(*(f"{letter}{number + 1}" for letter in string.ascii_lowercase if letter != "o"))
-        start = query.start_of(number)
-        end = query.latest_offset(start)
-        if end == start:
+        if not announced(query):
             break
-        query.log(end)
-        if number:
-            query.startless.commit(query.offsets[number - 1])
         query.run(number)
     else:
         pytest.fail("it goes on")
@@ -205,8 +175,7 @@ def test_it_does_not_end_behind_an_unread_micro_batch_while_what_it_could_not_de
     def fault(action: str) -> str:
         if action != "DeleteMessageBatch":
             return ""
-        for each in list(HandHeartbeat.live):
-            each.beat()
+        beat()
         return "throttled"
 
     query.log(query.latest_offset(query.start_of(1)))
@@ -232,8 +201,7 @@ def test_a_last_poll_that_brings_a_copy_is_not_the_last(world: World, monkeypatc
     world.send("a2")
     for _ in range(4):
         world.clock.advance(LAPSE_S / 4)
-        for each in list(HandHeartbeat.live):
-            each.beat()
+        beat()
     world.send("c1")
     monkeypatch.setattr(AvailableNow, "may_end_with", lambda *_: True)
     assert query.latest_offset(query.start_of(2)) != query.start_of(2)

@@ -28,6 +28,7 @@ from tests.unit.by_hand import (
     in_both_modes_with,
     into_sink,
     planned,
+    ran,
     received,
     restart,
     served,
@@ -368,8 +369,6 @@ def test_what_an_older_querys_task_seals_when_its_generation_is_over_is_not_carr
         late.switch()
     world.die(down_s=LAPSE_S)
     for body in ("a4", "a5", "a6", "a7", "a8"):
-        world.send(body)
-        Query(world).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        ran(world, body)
     Query(world).resume().drain()
     assert max(Counter(row.body for rows in world.rows() for row in rows).values()) == 1

@@ -24,6 +24,7 @@ from tests.unit.by_hand import (
     in_both_modes_with,
     kill,
     play_out,
+    ran,
     restart,
     served,
     with_options,
@@ -96,8 +97,7 @@ def test_a_refusal_of_all_entries_stops_the_query(world: World) -> None:
 @with_options(numPartitions="1", waitTimeSeconds="1")
 def test_an_available_now_query_does_not_end_behind_a_copy_that_cannot_be_deleted(world: World) -> None:
     """Whatever SQS says of it: it hides what follows in its group."""
-    served(world, "a1")
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1")
     world.send("a2")
     go_well = refuse_deletes_of_the_first(world, {"Code": "New"})
     query = Query(world, available_now=True).resume()

@@ -20,6 +20,7 @@ from tests.unit.by_hand import (
     in_both_modes,
     in_both_modes_with,
     kill,
+    ran,
     restart,
     served,
     with_options,
@@ -103,8 +104,7 @@ def test_what_is_carried_for_a_new_query_outlives_its_drivers(world: World) -> N
 @with_options(numPartitions="1")
 def test_what_spark_was_never_given_is_given_back_and_not_deleted(world: World) -> None:
     """A new query on an old journal that is asked for its offset in the dark: nothing of the old epochs is lost."""
-    served(world, "a1", "a2", checkpoint=Checkpoint())
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1", "a2", checkpoint=Checkpoint())
     query = Query(world, **WRAPPED).resume()
     assert query.trigger()
     world.die()
