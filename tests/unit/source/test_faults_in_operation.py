@@ -16,7 +16,17 @@ from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifo
 from sqs_fifo_spark.source.settling import LONGEST_RETENTION_S
 from tests.simulation.spark import Query
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import MODES, MakeWorld, World, drain_and_audit, failing, in_both_modes, play_out, served
+from tests.unit.by_hand import (
+    MODES,
+    MakeWorld,
+    World,
+    drain_and_audit,
+    failing,
+    in_both_modes,
+    play_out,
+    restart,
+    served,
+)
 
 CALLED = tuple(sorted(set(ACTIONS.values()) - {"SendMessageBatch"}))  # what a source calls
 
@@ -58,7 +68,7 @@ def drain_or_stop(world: World) -> SqsFifoError | None:
     return None
 
 
-def restart(world: World, elapsed_s: float) -> None:
+def restart_healed(world: World, elapsed_s: float) -> None:
     """Go on after a while, and audit."""
     world.fault = lambda action: ""
     world.on_step = lambda event: None
@@ -107,7 +117,7 @@ def test_credentials_refused_from_any_call_on_stop_the_query_and_lose_nothing(
         assert isinstance(error, AccessDeniedError)
         assert code in str(error)
         assert "\n" not in str(error)
-        restart(world, elapsed_s)
+        restart_healed(world, elapsed_s)
     assert stopped >= 5
 
 
@@ -185,7 +195,7 @@ def test_an_outage_that_begins_at_any_call_loses_and_doubles_nothing(
             assert not world.offsets, "a query under way does not stop for an outage"
         if not until:
             break
-        restart(world, 0)
+        restart_healed(world, 0)
     assert number > 30
 
 
