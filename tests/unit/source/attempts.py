@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from greenlet import getcurrent, greenlet
 
+from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode
@@ -42,6 +43,13 @@ def bodies(world: World, *heads: Head) -> list[list[str]]:
     """Return the bodies of the messages in each of these links."""
     body = {row.message_id: row.body for row in world.sent}
     return [[body[receipt.message_id] for receipt in head.receipts] for head in heads]
+
+
+def sealed(world: World) -> list[str]:
+    """Return the bodies in all segments that tasks have put."""
+    names = [name for name in world.store.under("epochs/") if Journal.is_link(name)]
+    segments = [decode(world.store.objects[name], name) for name in names]
+    return [body for segment in segments for body in segment.rows.column("body").to_pylist()]
 
 
 def handles(receipts: Iterable[Receipt]) -> list[str]:

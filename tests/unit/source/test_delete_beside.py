@@ -15,7 +15,7 @@ from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import Late, World, calls, do_at, play_out
+from tests.unit.by_hand import Late, World, calls, do_at, planned, play_out
 
 
 def late(name: str, threads: int) -> Late:
@@ -28,19 +28,8 @@ in_both_orders = pytest.mark.parametrize("pool", [in_calling_thread, late], ids=
 OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 
-def begin(world: World) -> tuple[Query, PartitionPlan]:
-    """Return a query and the plan of its first micro-batch."""
-    query = Query(world)
-    query.log(query.latest_offset(query.start_of(0)))
-    return query, query.plans(0)[0]
-
-
 def denied(action: str) -> str:
     return "denied" if "Delete" in action else ""
-
-
-def receives(world: World) -> int:
-    return calls(world, "ReceiveMessage")
 
 
 @in_both_orders
@@ -63,11 +52,11 @@ def test_a_trickle_is_never_waited_for(world: World, pool: MakePool) -> None:
     world.pool = pool
     world.send("a1", "a2", "b1")
     began_at = world.clock.now()
-    _, plan = begin(world)
-    before = receives(world)
+    _, (plan,) = planned(world)
+    before = calls(world, "ReceiveMessage")
     assert len(read(world, plan)) == 3
     assert world.clock.now() == began_at
-    assert receives(world) - before <= 2
+    assert calls(world, "ReceiveMessage") - before <= 2
 
 
 @in_both_orders
@@ -75,7 +64,7 @@ def test_more_than_has_waited_is_not_waited_for(world: World, pool: MakePool) ->
     """A burst that fills its last receive is not late for that."""
     world.pool = pool
     world.send(*(f"a{number}" for number in range(20)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     began_at = world.clock.now()
     assert len(read(world, plan)) == 20
     assert world.clock.now() == began_at
@@ -85,7 +74,7 @@ def test_a_queue_that_wakes_no_receive_is_waited_for_once(world: World) -> None:
     """A receive that comes before the delete, and ends without what that unlocks, is in vain each time."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(95)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     began_at = world.clock.now()
     assert len(read(world, plan)) == 95
     assert world.clock.now() - began_at == 1
@@ -95,7 +84,7 @@ def test_what_was_received_beside_a_delete_that_is_refused_is_released(world: Wo
     """Nobody is going to seal it: else it would be hidden for a visibility timeout."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     plan = replace(plan, expected=100)
 
     def when_sealed() -> None:
@@ -118,7 +107,7 @@ def test_a_read_that_ends_early_waits_for_its_deletes(world: World) -> None:
     """As it does with Spark's limit: nothing of it goes on afterwards."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     rows = reading(world, plan)
     next(rows)
     next(rows)
@@ -133,7 +122,7 @@ def test_a_read_that_ends_early_tells_of_deletes_that_are_refused(
     """The read is over and cannot fail any more; what is sealed is deleted by whoever goes on with the chain."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    query, plan = begin(world)
+    query, (plan,) = planned(world)
     rows = reading(world, plan)
     next(rows)
     next(rows)
@@ -150,7 +139,7 @@ def test_a_delete_that_is_refused_ends_the_task(world: World) -> None:
     """With the error that says why."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     world.fault = denied
     with pytest.raises(AccessDeniedError):
         read(world, plan)
@@ -160,7 +149,7 @@ def test_a_client_that_cannot_begin_a_call_makes_it(world: World) -> None:
     """boto3's own."""
     world.begins_calls = False
     world.send(*(f"a{number}" for number in range(45)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     rows = reading(world, plan)
     for count in range(1, 5):
         next(rows)

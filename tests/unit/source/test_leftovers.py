@@ -11,9 +11,7 @@ import pytest
 from greenlet import getcurrent, greenlet
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
-from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.segment import decode
 from tests.helpers import raises_one_line
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
@@ -34,7 +32,7 @@ from tests.unit.by_hand import (
     served,
     with_options,
 )
-from tests.unit.source.attempts import Attempts, begin, free, paused
+from tests.unit.source.attempts import Attempts, begin, free, paused, sealed
 
 
 @in_both_modes
@@ -241,13 +239,6 @@ def test_a_driver_that_was_fenced_when_it_judged_deletes_nothing_later(world: Wo
 
 
 # Of another query
-
-
-def sealed(world: World) -> list[str]:
-    """Return the bodies in all segments that tasks have put."""
-    names = [name for name in world.store.under("epochs/") if Journal.is_link(name)]
-    segments = [decode(world.store.objects[name], name) for name in names]
-    return [body for segment in segments for body in segment.rows.column("body").to_pylist()]
 
 
 @with_options(numPartitions="3", waitTimeSeconds="1")

@@ -89,20 +89,16 @@ def begin(world: World, messages: int, *, size: int = 3) -> tuple[Query, Partiti
     return query, replace(query.plans(0)[0], expected=messages)
 
 
-def receives(world: World) -> int:
-    return calls(world, "ReceiveMessage")
-
-
 @in_both_modes
 def test_as_many_receives_are_made_at_once_as_have_brought_something(world: World, begun: Receives) -> None:
     """Each row once, and hardly a receive more than one after the other makes."""
     query, plan = begin(world, 450)
-    before, begun.rounds = receives(world), 0
+    before, begun.rounds = calls(world, "ReceiveMessage"), 0
     rows = read(world, plan)
     assert len(rows) == len({row.body for row in rows}) == 450
     assert begun.most == CONCURRENT_CALLS
     assert begun.rounds <= ROUNDS
-    assert receives(world) - before <= 44 + CONCURRENT_CALLS
+    assert calls(world, "ReceiveMessage") - before <= 44 + CONCURRENT_CALLS
     finish(query, rows)
 
 
@@ -154,9 +150,9 @@ def test_receives_at_once_keep_the_limit_of_bytes(world: World, begun: Receives)
 def test_no_receive_is_made_for_what_is_not_expected(world: World, begun: Receives) -> None:
     """Each would be in vain."""
     _, plan = begin(world, 100)
-    before = receives(world)
+    before = calls(world, "ReceiveMessage")
     read(world, replace(plan, expected=100))
-    assert receives(world) - before <= 12
+    assert calls(world, "ReceiveMessage") - before <= 12
 
 
 @in_both_modes

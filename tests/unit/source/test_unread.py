@@ -7,8 +7,6 @@ from collections import Counter
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, OptionError
-from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.segment import decode
 from tests.helpers import raises_one_line
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
@@ -25,6 +23,7 @@ from tests.unit.by_hand import (
     served,
     with_options,
 )
+from tests.unit.source.attempts import sealed
 
 
 @in_both_modes
@@ -93,13 +92,6 @@ def test_crash_during_commit_then_a_replayed_batch_that_is_not_read_doubles_noth
     kill(world, "before DeleteMessageBatch", query.trigger, down_s=LAPSE_S)
     query = Query(world, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
     drain_and_audit(query)
-
-
-def sealed(world: World) -> list[str]:
-    """Return the bodies in all segments that tasks have put."""
-    names = [name for name in world.store.under("epochs/") if Journal.is_link(name)]
-    segments = [decode(world.store.objects[name], name) for name in names]
-    return [body for segment in segments for body in segment.rows.column("body").to_pylist()]
 
 
 @with_options(numPartitions="1")
