@@ -16,6 +16,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 _PAUSE_S = 0.02
 
 T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
 
 
 def wait_until(condition: Callable[[], T], timeout_s: float, what: str, *, pause_s: float = _PAUSE_S) -> T:
@@ -45,6 +46,17 @@ def depth(get_queue_attributes: Callable[..., Any], queue_url: str) -> tuple[int
     answer = get_queue_attributes(QueueUrl=queue_url, AttributeNames=names)
     visible, in_flight = (int(answer["Attributes"][name]) for name in names)
     return visible, in_flight
+
+
+@contextmanager
+def raises_one_line(
+    error: type[E] | tuple[type[E], ...], match: str | None = None
+) -> Iterator[pytest.ExceptionInfo[E]]:
+    """Require an error of this class, whose text is one line."""
+    with pytest.raises(error, match=match) as told:
+        yield told
+    assert str(told.value)
+    assert "\n" not in str(told.value)
 
 
 @contextmanager

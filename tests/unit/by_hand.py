@@ -7,20 +7,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.plan import PartitionPlan
+from sqs_fifo_spark.source.pool import Answer, CallingThread
 from tests.simulation import world as simulated
 from tests.simulation.hub import Crash
-from tests.simulation.world import Row
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S, Row
 
+T = TypeVar("T")
+MakeWorld = Callable[..., "World"]
 MODES = ("commit", "journal")
 """The values of `deleteAfter`."""
-in_both_modes = pytest.mark.parametrize("world", [{"deleteAfter": mode} for mode in MODES], indirect=True, ids=MODES)
-"""For a law that holds whenever messages are deleted."""
+
+
+def with_options(**options: str) -> pytest.MarkDecorator:
+    """Give the test a world with these options."""
+    return pytest.mark.parametrize("world", [options], indirect=True, ids=["-".join(options.values())])
+
+
+def in_both_modes_with(**options: str) -> pytest.MarkDecorator:
+    """For a law that holds whenever messages are deleted, in a world with these options."""
+    worlds = [{"deleteAfter": mode, **options} for mode in MODES]
+    return pytest.mark.parametrize("world", worlds, indirect=True, ids=MODES)
+
+
+in_both_modes = in_both_modes_with()
+
+STARTS: list[dict[str, Any]] = [{}, {"tells_start": False}, {"tells_start": False, "is_wrapped": True}]
+"""How Spark 4.2 starts a query, how 4.0 does, and how that does with its wrapper for AvailableNow."""
+WRAPPED = STARTS[2]
+however_started = pytest.mark.parametrize("how", STARTS, ids=["4.2", "4.0", "4.0 wrapped"])
 
 
 class HandHeartbeat:
@@ -60,6 +84,12 @@ class HandHeartbeat:
         self._lease.renew()
 
 
+def beat() -> None:
+    """Let every live heartbeat beat."""
+    for heartbeat in list(HandHeartbeat.live):
+        heartbeat.beat()
+
+
 class World(simulated.World):
     """A queue, a journal, a checkpoint and a sink: what is left when processes die."""
 
@@ -85,8 +115,7 @@ class World(simulated.World):
             share = min(seconds, self.options.heartbeat_s)
             self.clock.advance(share)
             seconds -= share
-            for heartbeat in list(HandHeartbeat.live):
-                heartbeat.beat()
+            beat()
 
     def die(self, *, down_s: float = 0.0) -> None:
         """All of our processes are gone, and their heartbeats with them, for so many seconds."""
@@ -160,3 +189,145 @@ def do_at(world: World, wanted: str, action: Callable[[], object]) -> None:
             action()
 
     world.on_step = on_step
+
+
+def calls(world: World, action: str) -> int:
+    """Return how often our processes have called this action."""
+    return sum(event == f"before {action}" for _, _, event in world.trace)
+
+
+def received(world: World) -> int:
+    """Return how many messages all receives have brought."""
+    return sum(event.kind == "received" for event in world.events)
+
+
+def delete_elsewhere(world: World, *handles: str) -> None:
+    """Let somebody delete the messages that these handles hold, or all that a receive brings."""
+    for handle in handles or [each["ReceiptHandle"] for each in world.receive_elsewhere()]:
+        world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": handle})
+
+
+def require_held(world: World, seconds: int) -> None:
+    """A plain consumer that never stops asking gets nothing, while all heartbeats beat."""
+    for _ in range(seconds):
+        world.pass_time(1)
+        assert not world.receive_elsewhere()
+
+
+class Late(CallingThread):
+    """Makes a call when somebody waits for it."""
+
+    def submit(self, call: Callable[[], T], /) -> Answer[T]:
+        return _LateAnswer(call)
+
+
+class _LateAnswer(Answer[T]):
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+
+    def result(self) -> T:
+        return self._call()
+
+
+# What Spark does, and what ends it
+
+
+def served(world: World, *bodies: str, **how: Any) -> Query:
+    """Send these, and return a query that has had its first micro-batch."""
+    world.send(*bodies)
+    query = Query(world, **how)
+    assert query.trigger()
+    return query
+
+
+def ran(world: World, *bodies: str, **how: Any) -> None:
+    """Send these, and run the query for one micro-batch; then all are dead until every hold has lapsed."""
+    world.send(*bodies)
+    assert Query(world, **how).resume().trigger()
+    world.die(down_s=LAPSE_S)
+
+
+@contextmanager
+def failing(world: World, action: str, fault: str = "refused") -> Iterator[None]:
+    """Let calls of this action fail meanwhile."""
+    world.fault = lambda called: fault if called == action else ""
+    yield
+    world.fault = lambda called: ""
+
+
+def planned(world: World, limit: int | None = None, **how: Any) -> tuple[Query, list[PartitionPlan]]:
+    """Return a query and the plans of its first micro-batch, of at most `limit` messages; nothing is read yet."""
+    query = Query(world, **how).resume()
+    start = query.start_of(0)
+    query.log(query.latest_offset(start) if limit is None else query.driver.latest_offset(start, limit))
+    return query, query.plans(0)
+
+
+def announce(query: Query) -> None:
+    """Let Spark log the next micro-batch, and commit the one before."""
+    query.log(query.latest_offset(query.start_of(len(query.offsets))))
+    query.startless.commit(query.offsets[-2])
+
+
+def announced(query: Query) -> bool:
+    """Do as `announce` does, from the first micro-batch on; return False when there is nothing new."""
+    batch = len(query.offsets)
+    start = query.start_of(batch)
+    end = query.latest_offset(start)
+    if end == start:
+        return False
+    query.log(end)
+    if batch:
+        query.startless.commit(query.offsets[batch - 1])
+    return True
+
+
+def into_sink(query: Query, rows: dict[int, list[Row]], batch: int = 0) -> None:
+    """Let the sink take a micro-batch's rows by partition, and Spark note that it has."""
+    query.to_sink(batch, rows)
+    query.checkpoint.committed.add(batch)
+
+
+def lose_entry(world: World) -> Offset:
+    """Let Spark's log lose its last entry, and return that."""
+    lost = world.offsets.pop()
+    world.committed.discard(len(world.offsets))
+    return lost
+
+
+def play_out(query: Query) -> None:
+    """Trigger until there is nothing new."""
+    while query.trigger():
+        pass
+
+
+def drain_and_audit(query: Query, *, allow_forgotten: bool = False) -> None:
+    query.drain()
+    assert isinstance(query.world, World)
+    query.world.audit(allow_forgotten=allow_forgotten)
+
+
+def finish(query: Query, rows: list[Row]) -> None:
+    """Let the first micro-batch, of one partition, have these rows; drain and audit what follows."""
+    into_sink(query, {0: rows})
+    drain_and_audit(query)
+
+
+def restart(world: World, *, down_s: float | None = None, allow_forgotten: bool = False, **how: Any) -> None:
+    """Start the query again from its checkpoint, drain and audit; before, perhaps, all are dead for so many seconds."""
+    if down_s is not None:
+        world.die(down_s=down_s)
+    drain_and_audit(Query(world, **how).resume(), allow_forgotten=allow_forgotten)
+
+
+def crash(world: World, at: str, run: Callable[[], object], occurrence: int = 1) -> None:
+    """Let a process do `run` up to the step that begins with `at`, where it dies."""
+    crash_at(world, at, occurrence)
+    with pytest.raises(Crash):
+        run()
+
+
+def kill(world: World, at: str, run: Callable[[], object], occurrence: int = 1, *, down_s: float = 0.0) -> None:
+    """Let a process do `run` up to the step that begins with `at`, where all of our processes die for so long."""
+    crash(world, at, run, occurrence)
+    world.die(down_s=down_s)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, HandHeartbeat, World
+from tests.unit.by_hand import MODES, MakeWorld, World, beat
 
 
 @pytest.fixture(params=MODES)
-def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
+def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
     return make_world(numPartitions="2", maxMessagesPerTrigger="12", deleteAfter=request.param)
 
 
@@ -54,8 +54,7 @@ def rounds(world: World, query: Query, count: int) -> Iterator[None]:
         world.clock.advance(LAPSE_S)  # what the next batch takes over and does not read comes to it again
         query.trigger()
         world.clock.advance(LAPSE_S)  # nobody beats: all holds are over
-        for heartbeat in HandHeartbeat.live:
-            heartbeat.beat()
+        beat()
         query.drain()
         yield
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
@@ -18,7 +18,7 @@ from sqs_fifo_spark.source.receive import WORTH, Receive, Received
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.aws.answering import sqs_message
-from tests.unit.by_hand import World
+from tests.unit.by_hand import World, play_out, served, with_options
 
 pytestmark = pytest.mark.law("source-6")
 
@@ -116,11 +116,9 @@ def test_a_try_that_was_never_sent_is_none_that_was_cut(link: Link) -> None:
         asked.ask(mock.Mock(side_effect=TransientQueueError("refused to connect")))
 
 
-def test_a_run_over_a_link_that_carries_no_message_does_not_end_as_if_none_were_left(
-    make_world: Callable[..., World],
-) -> None:
+@with_options(numPartitions="1")
+def test_a_run_over_a_link_that_carries_no_message_does_not_end_as_if_none_were_left(world: World) -> None:
     """With AvailableNow, that would be a success which has served nothing of what waited."""
-    world = make_world(numPartitions="1")
     world.message_s = 2.0 * VISIBILITY_S
     world.send("a1")
     query = Query(world, available_now=True)
@@ -128,14 +126,10 @@ def test_a_run_over_a_link_that_carries_no_message_does_not_end_as_if_none_were_
         query.trigger()
 
 
-def test_a_run_waits_for_what_a_poll_of_copies_left_hidden(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@with_options(numPartitions="1")
+def test_a_run_waits_for_what_a_poll_of_copies_left_hidden(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else came whole: once the copies are deleted the next poll finds nothing, and what waited is there."""
-    world = make_world(numPartitions="1")
-    world.send("a1")
-    before = Query(world)
-    before.trigger()
+    before = served(world, "a1")
     world.clock.advance(LAPSE_S)  # the commit deletes nothing
     world.send("b1")
     world.receive_elsewhere(2, LAPSE_S)
@@ -151,6 +145,5 @@ def test_a_run_waits_for_what_a_poll_of_copies_left_hidden(
     monkeypatch.setattr(Queue, "receive", cut)
     query = Query(world, available_now=True).resume()
     assert world.journal().ledger().unconfirmed
-    while query.trigger():
-        pass
+    play_out(query)
     assert sorted(world.bodies()) == ["a1", "b1"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -12,29 +12,12 @@ from sqs_fifo_spark.errors import AccessDeniedError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.pool import Answer, CallingThread, MakePool, in_calling_thread
+from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import World, do_at
+from tests.unit.by_hand import Late, World, calls, do_at, planned, play_out
 
 pytestmark = pytest.mark.law("source-2", "source-4")
-
-T = TypeVar("T")
-
-
-class Late(CallingThread):
-    """Begins a call when somebody waits for it."""
-
-    def submit(self, call: Callable[[], T], /) -> Answer[T]:
-        return LateAnswer(call)
-
-
-class LateAnswer(Answer[T]):
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-
-    def result(self) -> T:
-        return self._call()
 
 
 def late(name: str, threads: int) -> Late:
@@ -44,24 +27,11 @@ def late(name: str, threads: int) -> Late:
 in_both_orders = pytest.mark.parametrize("pool", [in_calling_thread, late], ids=["delete first", "receive first"])
 
 
-@pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    return make_world(numPartitions="1", deleteAfter="journal")
-
-
-def begin(world: World) -> tuple[Query, PartitionPlan]:
-    """Return a query and the plan of its first micro-batch."""
-    query = Query(world)
-    query.log(query.latest_offset(query.start_of(0)))
-    return query, query.plans(0)[0]
+OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 
 def denied(action: str) -> str:
     return "denied" if "Delete" in action else ""
-
-
-def receives(world: World) -> int:
-    return sum(event == "before ReceiveMessage" for _, _, event in world.trace)
 
 
 @in_both_orders
@@ -71,8 +41,7 @@ def test_a_hot_group_comes_once_and_in_order(world: World, pool: MakePool) -> No
     world.send(*(f"a{number}" for number in range(95)))
     query = Query(world)
     began_at = world.clock.now()
-    while query.trigger():
-        pass
+    play_out(query)
     assert world.bodies() == [f"a{number}" for number in range(95)]
     assert len(world.sink) <= 3
     assert world.clock.now() - began_at <= 1 + world.options.wait_time_s
@@ -85,11 +54,11 @@ def test_a_trickle_is_never_waited_for(world: World, pool: MakePool) -> None:
     world.pool = pool
     world.send("a1", "a2", "b1")
     began_at = world.clock.now()
-    _, plan = begin(world)
-    before = receives(world)
+    _, (plan,) = planned(world)
+    before = calls(world, "ReceiveMessage")
     assert len(read(world, plan)) == 3
     assert world.clock.now() == began_at
-    assert receives(world) - before <= 2
+    assert calls(world, "ReceiveMessage") - before <= 2
 
 
 @in_both_orders
@@ -97,7 +66,7 @@ def test_more_than_has_waited_is_not_waited_for(world: World, pool: MakePool) ->
     """A burst that fills its last receive is not late for that."""
     world.pool = pool
     world.send(*(f"a{number}" for number in range(20)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     began_at = world.clock.now()
     assert len(read(world, plan)) == 20
     assert world.clock.now() == began_at
@@ -107,7 +76,7 @@ def test_a_queue_that_wakes_no_receive_is_waited_for_once(world: World) -> None:
     """A receive that comes before the delete, and ends without what that unlocks, is in vain each time."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(95)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     began_at = world.clock.now()
     assert len(read(world, plan)) == 95
     assert world.clock.now() - began_at == 1
@@ -117,7 +86,7 @@ def test_what_was_received_beside_a_delete_that_is_refused_is_released(world: Wo
     """Nobody is going to seal it: else it would be hidden for a visibility timeout."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     plan = replace(plan, expected=100)
 
     def when_sealed() -> None:
@@ -140,7 +109,7 @@ def test_a_read_that_ends_early_waits_for_its_deletes(world: World) -> None:
     """As it does with Spark's limit: nothing of it goes on afterwards."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     rows = reading(world, plan)
     next(rows)
     next(rows)
@@ -155,7 +124,7 @@ def test_a_read_that_ends_early_tells_of_deletes_that_are_refused(
     """The read is over and cannot fail any more; what is sealed is deleted by whoever goes on with the chain."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    query, plan = begin(world)
+    query, (plan,) = planned(world)
     rows = reading(world, plan)
     next(rows)
     next(rows)
@@ -172,7 +141,7 @@ def test_a_delete_that_is_refused_ends_the_task(world: World) -> None:
     """With the error that says why."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     world.fault = denied
     with pytest.raises(AccessDeniedError):
         read(world, plan)
@@ -182,7 +151,7 @@ def test_a_client_that_cannot_begin_a_call_makes_it(world: World) -> None:
     """boto3's own."""
     world.begins_calls = False
     world.send(*(f"a{number}" for number in range(45)))
-    _, plan = begin(world)
+    _, (plan,) = planned(world)
     rows = reading(world, plan)
     for count in range(1, 5):
         next(rows)

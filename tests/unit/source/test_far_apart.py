@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.source.message import Message, from_sqs
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import World, do_at
+from tests.unit.by_hand import World, do_at, restart, with_options
 
 pytestmark = pytest.mark.law("source-6")
 
@@ -31,22 +31,21 @@ def send_groups(world: World, *, groups: int, each: int) -> None:
     world.send(*(f"{name}{number}" for number in range(each) for name in names))
 
 
+@with_options(numPartitions="2")
 @pytest.mark.parametrize("tells_start", [True, False], ids=["4.2", "4.0"])
-def test_every_run_far_from_the_last_serves_something_new(make_world: Callable[..., World], tells_start: bool) -> None:
+def test_every_run_far_from_the_last_serves_something_new(world: World, tells_start: bool) -> None:
     """All handles have expired by the commit; whoever gets a copy deletes it, and its group goes on at once."""
-    world = make_world(numPartitions="2")
     send_groups(world, groups=10, each=30)
     assert [len(once(world, tells_start=tells_start)) for _ in range(4)] == [100, 100, 100, 0]
     assert world.depth() == (0, 0)
     world.send("z1")
     once(world, tells_start=tells_start)
-    Query(world, tells_start=tells_start).resume().drain()
-    world.audit()
+    restart(world, tells_start=tells_start)
 
 
-def test_time_to_fetch_counts_from_the_first_message_to_be_served(make_world: Callable[..., World]) -> None:
+@with_options(numPartitions="1", maxFetchSeconds="2")
+def test_time_to_fetch_counts_from_the_first_message_to_be_served(world: World) -> None:
     """However long the copies take: else a run would only delete, and the next one too."""
-    world = make_world(numPartitions="1", maxFetchSeconds="2")
     send_groups(world, groups=10, each=20)
     assert len(once(world)) == 100
 
@@ -58,22 +57,21 @@ def test_time_to_fetch_counts_from_the_first_message_to_be_served(make_world: Ca
     assert once(world)
 
 
-def test_a_copy_that_cannot_be_deleted_now_is_not_served(make_world: Callable[..., World]) -> None:
+@with_options(numPartitions="1")
+def test_a_copy_that_cannot_be_deleted_now_is_not_served(world: World) -> None:
     """It is deferred, with what follows it, and the commit tries again."""
-    world = make_world(numPartitions="1")
     world.send(*(f"a{number}" for number in range(1, 13)))
     assert len(once(world)) == 10
     world.failing_entries = lambda action: frozenset(range(10)) if action == "DeleteMessageBatch" else frozenset()
     assert once(world) == []
     world.failing_entries = lambda action: frozenset()
     assert once(world) == ["a11", "a12"]
-    Query(world).resume().drain()
-    world.audit()
+    restart(world)
 
 
-def test_a_copy_that_lapses_before_it_is_deleted_proves_nothing(make_world: Callable[..., World]) -> None:
+@with_options(numPartitions="1")
+def test_a_copy_that_lapses_before_it_is_deleted_proves_nothing(world: World) -> None:
     """The task keeps nothing of that group, and the ledger keeps what it knows."""
-    world = make_world(numPartitions="1")
     world.send("a1", "a2")
     assert len(once(world)) == 2
     world.send("a3")
@@ -92,9 +90,9 @@ def test_a_copy_that_lapses_before_it_is_deleted_proves_nothing(make_world: Call
     world.audit()
 
 
-def test_ids_of_messages_that_are_gone_leave_the_ledger(make_world: Callable[..., World]) -> None:
+@with_options(numPartitions="1")
+def test_ids_of_messages_that_are_gone_leave_the_ledger(world: World) -> None:
     """Deleted with nobody told, and refused as expired later: what follows in its group proves it."""
-    world = make_world(numPartitions="1")
     for number in range(5):
         world.send(f"a{number}", f"b{number}")
         query = Query(world).resume()
@@ -114,15 +112,12 @@ def test_ids_of_messages_that_are_gone_leave_the_ledger(make_world: Callable[...
         Query(world).resume()
         world.die()
         assert len(world.journal().ledger().unconfirmed) <= 4
-    Query(world).resume().drain()
-    world.audit()
+    restart(world)
 
 
-def test_copies_are_known_however_long_ago_they_were_sent(
-    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@with_options(numPartitions="1", maxMessagesPerTrigger="10")
+def test_copies_are_known_however_long_ago_they_were_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a dead-letter queue a message lives on from when it came there, and may say when it was first sent."""
-    world = make_world(numPartitions="1", maxMessagesPerTrigger="10")
 
     def older(answer: dict[str, Any], **given: Any) -> Message:
         attributes = {**answer["Attributes"]}

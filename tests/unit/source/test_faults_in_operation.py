@@ -16,7 +16,17 @@ from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifo
 from sqs_fifo_spark.source.settling import LONGEST_RETENTION_S
 from tests.simulation.spark import Query
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import MODES, World, in_both_modes
+from tests.unit.by_hand import (
+    MODES,
+    MakeWorld,
+    World,
+    drain_and_audit,
+    failing,
+    in_both_modes,
+    play_out,
+    restart,
+    served,
+)
 
 pytestmark = pytest.mark.law("source-1", "source-5")
 
@@ -60,14 +70,13 @@ def drain_or_stop(world: World) -> SqsFifoError | None:
     return None
 
 
-def restart(world: World, elapsed_s: float) -> None:
+def restart_healed(world: World, elapsed_s: float) -> None:
     """Go on after a while, and audit."""
     world.fault = lambda action: ""
     world.on_step = lambda event: None
     world.clock.advance(elapsed_s)
     world.send("a900", "b900")
-    Query(world).resume().drain()
-    world.audit(allow_forgotten=True)
+    restart(world, allow_forgotten=True)
     world.die()
 
 
@@ -91,7 +100,7 @@ def from_call(number: int, action: str, then: Callable[[], str]) -> Callable[[st
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId", "AccessDenied"])
 @pytest.mark.parametrize("action", CALLED)
 def test_credentials_refused_from_any_call_on_stop_the_query_and_lose_nothing(
-    make_world: Callable[..., World], action: str, code: str, elapsed_s: float, mode: str
+    make_world: MakeWorld, action: str, code: str, elapsed_s: float, mode: str
 ) -> None:
     """In the driver's calls, in a task's, and in the heartbeat's: with one line; valid again, all goes on."""
 
@@ -110,7 +119,7 @@ def test_credentials_refused_from_any_call_on_stop_the_query_and_lose_nothing(
         assert isinstance(error, AccessDeniedError)
         assert code in str(error)
         assert "\n" not in str(error)
-        restart(world, elapsed_s)
+        restart_healed(world, elapsed_s)
     assert stopped >= 5
 
 
@@ -118,7 +127,7 @@ def test_credentials_refused_from_any_call_on_stop_the_query_and_lose_nothing(
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize("action", CALLED)
 def test_a_queue_deleted_at_any_call_and_made_again_doubles_nothing(
-    make_world: Callable[..., World], action: str, elapsed_s: float, mode: str
+    make_world: MakeWorld, action: str, elapsed_s: float, mode: str
 ) -> None:
     """It stops with one line. What was sealed is still served, once; the new queue of that name is the same queue."""
     stopped = 0
@@ -166,7 +175,7 @@ def test_a_queue_deleted_at_any_call_and_made_again_doubles_nothing(
 @pytest.mark.parametrize("fault", ["refused", "lost"])
 @pytest.mark.parametrize("outage_s", [20, 300])
 def test_an_outage_that_begins_at_any_call_loses_and_doubles_nothing(
-    make_world: Callable[..., World], outage_s: float, fault: str, mode: str
+    make_world: MakeWorld, outage_s: float, fault: str, mode: str
 ) -> None:
     """All calls fail, before or after their effect. Only opening the queue stops a query, with one line."""
     for number in range(1, 400):
@@ -188,7 +197,7 @@ def test_an_outage_that_begins_at_any_call_loses_and_doubles_nothing(
             assert not world.offsets, "a query under way does not stop for an outage"
         if not until:
             break
-        restart(world, 0)
+        restart_healed(world, 0)
     assert number > 30
 
 
@@ -203,8 +212,7 @@ def test_batch_calls_whose_entries_all_fail_stop_nothing(world: World) -> None:
     assert world.deleted() == []
     assert world.journal().ledger().unconfirmed
     world.failing_entries = lambda action: frozenset()
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
 
 
 def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_group(
@@ -216,11 +224,10 @@ def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_gr
 
     def slow(event: str) -> None:
         if event.endswith("batch 0 is read"):
-            world.fault = lambda action: "refused" if action == "ChangeMessageVisibilityBatch" else ""
-            world.pass_time(3 * VISIBILITY_S)
-            copies.extend(world.receive_elsewhere())
-            world.pass_time(LAPSE_S)
-            world.fault = lambda action: ""
+            with failing(world, "ChangeMessageVisibilityBatch"):
+                world.pass_time(3 * VISIBILITY_S)
+                copies.extend(world.receive_elsewhere())
+                world.pass_time(LAPSE_S)
 
     world.on_step = slow
     Query(world).drain()
@@ -270,8 +277,7 @@ def test_messages_that_expire_between_the_probe_and_its_epoch_are_served(world: 
             assert world.depth() == (0, 0)
 
     world.on_step = slow
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
 
 
 def test_a_committed_message_that_a_redrive_policy_takes_leaves_the_ledger_by_its_age(world: World) -> None:
@@ -280,25 +286,20 @@ def test_a_committed_message_that_a_redrive_policy_takes_leaves_the_ledger_by_it
     arn = world.model.call("GetQueueAttributes", {"QueueUrl": dead, "AttributeNames": ["QueueArn"]})["Attributes"]
     policy = {"deadLetterTargetArn": arn["QueueArn"], "maxReceiveCount": 2}
     set_attributes(world, RedrivePolicy=json.dumps(policy))
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     world.clock.advance(LAPSE_S)
     assert [message["Body"] for message in world.receive_elsewhere(visibility_timeout_s=5)] == ["a1"]
     world.send("b1")
-    while query.trigger():
-        pass
+    play_out(query)
     world.clock.advance(6)
     world.send("b2")
-    while query.trigger():
-        pass
+    play_out(query)
     assert [event.kind for event in world.events].count("moved_to_dlq") == 1
     assert query.driver.report()["unconfirmedDeletes"] == 1
     assert world.depth() == (0, 0)
     world.clock.advance(LONGEST_RETENTION_S + 86_400)
     world.send("a3")
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
     # StartMessageMoveTask gives the message a new id, so it is a new message.
     world.send("a1")
     query.drain()
@@ -335,8 +336,7 @@ def test_an_epoch_that_runs_again_is_told_with_its_number_and_what_it_holds(
         ]
     assert world.deleted() == world.bodies() != []
     world.on_step = lambda event: None
-    Query(world).resume().drain()
-    world.audit()
+    restart(world)
 
 
 def test_renewed_credentials_are_taken_without_a_stop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

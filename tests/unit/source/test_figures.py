@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +10,9 @@ import pytest
 
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.work import COUNTED_EVERY_S
-from tests.simulation.hub import Crash
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row
-from tests.unit.by_hand import MODES, World, crash_at, in_both_modes
+from tests.unit.by_hand import World, in_both_modes, in_both_modes_with, kill
 from tests.unit.sending import refusal
 
 
@@ -104,15 +102,11 @@ def test_an_idle_query_counts_when_it_begins_to_be_idle_and_then_once_a_minute(w
     assert 4 <= calls["GetQueueAttributes"] <= 6
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_first_report_after_a_restart_has_the_counts(make_world: Callable[..., World], mode: str) -> None:
+@in_both_modes_with(maxMessagesPerTrigger="2")
+def test_the_first_report_after_a_restart_has_the_counts(world: World) -> None:
     """Spark first asks for the micro-batch again that was not committed: nothing has counted by then."""
-    world = make_world(deleteAfter=mode, maxMessagesPerTrigger="2")
     world.send(*(f"{group}1" for group in "abcdef"))
-    crash_at(world, "-- batch 0 is in the sink")
-    with pytest.raises(Crash):
-        Query(world).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    kill(world, "-- batch 0 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
     query = Query(world)
     query.plans(0)
     assert sum(queue_figures(query)) == sum(world.depth()) > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
 from unittest import mock
 
 import pytest
@@ -22,9 +21,7 @@ SIDES = ("work", "receiving")
 """The driver's receive, and a task's."""
 
 
-@pytest.fixture
-def world(make_world: Callable[..., World]) -> World:
-    return make_world(numPartitions="1")
+OPTIONS = {"numPartitions": "1"}
 
 
 def require_renewed_at_once(world: World, side: str) -> None:

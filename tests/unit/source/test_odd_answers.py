@@ -11,14 +11,27 @@ import pytest
 
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Queue
-from tests.simulation.hub import Crash
+from tests.helpers import raises_one_line
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import MODES, World, crash_at
+from tests.unit.by_hand import (
+    MODES,
+    MakeWorld,
+    World,
+    announce,
+    crash,
+    drain_and_audit,
+    in_both_modes_with,
+    kill,
+    play_out,
+    ran,
+    restart,
+    served,
+    with_options,
+)
 
 pytestmark = pytest.mark.law("source-1", "source-6")
 
-MakeWorld = Callable[..., World]
 LONG_S = 43_200
 LONGEST_WAIT_S = 60
 """What a task, or Spark's own thread, may wait for entries that fail."""
@@ -47,12 +60,11 @@ def refuse_deletes_of_the_first(world: World, code: dict[str, str]) -> Callable[
 @pytest.mark.parametrize(
     "code", [{}, {"Code": "SomethingNew"}, {"Code": "InvalidParameterValue", "Message": "why not"}]
 )
-@pytest.mark.parametrize("mode", MODES)
+@in_both_modes_with(numPartitions="1")
 def test_a_refusal_that_nobody_knows_concerns_its_message_alone(
-    make_world: MakeWorld, caplog: pytest.LogCaptureFixture, mode: str, code: dict[str, str]
+    world: World, caplog: pytest.LogCaptureFixture, code: dict[str, str]
 ) -> None:
     """Of a delete: all others are deleted, and the query goes on. It is served once, however often it comes again."""
-    world = make_world(numPartitions="1", deleteAfter=mode)
     world.send("a1", "a2", "b1")
     go_well = refuse_deletes_of_the_first(world, code)
     query = Query(world)
@@ -66,9 +78,9 @@ def test_a_refusal_that_nobody_knows_concerns_its_message_alone(
     world.audit()
 
 
-def test_a_refusal_of_all_entries_stops_the_query(make_world: MakeWorld) -> None:
+@with_options(numPartitions="1")
+def test_a_refusal_of_all_entries_stops_the_query(world: World) -> None:
     """No other call would succeed, and nothing would be deleted any more."""
-    world = make_world(numPartitions="1")
     world.send("a1", "b1")
     call_sqs = world.call_sqs
 
@@ -81,17 +93,13 @@ def test_a_refusal_of_all_entries_stops_the_query(make_world: MakeWorld) -> None
     with pytest.raises(QueueRequestError, match="SQS refused delete_message_batch on "):
         Query(world).drain()
     world.call_sqs = call_sqs  # type: ignore[method-assign]
-    world.die(down_s=LAPSE_S)
-    Query(world).resume().drain()
-    world.audit()
+    restart(world, down_s=LAPSE_S)
 
 
-def test_an_available_now_query_does_not_end_behind_a_copy_that_cannot_be_deleted(make_world: MakeWorld) -> None:
+@with_options(numPartitions="1", waitTimeSeconds="1")
+def test_an_available_now_query_does_not_end_behind_a_copy_that_cannot_be_deleted(world: World) -> None:
     """Whatever SQS says of it: it hides what follows in its group."""
-    world = make_world(numPartitions="1", waitTimeSeconds="1")
-    world.send("a1")
-    Query(world).trigger()
-    world.die(down_s=LAPSE_S)
+    ran(world, "a1")
     world.send("a2")
     go_well = refuse_deletes_of_the_first(world, {"Code": "New"})
     query = Query(world, available_now=True).resume()
@@ -103,11 +111,10 @@ def test_an_available_now_query_does_not_end_behind_a_copy_that_cannot_be_delete
     assert world.bodies() == ["a1", "a2"]
 
 
-def test_a_copy_is_deleted_however_late_its_poll_has_an_answer(make_world: MakeWorld) -> None:
+@with_options(numPartitions="1", visibilityTimeoutSeconds="3600")
+def test_a_copy_is_deleted_however_late_its_poll_has_an_answer(world: World) -> None:
     """A healthy queue gives one copy after another, each after a long wait."""
-    world = make_world(numPartitions="1", visibilityTimeoutSeconds="3600")
-    world.send("a1", "b1", "c1")
-    Query(world).trigger()
+    served(world, "a1", "b1", "c1")
     world.die(down_s=3_605)
     while world.receive_elsewhere(10, 9_000):
         pass
@@ -131,11 +138,6 @@ def test_a_copy_is_deleted_however_late_its_poll_has_an_answer(make_world: MakeW
     assert deleted == [1, 1, 1]
 
 
-def play_out(query: Query) -> None:
-    while query.trigger():
-        pass
-
-
 def spoilt(message: dict[str, Any], how: str) -> dict[str, Any]:
     if how == "a lone surrogate":
         return {**message, "Body": json.loads('"\\ud800"')}
@@ -144,10 +146,10 @@ def spoilt(message: dict[str, Any], how: str) -> dict[str, Any]:
     return {**message, "Attributes": {**message["Attributes"], "SequenceNumber": "secret"}}
 
 
+@with_options(numPartitions="1")
 @pytest.mark.parametrize("how", ["a lone surrogate", "no group", "a number that is none"])
-def test_what_is_no_message_of_a_fifo_queue_is_told_by_its_id(make_world: MakeWorld, how: str) -> None:
+def test_what_is_no_message_of_a_fifo_queue_is_told_by_its_id(world: World, how: str) -> None:
     """One line, without anything of the message's text."""
-    world = make_world(numPartitions="1")
     world.send("a1")
     call_sqs = world.call_sqs
 
@@ -157,26 +159,22 @@ def test_what_is_no_message_of_a_fifo_queue_is_told_by_its_id(make_world: MakeWo
 
     world.call_sqs = call  # type: ignore[method-assign]
     query = Query(world)
-    with pytest.raises(QueueRequestError, match=world.sent[0].message_id) as told:
+    with raises_one_line(QueueRequestError, match=world.sent[0].message_id) as told:
         query.latest_offset(query.start_of(0))
-    assert "\n" not in str(told.value)
     assert not {"secret", "ud800"} & {*str(told.value).replace("'", " ").split()}
     world.call_sqs = call_sqs  # type: ignore[method-assign]
     world.die(down_s=LONG_S)
-    Query(world).drain()
-    world.audit()
+    drain_and_audit(Query(world))
 
 
 def test_copies_whose_deletes_fail_hold_up_no_task(make_world: MakeWorld) -> None:
     """However long its messages may be held."""
     world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S))
-    world.send("a1", "b1")
-    Query(world).trigger()
+    served(world, "a1", "b1")
     world.die(down_s=LONG_S + 5)
     query = Query(world).resume()
     world.send("a2", "b2")
-    query.log(query.latest_offset(query.start_of(1)))
-    query.startless.commit(query.offsets[0])
+    announce(query)
     plans = query.plans(1)
     assert world.journal().ledger().unconfirmed
     world.failing_entries = lambda action: frozenset(range(10)) if action == "DeleteMessageBatch" else frozenset()
@@ -206,11 +204,7 @@ def test_renewals_that_fail_hold_up_no_plan(make_world: MakeWorld, mode: str) ->
     world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S), deleteAfter=mode)
     many(world, 30)
     query = Query(world)
-    crash_at(world, "-- batch 0 is in the sink")
-    with pytest.raises(Crash):
-        query.trigger()
-    world.on_step = lambda event: None
-    world.die()
+    kill(world, "-- batch 0 is in the sink", query.trigger)
     query = Query(world)
     world.failing_entries = failing("ChangeMessageVisibilityBatch")
     began_at = world.clock.now()
@@ -218,13 +212,12 @@ def test_renewals_that_fail_hold_up_no_plan(make_world: MakeWorld, mode: str) ->
     assert world.clock.now() - began_at < LONGEST_WAIT_S
     world.failing_entries = failing()
     query.run(0)
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
 
 
-def test_copies_whose_deletes_fail_do_not_hold_up_the_probe(make_world: MakeWorld) -> None:
+@with_options(numPartitions="1", maxMessagesPerTrigger="100")
+def test_copies_whose_deletes_fail_do_not_hold_up_the_probe(world: World) -> None:
     """Spark asks again, and what is no copy is served meanwhile."""
-    world = make_world(numPartitions="1", maxMessagesPerTrigger="100")
     many(world, 6)
     Query(world).trigger()
     world.die(down_s=LAPSE_S)
@@ -244,20 +237,15 @@ def test_copies_whose_deletes_fail_do_not_hold_up_the_probe(make_world: MakeWorl
             break
     assert "zz1" in world.bodies()
     world.failing_entries = failing()
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_releases_that_fail_hold_up_no_new_query(make_world: MakeWorld, mode: str) -> None:
+@in_both_modes_with(numPartitions="100")
+def test_releases_that_fail_hold_up_no_new_query(world: World) -> None:
     """However many objects an older query has left."""
-    world = make_world(numPartitions="100", deleteAfter=mode)
     many(world, 100)
     query = Query(world)
-    crash_at(world, "-- batch 0 is in the sink")
-    with pytest.raises(Crash):
-        query.trigger()
-    world.on_step = lambda event: None
+    crash(world, "-- batch 0 is in the sink", query.trigger)
     assert world.offsets[0].partitions > 90
     world.die()
     other = Query(world, checkpoint=Checkpoint())
@@ -267,10 +255,10 @@ def test_releases_that_fail_hold_up_no_new_query(make_world: MakeWorld, mode: st
     assert world.clock.now() - began_at < LONGEST_WAIT_S
 
 
+@with_options(numPartitions="1")
 @pytest.mark.parametrize("empty", [None, []])
-def test_lists_that_are_null_are_empty(make_world: MakeWorld, empty: list[Any] | None) -> None:
+def test_lists_that_are_null_are_empty(world: World, empty: list[Any] | None) -> None:
     """As some JSON libraries write them."""
-    world = make_world(numPartitions="1")
     world.send("a1")
     call_sqs = world.call_sqs
 
@@ -279,13 +267,12 @@ def test_lists_that_are_null_are_empty(make_world: MakeWorld, empty: list[Any] |
         return {**answer, **{key: answer.get(key) or empty for key in ("Messages", "Failed", "Successful")}}
 
     world.call_sqs = call  # type: ignore[method-assign]
-    Query(world).drain()
-    world.audit()
+    drain_and_audit(Query(world))
 
 
-def test_a_release_is_asked_for_though_a_call_of_it_stood_still(make_world: MakeWorld) -> None:
+@with_options(numPartitions="1", visibilityTimeoutSeconds="600")
+def test_a_release_is_asked_for_though_a_call_of_it_stood_still(world: World) -> None:
     """One that has no answer is no reason to ask for nothing more."""
-    world = make_world(numPartitions="1", visibilityTimeoutSeconds="600")
     many(world, 2)
     queue = Queue(world.options, world.clock)
     receipts = [message.receipt for _ in range(2) for message in queue.receive(10)]

@@ -6,7 +6,6 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner, is_alive, longest_wait_s, this_process
 from tests.simulation.spark import Query
-from tests.unit.by_hand import World, do_at
+from tests.unit.by_hand import World, do_at, drain_and_audit, with_options
 
 
 @pytest.fixture
@@ -93,9 +92,8 @@ def beside_claims(world: World) -> list[str]:
     return [name for name in world.store.under("drivers/") if "-" in name]
 
 
-def test_from_another_machine_only_an_answer_counts(make_world: Callable[..., World]) -> None:
+def test_from_another_machine_only_an_answer_counts(world: World) -> None:
     """A driver answers with its heartbeat, idle or not; without an answer in time it does not run."""
-    world = make_world()
     world.send("a1")
     Query(world).drain()
     owner = elsewhere(world.journal())
@@ -110,18 +108,16 @@ def test_from_another_machine_only_an_answer_counts(make_world: Callable[..., Wo
     assert not beside_claims(world)
 
 
-def test_a_question_that_is_long_under_way_leaves_the_query_its_time(make_world: Callable[..., World]) -> None:
+def test_a_question_that_is_long_under_way_leaves_the_query_its_time(world: World) -> None:
     """Else a slow link to the journal would take it from a query that runs."""
-    world = make_world()
     Query(world).drain()
     owner = elsewhere(world.journal())
     do_at(world, "before put drivers/ask-", lambda: world.pass_time(2 * longest_wait_s(owner)))
     assert is_alive(owner, world.store, Beating(world))
 
 
-def test_a_question_costs_the_query_one_put_and_never_stops_it(make_world: Callable[..., World]) -> None:
+def test_a_question_costs_the_query_one_put_and_never_stops_it(world: World) -> None:
     """Also if whoever asked has died, and if the answer cannot be written."""
-    world = make_world()
     query = Query(world).drain()
     owner = world.journal().owner()
     assert owner is not None
@@ -134,13 +130,12 @@ def test_a_question_costs_the_query_one_put_and_never_stops_it(make_world: Calla
         assert len([step for step in puts if step.startswith("before put drivers/here-")]) == (5 if refuses else 1)
     world.on_step = lambda event: None
     world.send("a1")
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
 
 
-def test_a_driver_looks_often_though_it_renews_seldom(make_world: Callable[..., World]) -> None:
+@with_options(visibilityTimeoutSeconds="43200")
+def test_a_driver_looks_often_though_it_renews_seldom(world: World) -> None:
     """With a visibility timeout of hours, an operator does not wait for hours."""
-    world = make_world(visibilityTimeoutSeconds="43200")
     Query(world).drain()
     owner = world.journal().owner()
     assert owner is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from string import ascii_letters
 
 import pytest
@@ -13,7 +12,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.settling import delete_committed
 from tests.simulation.spark import Query
-from tests.unit.by_hand import MODES, World
+from tests.unit.by_hand import MODES, MakeWorld, World, drain_and_audit, with_options
 
 PER_SECOND = 4
 
@@ -28,7 +27,7 @@ def most_in_a_second(times: list[float]) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_second_has_more_receives_and_deletes_than_it_may(make_world: Callable[..., World], mode: str) -> None:
+def test_no_second_has_more_receives_and_deletes_than_it_may(make_world: MakeWorld, mode: str) -> None:
     """And each row comes once, in order."""
     world = make_world(
         maxCallsPerSecond=str(PER_SECOND),
@@ -39,15 +38,14 @@ def test_no_second_has_more_receives_and_deletes_than_it_may(make_world: Callabl
     query = Query(world)
     query.start_of(0)  # its check of what it may do is not in the pace
     world.trace.clear()
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
     times = paced(world)
     assert len(times) > 64
     assert most_in_a_second(times) <= 2 * PER_SECOND  # driver and task each have it for themselves here
     assert times[-1] - times[0] >= len(times) / (2 * PER_SECOND)
 
 
-def test_tasks_share_what_the_query_has(make_world: Callable[..., World]) -> None:
+def test_tasks_share_what_the_query_has(make_world: MakeWorld) -> None:
     """However many of them run at once."""
     world = make_world(maxCallsPerSecond=str(PER_SECOND))
     world.send(*(f"{name}1" for name in "abcdefgh"))
@@ -73,9 +71,9 @@ def test_a_turn_that_comes_too_late_is_not_taken() -> None:
     assert clock.monotonic() == begun + 60.5
 
 
-def test_a_slow_pace_ends_and_loses_no_hold(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+@with_options(maxCallsPerSecond="1", visibilityTimeoutSeconds="30", maxMessagesPerTrigger="1000")
+def test_a_slow_pace_ends_and_loses_no_hold(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """All is deleted, in a time far beyond that in which a commit tries to delete; what waits for that is renewed."""
-    world = make_world(maxCallsPerSecond="1", visibilityTimeoutSeconds="30", maxMessagesPerTrigger="1000")
     world.send(*(f"{first}{second}1" for first in ascii_letters for second in ascii_letters[:20]))
     queue = Queue(world.options, world.clock)
     lease = Lease(queue, world.clock, visibility_timeout_s=30, heartbeat_s=10)

@@ -17,7 +17,7 @@ from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue
 from sqs_fifo_spark.source.receive import Received
 from tests.simulation.spark import Query, read
-from tests.unit.by_hand import World, in_both_modes
+from tests.unit.by_hand import Late, MakeWorld, World, announce, calls, finish, in_both_modes
 from tests.unit.sending import THROTTLED
 from tests.unit.source.test_far_apart import once
 
@@ -27,21 +27,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 ROUNDS = 11
 """Receives one after the other that bring 44 answers: 1, 1, 2, 4, then 8 at once; and up to two that bring none."""
-
-
-class Late(CallingThread):
-    """Makes a call when somebody waits for it."""
-
-    def submit(self, call: Callable[[], T], /) -> Answer[T]:
-        return LateAnswer(call)
-
-
-class LateAnswer(Answer[T]):
-    def __init__(self, call: Callable[[], T]) -> None:
-        self._call = call
-
-    def result(self) -> T:
-        return self._call()
 
 
 class Receives:
@@ -83,9 +68,7 @@ class Short(CallingThread):
         return super().submit(call)
 
 
-@pytest.fixture
-def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
-    return make_world(numPartitions="1", maxMessagesPerTrigger="1000", **getattr(request, "param", {}))
+OPTIONS = {"numPartitions": "1", "maxMessagesPerTrigger": "1000"}
 
 
 @pytest.fixture
@@ -108,24 +91,17 @@ def begin(world: World, messages: int, *, size: int = 3) -> tuple[Query, Partiti
     return query, replace(query.plans(0)[0], expected=messages)
 
 
-def receives(world: World) -> int:
-    return sum(event == "before ReceiveMessage" for _, _, event in world.trace)
-
-
 @in_both_modes
 def test_as_many_receives_are_made_at_once_as_have_brought_something(world: World, begun: Receives) -> None:
     """Each row once, and hardly a receive more than one after the other makes."""
     query, plan = begin(world, 450)
-    before, begun.rounds = receives(world), 0
+    before, begun.rounds = calls(world, "ReceiveMessage"), 0
     rows = read(world, plan)
     assert len(rows) == len({row.body for row in rows}) == 450
     assert begun.most == CONCURRENT_CALLS
     assert begun.rounds <= ROUNDS
-    assert receives(world) - before <= 44 + CONCURRENT_CALLS
-    query.to_sink(0, {0: rows})
-    query.checkpoint.committed.add(0)
-    query.drain()
-    world.audit()
+    assert calls(world, "ReceiveMessage") - before <= 44 + CONCURRENT_CALLS
+    finish(query, rows)
 
 
 @in_both_modes
@@ -152,10 +128,7 @@ def test_receives_that_fail_are_told_of_unless_their_time_is_over(
     assert 10 <= len(rows) < 50
     assert ("a partition stops receiving early" in caplog.text) == is_told
     world.fault = lambda action: ""
-    query.to_sink(0, {0: rows})
-    query.checkpoint.committed.add(0)
-    query.drain()
-    world.audit()
+    finish(query, rows)
 
 
 @in_both_modes
@@ -179,9 +152,9 @@ def test_receives_at_once_keep_the_limit_of_bytes(world: World, begun: Receives)
 def test_no_receive_is_made_for_what_is_not_expected(world: World, begun: Receives) -> None:
     """Each would be in vain."""
     _, plan = begin(world, 100)
-    before = receives(world)
+    before = calls(world, "ReceiveMessage")
     read(world, replace(plan, expected=100))
-    assert receives(world) - before <= 12
+    assert calls(world, "ReceiveMessage") - before <= 12
 
 
 @in_both_modes
@@ -219,10 +192,7 @@ def test_a_receive_without_an_answer_ends_the_chain_with_what_others_bring(world
     rows = read(world, plan)
     assert rows
     world.fault = lambda action: ""
-    query.to_sink(0, {0: rows})
-    query.checkpoint.committed.add(0)
-    query.drain()
-    world.audit()
+    finish(query, rows)
 
 
 @in_both_modes
@@ -249,10 +219,7 @@ def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World,
     rows = read(world, plan)
     assert made > 7
     assert not seen
-    query.to_sink(0, {0: rows})
-    query.checkpoint.committed.add(0)
-    query.drain()
-    world.audit()
+    finish(query, rows)
 
 
 @in_both_modes
@@ -272,10 +239,7 @@ def test_answers_are_read_before_more_is_begun_where_that_takes_long(
     rows = read(world, replace(plan, max_messages=60))
     assert len(rows) == 60
     assert begun.most == 2
-    query.to_sink(0, {0: rows})
-    query.checkpoint.committed.add(0)
-    query.drain()
-    world.audit()
+    finish(query, rows)
 
 
 @in_both_modes
@@ -287,8 +251,7 @@ def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begu
     follower = f"{max(rows, key=lambda row: row.sequence).group}2"
     world.send(follower)
     query.to_sink(0, {0: rows})
-    query.log(query.latest_offset(query.offsets[0]))
-    query.startless.commit(query.offsets[0])
+    announce(query)
     world.fault = lambda action: ""
     world.clock.advance(world.options.visibility_timeout_s + 1)  # without a heartbeat: all comes again
     (plan,) = query.plans(1)
@@ -296,7 +259,7 @@ def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begu
 
 
 @pytest.mark.parametrize("groups", [3, 5, 6, 7, 9, 12])
-def test_each_of_two_runs_far_apart_serves_what_is_new(make_world: Callable[..., World], groups: int) -> None:
+def test_each_of_two_runs_far_apart_serves_what_is_new(make_world: MakeWorld, groups: int) -> None:
     """Though the second one meets all of the first one's messages again, which lock the new ones."""
     world = make_world(numPartitions="1")
     names = string.ascii_letters[:groups]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sqs_fifo_spark.errors import FencedError, JournalUnavailableError
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import HandHeartbeat, World, do_at
+from tests.unit.by_hand import HandHeartbeat, MakeWorld, World, do_at, drain_and_audit, planned, served
 
 pytestmark = pytest.mark.law("source-2")
 
 
 @pytest.fixture
-def world(make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> World:
+def world(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> World:
     world = make_world(numPartitions="1", deleteAfter="journal")
     monkeypatch.setattr("sqs_fifo_spark.source.startup.first_claim", int)
     return world
@@ -34,9 +32,7 @@ def remove(world: World) -> None:
 def test_a_task_of_a_removed_journal_deletes_nothing(world: World, step: str) -> None:
     """Its link is of no use in the new one, so the messages in it stay in the queue."""
     world.send("a1", "a2")
-    old = Query(world)
-    old.log(old.latest_offset(old.start_of(0)))
-    (plan,) = old.plans(0)
+    _old, (plan,) = planned(world)
     queries: list[Query] = []
 
     def replace_it() -> None:
@@ -50,8 +46,7 @@ def test_a_task_of_a_removed_journal_deletes_nothing(world: World, step: str) ->
     assert world.deleted() == []
     world.send("b1")
     world.pass_time(LAPSE_S)
-    queries[0].drain()
-    world.audit()
+    drain_and_audit(queries[0])
 
 
 def test_a_driver_of_a_removed_journal_settles_nothing_in_the_new_one(world: World) -> None:
@@ -86,16 +81,12 @@ def test_a_driver_of_a_removed_journal_settles_nothing_in_the_new_one(world: Wor
 
 
 def test_epochs_are_counted_from_one_whatever_number_the_first_claim_has(world: World) -> None:
-    world.send("a1")
-    query = Query(world)
-    query.trigger()
+    query = served(world, "a1")
     assert query.offsets[0].epoch == 1
     assert query.offsets[0].plan == int(world.clock.now()) > 1_000_000
     world.die()
     world.checkpoint = Checkpoint()
-    world.send("a2")
-    other = Query(world)
-    other.trigger()
+    other = served(world, "a2")
     assert other.offsets[0].plan == query.offsets[0].plan + 1
     assert other.offsets[0].epoch < 10
 

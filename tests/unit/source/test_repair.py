@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 import pytest
 
@@ -14,7 +12,18 @@ from sqs_fifo_spark.source.queue import Outcome, Queue
 from tests.simulation.hub import Crash
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, World, crash_at, in_both_modes
+from tests.unit.by_hand import (
+    MODES,
+    MakeWorld,
+    World,
+    crash,
+    crash_at,
+    drain_and_audit,
+    in_both_modes,
+    kill,
+    restart,
+    served,
+)
 
 pytestmark = pytest.mark.law("source-1", "source-3")
 
@@ -29,10 +38,7 @@ def opened(world: World) -> Journal:
 def poisoned(world: World, body: str) -> tuple[int, str]:
     """Let a query die on the message `body`, after it was read. Return its epoch and its id."""
     query = Query(world)
-    crash_at(world, "-- batch 0 is read")
-    with pytest.raises(Crash):
-        query.trigger()
-    world.die()
+    kill(world, "-- batch 0 is read", query.trigger)
     (message_id,) = [row.message_id for row in world.sent if row.body == body]
     return query.offsets[-1].epoch, message_id
 
@@ -82,9 +88,7 @@ def test_every_read_after_that_is_without_it(world: World) -> None:
     epoch, message_id = poisoned(world, "a3")
     skip(world, epoch, message_id)
     query = Query(world)
-    crash_at(world, "-- batch 0 is in the sink")
-    with pytest.raises(Crash):
-        query.resume()
+    crash(world, "-- batch 0 is in the sink", query.resume)
     for _ in range(2):
         assert {index: query.read(plan) for index, plan in enumerate(query.plans(0))} == world.sink[0]
     first = world.sink.pop(0)
@@ -114,15 +118,14 @@ def served_beside_what_stands_aside(world: World) -> list[str]:
         skip(world, epoch, row.message_id)
     world.checkpoint.offsets.clear()
     world.die(down_s=LAPSE_S)
-    world.send("a4", "b1")
-    Query(world).trigger()
+    served(world, "a4", "b1")
     return world.bodies()
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("limit", [{"maxMessagesPerTrigger": "3"}, {"maxBytesPerTrigger": "6"}], ids=["count", "bytes"])
 def test_what_stands_aside_takes_no_place_in_a_micro_batch(
-    make_world: Callable[..., World], mode: str, limit: dict[str, str]
+    make_world: MakeWorld, mode: str, limit: dict[str, str]
 ) -> None:
     """Progress: be it as much as the limit, what waits is served."""
     world = make_world(deleteAfter=mode, numPartitions="1", **limit)
@@ -139,9 +142,7 @@ def test_a_crash_while_it_is_moved_leaves_it_in_one_place_at_least(world: World,
     epoch, message_id = poisoned(world, "a1")
     aside: list[pa.RecordBatch] = []
     taken = repair.take_over(opened(world), world.clock)
-    crash_at(world, step)
-    with pytest.raises(Crash):
-        repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append)
+    crash(world, step, lambda: repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append))
     assert len(aside) == 1
     is_marked = step.startswith("after")
     assert (world.journal().skip_of(message_id) is not None) is is_marked
@@ -188,9 +189,7 @@ def test_a_committed_epoch_and_an_unknown_message_are_refused(world: World) -> N
 
 def test_a_query_that_runs_after_all_stops_and_the_next_one_goes_on(world: World) -> None:
     """Whoever takes the journal over fences its driver, at the latest with its next commit, idle or not."""
-    world.send("a1", "b1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1", "b1")
     repair.take_over(opened(world), world.clock)
     with pytest.raises(FencedError):
         query.trigger()
@@ -201,9 +200,7 @@ def test_a_query_that_runs_after_all_stops_and_the_next_one_goes_on(world: World
     world.pass_time(LAPSE_S)
     with pytest.raises(FencedError):
         idle.trigger()
-    world.die()
-    Query(world).resume().drain()
-    world.audit()
+    restart(world, down_s=0)
 
 
 def test_a_query_that_starts_before_the_mark_is_told_of(world: World) -> None:
@@ -312,8 +309,7 @@ def test_released_messages_are_to_be_had_at_once_and_are_served_once(world: Worl
     assert world.depth() == (5 * is_held, 0)
     # Again: SQS refuses the handles, for nothing is held by them.
     assert repair.release(repair.take_over(opened(world), world.clock), queue) == {Outcome.LOST: 5}
-    Query(world).resume().drain()
-    world.audit()
+    restart(world)
 
 
 def test_what_a_query_has_taken_back_is_not_released(world: World) -> None:
@@ -338,8 +334,7 @@ def test_a_query_that_starts_while_the_last_one_is_asked_about_keeps_the_journal
     with pytest.raises(FencedError, match=r"a query took over the journal at 'memory' .* meanwhile"):
         repair.take_over(opened(world), world.clock, after=owner.claim)
     world.send("a2")
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
 
 
 def test_a_command_that_comes_first_is_not_called_a_query(world: World) -> None:

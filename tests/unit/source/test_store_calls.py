@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-import pytest
-
 from sqs_fifo_spark.source.pool import Answer, Pool
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World, in_both_modes
@@ -63,9 +61,7 @@ class Ahead(Answer[T]):
         return self._result
 
 
-@pytest.fixture
-def world(make_world: Callable[..., World], request: pytest.FixtureRequest) -> World:
-    return make_world(numPartitions="2", **request.param)
+OPTIONS = {"numPartitions": "2"}
 
 
 @in_both_modes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -23,10 +23,11 @@ from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Remainder, Share, de
 from sqs_fifo_spark.source.planning import deal_out, plan_partitions
 from sqs_fifo_spark.source.reader import SqsFifoPartition
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, encode
+from tests.helpers import raises_one_line
 from tests.simulation.planting import Mutation, planted, rewrite
 from tests.simulation.spark import Query, read
 from tests.unit.aws.answering import sqs_message
-from tests.unit.by_hand import World, do_at, in_both_modes
+from tests.unit.by_hand import MakeWorld, World, do_at, drain_and_audit, in_both_modes, served
 
 pytestmark = pytest.mark.law("source-3")
 
@@ -164,12 +165,11 @@ def lose_the_deal(world: World) -> None:
     except EpochSettledError:
         world.die()
         query = Query(world).resume()
-    query.drain()
-    world.audit()
+    drain_and_audit(query)
 
 
 @pytest.mark.usefixtures("in_the_journal")
-def test_a_deal_that_is_gone_is_not_taken_for_an_empty_one(make_world: Callable[..., World]) -> None:
+def test_a_deal_that_is_gone_is_not_taken_for_an_empty_one(make_world: MakeWorld) -> None:
     """Else messages would overtake what it decides. The query stops, and plans the epoch anew at its next start."""
     lose_the_deal(make_world(numPartitions="1", waitTimeSeconds="1"))
     empty = mock.patch("sqs_fifo_spark.source.partition.deal_of", return_value=Deal())
@@ -184,17 +184,14 @@ def test_a_deal_that_is_damaged_is_not_used(world: World) -> None:
     query = Query(world)
     name = str(plan_first(query)[0].deal)
     world.store.objects[name] = Deal(reserved=frozenset("a")).encode()
-    with pytest.raises(JournalCorruptError, match="a checksum does not match") as told:
+    with raises_one_line(JournalCorruptError, match="a checksum does not match"):
         query.run(0)
-    assert "\n" not in str(told.value)
 
 
 @pytest.mark.usefixtures("in_the_journal")
 def test_a_whole_chain_is_served_without_its_deal(world: World) -> None:
     """A second read needs nothing but links, unless something was moved aside."""
-    world.send("a1")
-    query = Query(world)
-    assert query.trigger()
+    query = served(world, "a1")
     for name in deals(world):
         del world.store.objects[name]
     assert [row.body for plan in query.plans(0) for row in read(world, plan)] == ["a1"]
@@ -213,9 +210,7 @@ def test_a_leftover_whose_deal_was_dropped_is_told_that_it_is_fenced(world: Worl
 @pytest.mark.usefixtures("in_the_journal")
 def test_so_is_one_that_finds_a_whole_chain(world: World) -> None:
     """It needs the deal for what was moved aside. Its epoch is not committed, and nobody has removed anything."""
-    world.send("a1", "a2")
-    query = Query(world)
-    assert query.trigger()
+    served(world, "a1", "a2")
     world.die()
     world.journal().put_skip(world.sent[0].message_id, {})
     plans = Query(world).resume().plans(0)

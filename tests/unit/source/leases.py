@@ -1,0 +1,88 @@
+"""A queue whose holds a lease renews on a hand-turned clock."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.local import FifoModel
+from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.queue import Outcome, Queue
+
+VISIBILITY_S = 30
+HEARTBEAT_S = 10.0
+OPTIONS = parse_source_options({"queueUrl": "http://localhost:1/0/q.fifo", "journalLocation": "/j"})
+
+
+class ModelQueue(Queue):
+    """A queue whose `extend` is made of the strict model; `answer` may say something else than the model did."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(OPTIONS, clock)
+        self.clock = clock
+        self.model = FifoModel(clock, random.Random(0))
+        created = self.model.call("CreateQueue", {"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true"}})
+        self.url = created["QueueUrl"]
+        self.calls: list[tuple[list[Receipt], int, float]] = []
+        self.answer: Callable[[Receipt, Outcome], Outcome] = lambda receipt, outcome: outcome
+        self.before: Callable[[], None] = lambda: None
+        self.sent = 0
+
+    def take(self, *groups: str, receive: int = 0) -> list[Receipt]:
+        """Send one message for each group and receive them all in one receive."""
+        for group in groups:
+            self.sent += 1
+            request = {"MessageBody": "b", "MessageGroupId": group, "MessageDeduplicationId": str(self.sent)}
+            self.model.call("SendMessage", {"QueueUrl": self.url, **request})
+        request_: dict[str, Any] = {
+            "QueueUrl": self.url,
+            "MaxNumberOfMessages": 10,
+            "VisibilityTimeout": VISIBILITY_S,
+            "MessageSystemAttributeNames": ["All"],
+        }
+        found = self.model.call("ReceiveMessage", request_).get("Messages", [])
+        return [
+            Receipt(
+                each["MessageId"],
+                each["ReceiptHandle"],
+                each["Attributes"]["MessageGroupId"],
+                int(each["Attributes"]["SequenceNumber"]),
+                1,
+                0,
+                self.clock.now(),
+                receive,
+            )
+            for each in found
+        ]
+
+    def extend(
+        self,
+        receipts: Sequence[Receipt],
+        visibility_timeout_s: int,
+        *,
+        budget_s: float = 30.0,
+        answer_s: float | None = None,
+    ) -> list[Outcome]:
+        self.calls.append((list(receipts), visibility_timeout_s, answer_s or budget_s))
+        self.before()
+        outcomes = []
+        for receipt in receipts:
+            entry = {"Id": "0", "ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": visibility_timeout_s}
+            if self.answer(receipt, Outcome.DONE) is Outcome.FAILED:
+                outcomes.append(Outcome.FAILED)
+                continue
+            done = self.model.call("ChangeMessageVisibilityBatch", {"QueueUrl": self.url, "Entries": [entry]})
+            outcomes.append(self.answer(receipt, Outcome.DONE if done["Successful"] else Outcome.LOST))
+        return outcomes
+
+    def in_flight(self) -> int:
+        request = {"QueueUrl": self.url, "AttributeNames": ["All"]}
+        shown = self.model.call("GetQueueAttributes", request)["Attributes"]
+        return int(shown["ApproximateNumberOfMessagesNotVisible"])
+
+    def let_go(self, receipt: Receipt) -> None:
+        entry = {"ReceiptHandle": receipt.receipt_handle, "VisibilityTimeout": 0}
+        self.model.call("ChangeMessageVisibility", {"QueueUrl": self.url, **entry})

@@ -1,0 +1,182 @@
+"""The ledger: a committed epoch is over, whoever comes late, and one ledger stands at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed, encode_ledger
+from tests.helpers import raises_one_line
+from tests.unit.source.stores import ARN, FaultyStore, opened, receipt, say_no, segment
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FaultyStore:
+    return FaultyStore(tmp_path)
+
+
+@pytest.fixture
+def journal(store: FaultyStore) -> Journal:
+    return Journal.create(store, ARN)
+
+
+def put(journal: Journal, ledger: Ledger) -> list[str]:
+    """Put a ledger as a commit does, and return the names of those that it may drop then."""
+    journal.put_ledger(ledger)
+    return journal.older_ledgers(ledger.epoch)
+
+
+def ledger_name(epoch: int, claim: int = 0) -> str:
+    return f"ledger/{claim:020d}-{epoch:020d}.json"
+
+
+LEDGER = Ledger(
+    3,
+    {
+        "id-1": Unconfirmed(1_700_000_000.5, "a", 1 << 127, None),
+        "id-2": Unconfirmed(1_700_000_001.0, "a", 2, receipt(2)),
+    },
+    {f"epochs/{3:020d}/caught-{7:020d}": ("id-7", "id-8")},
+)
+
+
+def test_a_new_journal_has_the_empty_ledger_of_epoch_0(journal: Journal) -> None:
+    """Nothing is committed, nothing is unfinished."""
+    assert journal.ledger() == Ledger(0)
+
+
+def test_commit_drops_the_ledgers_before_it(journal: Journal, store: FaultyStore) -> None:
+    """One ledger stands at a time; the number of epochs leaves no trace."""
+    for epoch in range(1, 30):
+        journal.drop(put(journal, Ledger(epoch)))
+    assert store.list("ledger") == [ledger_name(29)]
+
+
+def test_the_newest_of_several_ledgers_counts(journal: Journal, store: FaultyStore) -> None:
+    """A crash before the old one was dropped leaves two."""
+    journal.put_ledger(Ledger(9))
+    store.put_if_absent(ledger_name(10), encode_ledger(Ledger(10), "another"))
+    assert journal.ledger() == Ledger(10)
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("is_carried", [False, True])
+@pytest.mark.parametrize("epoch", [1, 9])
+def test_who_may_serve_the_link_of_a_leftover(journal: Journal, epoch: int, is_carried: bool, is_taken: bool) -> None:
+    """Of its own link what the ledger carries, whichever epoch is the last one settled; of a taken one nothing."""
+    opened(journal)
+    if is_taken:
+        journal.seal(segment(journal, 1, writer="first"), 1)
+    name = journal.segment_name(1, 0, 0)
+    journal.put_ledger(Ledger(epoch, carried={name: ("m2",)} if is_carried else {}))
+    released: list[str] = []
+    with pytest.raises(EpochSettledError):
+        journal.seal(segment(journal, 2, writer="second"), 1, unserved=lambda: released.append("all"))
+    assert bool(released) == (is_taken or not is_carried)
+
+
+def test_lost_reply_to_a_commit_is_recognised_as_own(journal: Journal, store: FaultyStore) -> None:
+    """A put that took effect and was denied is our commit."""
+    store.answer = say_no
+    journal.put_ledger(LEDGER)
+    assert journal.ledger() == LEDGER
+
+
+def test_losing_the_put_of_a_ledger_to_another_driver_is_being_fenced(journal: Journal) -> None:
+    """The first ledger stands; whoever else was about to write it stops."""
+    journal.put_ledger(LEDGER)
+    with raises_one_line(FencedError, match="another query or an operator took over"):
+        journal.put_ledger(Ledger(3))
+    assert journal.ledger() == LEDGER
+
+
+def test_a_ledger_that_is_put_again_after_a_later_one_commits_nothing(journal: Journal, store: FaultyStore) -> None:
+    """Its name was dropped meanwhile, so put-if-absent does not tell."""
+    journal.put_ledger(LEDGER)
+    with pytest.raises(FencedError, match="another query or an operator took over"):
+        put(journal, Ledger(2))
+    assert journal.ledger() == LEDGER
+
+
+def test_a_ledger_of_a_lower_claim_counts_no_more(journal: Journal, store: FaultyStore) -> None:
+    """However high its epoch is: a driver that stood still puts it after the newer driver has opened the journal."""
+    older, newer = Journal(store, journal.id), Journal(store, journal.id)
+    older.claim({})
+    older.put_ledger(Ledger(2))
+    newer.claim({})
+    newer.put_ledger(newer.ledger())
+    with raises_one_line(FencedError, match="another query or an operator took over"):
+        put(older, Ledger(7))
+    assert journal.ledger() == Ledger(2)
+    newer.drop(put(newer, Ledger(3)))
+    assert journal.ledger() == Ledger(3)
+    assert store.list("ledger") == [ledger_name(3, claim=2)]
+
+
+def test_a_ledger_that_is_dropped_before_it_is_read_makes_way_for_the_newer_one(
+    journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not taken for an empty one: a copy of a committed message would be served again."""
+    journal.put_ledger(Ledger(2))
+    get = store.get
+
+    def slow_get(name: str) -> bytes | None:
+        if name == ledger_name(2) and store.list("ledger") == [name]:
+            journal.drop(put(Journal(store, journal.id), LEDGER))
+        return get(name)
+
+    monkeypatch.setattr(store, "get", slow_get)
+    assert journal.ledger() == LEDGER
+
+
+def test_a_ledger_that_is_listed_and_never_found_is_told(
+    journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is guessed."""
+    journal.put_ledger(LEDGER)
+    monkeypatch.setattr(store, "get", lambda name: None)
+    with raises_one_line(JournalUnavailableError, match="vanished"):
+        journal.ledger()
+
+
+def test_an_older_ledger_is_dropped_only_when_the_newer_one_is_seen(
+    journal: Journal, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that says that it has put what it has not costs the query, and no message."""
+    journal.put_ledger(Ledger(1))
+    monkeypatch.setattr(store, "put_if_absent", lambda name, data: True)
+    with pytest.raises(JournalUnavailableError, match="vanished"):
+        put(journal, Ledger(2))
+    assert journal.ledger() == Ledger(1)
+
+
+def test_after_commit_a_leftover_attempt_is_refused(journal: Journal) -> None:
+    """Sealing any link in a committed epoch is EpochSettledError, and says what to do about it."""
+    journal.put_ledger(Ledger(1))
+    for link in (0, 3):
+        with raises_one_line(EpochSettledError, match="Persist a micro-batch's DataFrame"):
+            journal.seal(segment(journal, 1, link=link), 0)
+    journal.seal(segment(journal, epoch=2), 0)
+
+
+def test_commit_between_put_and_check_is_noticed(journal: Journal, store: FaultyStore) -> None:
+    """The put of a leftover succeeds while the epoch is committed: the attempt is refused all the same."""
+
+    def commit(name: str) -> None:
+        store.before_put = lambda name: None
+        journal.put_ledger(Ledger(1))
+
+    store.before_put = commit
+    with pytest.raises(EpochSettledError):
+        journal.seal(segment(journal, 1), 0)
+
+
+def test_dropped_objects_are_gone(journal: Journal, store: FaultyStore) -> None:
+    """A dropped epoch leaves neither objects nor folders."""
+    journal.seal(segment(journal, 1), 0)
+    journal.drop([journal.segment_name(1, 0, 0), journal.segment_name(1, 7, 0)])
+    assert journal.objects() == {}
+    assert not (Path(store.location) / "epochs" / f"{1:020d}").exists()

@@ -1,0 +1,96 @@
+"""What a micro-batch receives: within its limits, and from whatever others have had before."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S
+from tests.unit.by_hand import MODES, MakeWorld, World, drain_and_audit, in_both_modes, planned, with_options
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("tells_start", [True, False])
+@pytest.mark.parametrize("limit", [1, 2, 7, 10, 25])
+def test_max_messages_per_trigger_is_exact(make_world: MakeWorld, limit: int, tells_start: bool, mode: str) -> None:
+    """No batch has more messages than the limit, and a full queue fills it exactly; on every Spark."""
+    world = make_world(maxMessagesPerTrigger=str(limit), numPartitions="3", deleteAfter=mode)
+    world.send(*(f"{chr(97 + index % 26)}{index}" for index in range(78)))
+    Query(world, tells_start=tells_start).drain()
+    sizes = [sum(map(len, rows.values())) for _, rows in sorted(world.sink.items())]
+    assert max(sizes) == limit
+    world.audit()
+
+
+@with_options(maxMessagesPerTrigger="6", numPartitions="2")
+def test_messages_that_others_received_keep_the_limit(world: World) -> None:
+    """Messages carried over to the next epoch count against its limit too."""
+    world.send(*(f"{'abcd'[index % 4]}{index}" for index in range(40)))
+    while world.receive_elsewhere():
+        pass
+    world.clock.advance(LAPSE_S)
+    Query(world).drain()
+    assert max(sum(map(len, rows.values())) for rows in world.sink.values()) <= 6
+    world.audit()
+
+
+@in_both_modes
+def test_limit_given_by_spark_counts(world: World) -> None:
+    """The limit of a call to `latest_offset` bounds its epoch."""
+    world.send(*(f"{chr(97 + index)}1" for index in range(20)))
+    query = Query(world)
+    query.log(query.driver.latest_offset(query.start_of(0), 3))
+    query.run(0)
+    assert len(world.bodies()) == 3
+    drain_and_audit(query)
+
+
+@with_options(maxBytesPerTrigger="40", numPartitions="1")
+def test_max_bytes_per_trigger_ends_receiving(world: World) -> None:
+    """Past the limit of bytes no further receive is made."""
+    world.send(*(f"{chr(97 + index % 26)}{1000000000 + index}" for index in range(52)))  # 11 bytes each
+    Query(world).drain()
+    sizes = [sum(map(len, rows.values())) for rows in world.sink.values()]
+    assert max(sizes) <= 10, "one receive of ten is past the limit"
+    world.audit()
+
+
+# Redelivery
+
+
+@in_both_modes
+def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> None:
+    """A message whose hold lapsed in mid-epoch and that another partition received is served once, deleted once."""
+    world.send(*(f"a{index}" for index in range(9)), "b1")
+    query, plans = planned(world)
+    assert len(plans) >= 2
+    rows = {plans[0].partition: query.read(plans[0])}
+    world.clock.advance(LAPSE_S)
+    for plan in plans[1:]:
+        rows[plan.partition] = query.read(plan)
+    world.sink[0] = rows
+    world.committed.add(0)
+    drain_and_audit(query)
+
+
+@in_both_modes
+def test_receive_count_from_foreign_consumers_is_emitted_once(world: World) -> None:
+    """A message that somebody else received and let lapse is not ours, so it is served, once and in order."""
+    world.send("a1", "a2", "b1")
+    for _ in range(3):
+        assert world.receive_elsewhere()
+        world.clock.advance(LAPSE_S)
+    world.send("a3", "b2")
+    drain_and_audit(Query(world))
+
+
+@in_both_modes
+def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> None:
+    """Of [1,2,3] somebody keeps 3: 1 and 2 are served, and 3 with all that follows it later."""
+    world.send("a1", "a2", "a3")
+    third = world.receive_elsewhere()[2]
+    change = {"QueueUrl": world.url, "ReceiptHandle": third["ReceiptHandle"], "VisibilityTimeout": 300}
+    world.model.call("ChangeMessageVisibility", change)
+    world.clock.advance(LAPSE_S)
+    world.send("a4", "b1")
+    drain_and_audit(Query(world))

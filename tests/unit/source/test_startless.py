@@ -1,0 +1,163 @@
+"""Spark 4.0 and 4.1, which ask for the latest offset without saying where the query is."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqs_fifo_spark.errors import DataLossError
+from sqs_fifo_spark.source.offset import Offset
+from sqs_fifo_spark.source.startless import StartlessDriver
+from tests.simulation.spark import Query
+from tests.simulation.world import LAPSE_S
+from tests.unit.by_hand import (
+    WRAPPED,
+    World,
+    in_both_modes,
+    in_both_modes_with,
+    into_sink,
+    kill,
+    restart,
+    with_options,
+)
+
+pytestmark = pytest.mark.law("source-3", "source-5")
+
+
+@in_both_modes
+def test_spark_4_0_order_of_calls_drains(world: World) -> None:
+    """`latest_offset` without arguments walks through the same epochs."""
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
+    Query(world, tells_start=False).drain()
+    world.audit()
+
+
+@with_options(numPartitions="1")
+def test_the_wrapper_around_available_now_never_takes_the_log_back(world: World) -> None:
+    """Spark 4.0 and 4.1: the latest offset is asked for before an unfinished batch is run again."""
+    world.send(*(f"a{number}" for number in range(1, 25)))
+    query = Query(world, tells_start=False).resume()
+    assert query.trigger()
+    query.log(query.latest_offset(query.start_of(1)))  # and it dies before `commit`
+    world.die()
+    for _ in range(3):
+        query = Query(world, **WRAPPED).resume()
+        assert query.trigger()
+        assert not query.trigger()
+        world.die()
+    epochs = [offset.epoch for offset in world.offsets]
+    assert epochs == sorted(set(epochs))
+    assert len(world.bodies()) == 24
+    restart(world, tells_start=False)
+
+
+@in_both_modes
+def test_a_plan_that_is_refused_does_not_move_the_query(world: World) -> None:
+    """A DataFrame of an older micro-batch that is used again; Spark before 4.2 does not say where it is."""
+    query = Query(world, tells_start=False)
+    for body in ("a1", "b1", "c1"):
+        world.send(body)
+        assert query.trigger()
+    with pytest.raises(DataLossError):
+        query.startless.plan(query.start_of(0), query.offsets[0])
+    world.send("d1")
+    query.drain()
+    assert [offset.epoch for offset in query.offsets] == sorted({offset.epoch for offset in query.offsets})
+    world.audit()
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_blind_epoch_is_not_followed_by_itself(world: World, is_read: bool) -> None:
+    """Nobody looks at its rows, and the next batch is another source's alone."""
+    world.send("a1")
+    query = Query(
+        world, tells_start=False, is_wrapped=True, reads=lambda batch, count: range(count) if is_read else None
+    )
+    query.resume().trigger()
+    (blind,) = world.offsets
+    query.log(blind)
+    query.startless.commit(blind)
+    into_sink(query, {}, 1)
+    assert world.journal().ledger().followed_by is None
+    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+
+
+@in_both_modes
+def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
+    """Spark's wrapper asks for it beside each batch, and logs the epoch again that it has fetched first."""
+    world.send("a1")
+    query = Query(world, **WRAPPED).resume()
+    assert query.trigger()
+    (blind,) = world.offsets
+    assert query.startless.latest_offset() != blind
+    query.log(blind)
+    query.startless.commit(blind)
+    into_sink(query, {}, 1)
+    assert world.journal().ledger().followed_by is None
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    assert Query(world, **WRAPPED).resume().trigger()
+    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+
+
+def run_stateful(world: World) -> None:
+    """Run a stateful query under the wrapper three times, the second time without a look at its rows.
+
+    Spark asks twice in the first run for what it only reports, before its batch without new rows, and after that.
+    """
+    world.send("a1")
+    query = Query(world, **WRAPPED).resume()
+    assert query.trigger()
+    (blind,) = world.offsets
+    world.send("b1")
+    query.startless.latest_offset()
+    query.log(blind)
+    query.startless.commit(blind)
+    into_sink(query, {}, 1)
+    query.startless.latest_offset()
+    world.die(down_s=LAPSE_S)
+    unread = Query(world, **WRAPPED, reads=lambda batch, count: None).resume()
+    assert unread.trigger()
+    world.die(down_s=LAPSE_S)
+    Query(world, **WRAPPED).resume().trigger()
+    world.die(down_s=LAPSE_S)
+
+
+@in_both_modes
+def test_a_stateful_query_s_checkpoint_is_not_refused_for_what_spark_only_reports(world: World) -> None:
+    """Nobody was given it, so nothing is in doubt because of it."""
+    run_stateful(world)
+    restart(world, allow_forgotten=True)
+
+
+UNREAD = "its rows were never read, so nobody can tell whether Spark has committed epoch"
+
+
+def test_a_report_that_opens_what_was_reported_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the second question is taken for a batch that ran without a look at its rows, and its chains closed."""
+
+    def open_it(startless: StartlessDriver) -> Offset:
+        driver = startless._driver
+        told = driver.announced or driver.position
+        if told is None:
+            startless._is_wrapped = True
+            return driver.announce_blindly()
+        return told if told.is_blind and driver.announced else driver.latest_offset(told)
+
+    monkeypatch.setattr(StartlessDriver, "latest_offset", open_it)
+    with pytest.raises(DataLossError, match=UNREAD):
+        run_stateful(world)
+
+
+@in_both_modes_with(numPartitions="1")
+@pytest.mark.parametrize("until", ["-- batch 0 is ", "-- batch 0 is planned", "-- batch 0 is read", "never"])
+def test_no_two_epochs_have_a_number_that_are_announced_before_spark_says_where_it_is(world: World, until: str) -> None:
+    """Not even the first two of a journal. Nobody may have read the first one."""
+    world.send("a1", "b1")
+    if until == "never":
+        Query(world, **WRAPPED, reads=lambda batch, count: None).resume().trigger()
+        world.die(down_s=LAPSE_S)
+    else:
+        kill(world, until, lambda: Query(world, **WRAPPED).resume().trigger(), down_s=LAPSE_S)
+    Query(world, **WRAPPED).resume().trigger()
+    restart(world, down_s=LAPSE_S, allow_forgotten=True)
