@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # moto 5.2.5 (SQS)
-# Bet: a FIFO queue knows a deduplication id for 5 minutes, "even after the message has been received and deleted" (SQS's
-#   page on that id), and with DeduplicationScope=messageGroup it knows it for each group.
+# Bet: a FIFO queue knows a deduplication id for 5 minutes, also once its message is received and deleted, as on SQS; and
+#   with DeduplicationScope=messageGroup it knows it for each group.
 # Behaviour: moto compares with the messages that are in the queue now. Once the first one is deleted, the same id is
 #   delivered again. The scope is stored and not obeyed: the id of another group is dropped. All sends look accepted.
 # Cost: a producer that repeats a send whose answer was lost doubles the message in a test whose consumer is quick, and
