@@ -114,7 +114,6 @@ LAWS = {
             "skip empty segments",
             "work on without the claim",
             "let a new query forget the ledger",
-            "let a query go on that another one has taken the journal from",
             "begin a generation that Spark has not logged",
             "forget the ledger",
             "drop the segments before the ledger is written",

@@ -140,12 +140,6 @@ def _(begin, owned, *given):
     begin(owned, *given)
 
 
-@planted("let a query go on that another one has taken the journal from")
-def _():
-    rewrite("source.checkpoint.fits", "ledger.has_ended(known.generation)", "False")
-    rewrite("source.checkpoint.Standing.is_foreign", "self.ledger.has_ended(offset.generation)", "False")
-
-
 @planted("begin a generation that Spark has not logged", "source.driver.Driver._new_offset")
 def _(make, driver, owned, partitions, start):
     offset = make(driver, owned, partitions, start)
