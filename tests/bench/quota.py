@@ -31,7 +31,7 @@ GROUPS = 200
 ROWS = 15 * GROUPS
 """In a partition."""
 WARM_UP_S = 20.0
-"""What is counted begins so much later: imports, and a whole bucket for all tasks at once, stand at the beginning."""
+"""Seconds before the count begins: imports, and a whole bucket for all tasks at once, stand at the beginning."""
 
 
 class _TaskContext:

@@ -109,7 +109,7 @@ def test_defect_of_the_server_is_answered_and_then_raised_by_stop() -> None:
 
 
 def test_server_that_cannot_start_says_so_where_it_was_started() -> None:
-    """What stops a start is raised by start(), and nothing runs afterwards."""
+    """An error at the start is raised by start(), and nothing runs afterwards."""
     server = LocalQueueServer(port=70_000)
     with pytest.raises(OverflowError):
         server.start()

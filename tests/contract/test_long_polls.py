@@ -110,7 +110,7 @@ def test_long_poll_ends_empty_when_its_time_is_up(
 
 
 def test_long_polls_are_served_in_the_order_of_their_coming(polls: Polls, strict: Queue) -> None:
-    """Who has waited longest gets the next message."""
+    """The next message goes to the receive that has waited longest."""
     waiting = [polls.begin() for _ in range(3)]
     for number, poll in enumerate(waiting):
         strict.send(str(number), f"g{number}")
@@ -119,7 +119,7 @@ def test_long_polls_are_served_in_the_order_of_their_coming(polls: Polls, strict
 
 @pytest.mark.usefixtures("no_tick")
 def test_newcomer_takes_nothing_from_those_who_wait(polls: Polls, strict: Queue, clock: ManualClock) -> None:
-    """What lapsed goes to the long poll that waits, even if a later receive is the first to see it."""
+    """A lapsed message goes to the long poll that waits, even if a later receive is the first to see it."""
     strict.send("1")
     strict.receive(VisibilityTimeout=5)
     poll = polls.begin()
@@ -160,7 +160,7 @@ def test_long_poll_whose_attempt_became_void_fails_alone(polls: Polls, server: L
 
 
 def test_long_poll_of_a_deleted_queue_is_an_error(polls: Polls, strict: Queue) -> None:
-    """Who waits for a queue that goes away is told."""
+    """A receive that waits for a queue that goes away gets an error."""
     poll = polls.begin()
     strict.client.delete_queue(QueueUrl=strict.url)
     assert code_of(lambda: poll.result(10)) == "AWS.SimpleQueueService.NonExistentQueue"
