@@ -20,6 +20,7 @@ and whether the claim holds; and the drop of settled objects.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,7 +42,7 @@ from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.planning import epoch_size, partition_count
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.startup import open_journal
+from sqs_fifo_spark.source.startup import Place, open_journal
 from sqs_fifo_spark.source.verdict import Verdict
 from sqs_fifo_spark.source.work import Work
 
@@ -107,10 +108,14 @@ class Driver:
     def initial_offset(self) -> Offset:
         """Return the start of a new query: after all that is settled in the journal, which is made if needed.
 
-        Messages that older queries have left there come from the queue again. Raises every start-up error there is.
+        Nobody claims the journal with that: Spark asks a query for its start that has logged its first batch, too, and
+        the journal may have become another one's since. Messages that older queries have left there come from the queue
+        again. Raises every start-up error there is.
         """
-        owned = self._owned(None)
-        start = Offset(owned.journal.id, owned.standing.settled_at_start.epoch, 0)
+        owned = self._owned_or_none
+        journal = owned.journal if owned else self._place.find_or_make(self._clock.now())
+        settled = owned.standing.settled_at_start if owned else journal.ledger()
+        start = Offset(journal.id, settled.epoch, 0)
         self.position = self.position or start
         return start
 
@@ -321,10 +326,14 @@ class Driver:
 
     # The parts of the calls above
 
+    @functools.cached_property
+    def _place(self) -> Place:
+        return Place(self._queue, self._make_store(), self._options)
+
     def _owned(self, known: Offset | None) -> Ownership:
         """Return the journal, opened and claimed by the first call; `known` is an offset from Spark's checkpoint."""
         if self._owned_or_none is None:
-            opened = open_journal(self._queue, self._make_store(), known, self._options, self._clock.now())
+            opened = open_journal(self._place, known, self._options, self._clock.now())
             self._owned_or_none = owned = Ownership(
                 opened,
                 queue=self._queue,

@@ -42,21 +42,43 @@ class Opened:
     """True if the checkpoint does not fit, and the user chose to go on without it."""
 
 
-def open_journal(queue: Queue, store: Store, known: Offset | None, options: SourceOptions, now: float) -> Opened:
-    """Return the journal in `store`, claimed for this driver; a new query (`known` is None) makes it if needed.
+class Place:
+    """Queue and store of one driver, each checked once: what is wrong there is told before the first receive."""
+
+    def __init__(self, queue: Queue, store: Store, options: SourceOptions) -> None:
+        """Check the queue. Raises NotFifoQueueError, QueueNotFoundError, AccessDeniedError."""
+        self.store = store
+        self._facts = queue.describe()
+        queue.require_permissions()
+        _warn(self._facts, options)
+        self._is_store_checked = False
+
+    def find(self) -> Journal | None:
+        """Return the journal that stands in the store. Raises JournalMismatchError, and the errors of the store."""
+        return Journal.find(self.store, self._facts.arn)
+
+    def find_or_make(self, now: float, found: Journal | None = None) -> Journal:
+        """Return the journal in the store, perhaps `found` before; it is made at `now` if need be, without a claim."""
+        found = found or self.find()
+        if not self._is_store_checked:
+            Journal.check_store(self.store)
+            self._is_store_checked = True
+        return found or Journal.create(self.store, self._facts.arn, first_claim(now))
+
+
+def open_journal(place: Place, known: Offset | None, options: SourceOptions, now: float) -> Opened:
+    """Return the journal in `place`, claimed for this driver; a new query (`known` is None) makes it if needed.
 
     Runs on the driver. `known` is an offset that Spark has in its checkpoint, `now` the wall-clock time in seconds.
-    Raises NotFifoQueueError, QueueNotFoundError, AccessDeniedError, JournalMismatchError, JournalUnavailableError,
-    JournalCorruptError, and DataLossError when the checkpoint does not fit: before the claim, which would stop a query
-    that it fits, and after it, for one may have begun meanwhile.
+    Raises JournalMismatchError, JournalUnavailableError, JournalCorruptError, and DataLossError when the checkpoint
+    does not fit: before the claim, which would stop a query that it fits, and after it, for one may have begun
+    meanwhile.
     """
-    facts = queue.describe()
-    queue.require_permissions()
-    found = Journal.find(store, facts.arn)
+    store = place.store
+    found = place.find()
     found_id, ledger = (None, Ledger(0)) if found is None else (found.id, found.ledger())
     is_refused = _refuses(known, found_id, ledger, store.location, options)
-    Journal.check_store(store)
-    journal = found or Journal.create(store, facts.arn, first_claim(now))
+    journal = place.find_or_make(now, found)
     claim = journal.claim(this_process(looks_every_s=min(options.heartbeat_s, LONGEST_LOOK_S), now=now))
     ledger = journal.ledger()
     is_refused = is_refused or _refuses(known, journal.id, ledger, store.location, options)
@@ -66,7 +88,6 @@ def open_journal(queue: Queue, store: Store, known: Offset | None, options: Sour
     skipped = journal.skipped()
     if skipped:
         _log.info("%d messages of the journal at '%s' were moved aside: none is served.", len(skipped), store.location)
-    _warn(facts, options)
     return Opened(journal, claim, ledger, objects, skipped, is_refused)
 
 

@@ -263,6 +263,11 @@ def planned(world: World, limit: int | None = None, **how: Any) -> tuple[Query, 
     return query, query.plans(0)
 
 
+def claim(query: Query) -> None:
+    """Let the driver of a new query claim the journal, as it does when Spark has said where the query is."""
+    query.driver._owned(query.start_of(0))
+
+
 def announce(query: Query) -> None:
     """Let Spark log the next micro-batch, and commit the one before."""
     query.log(query.latest_offset(query.start_of(len(query.offsets))))

@@ -88,7 +88,7 @@ class QueueRig:
         return found
 
     def driver(self) -> tuple[Driver, Offset]:
-        """Return a new driver on the journal, and its first offset."""
+        """Return a new driver, which owns the journal, and its first offset."""
         options = self._options()
         driver = Driver(
             options,
@@ -97,7 +97,9 @@ class QueueRig:
             clock=SYSTEM_CLOCK,
         )
         self.drivers.append(driver)
-        return driver, driver.initial_offset()
+        start = driver.initial_offset()
+        driver._owned(start)
+        return driver, start
 
     def read_epoch(self) -> tuple[Driver, Offset, list[dict[str, Any]]]:
         """Let a query read what the queue has, without committing it. Return its driver, the offset, and the rows."""

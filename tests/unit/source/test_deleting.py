@@ -17,6 +17,7 @@ from tests.unit.by_hand import (
     World,
     beat,
     calls,
+    claim,
     crash,
     do_at,
     drain_and_audit,
@@ -51,7 +52,7 @@ def test_a_task_whose_driver_owns_the_journal_no_more_deletes_nothing(world: Wor
 
     def rival() -> None:
         deleted.extend(world.deleted())
-        Query(world).driver.initial_offset()
+        claim(Query(world))
 
     do_at(world, f"after put {link}", rival)
     with raises_one_line(FencedError):

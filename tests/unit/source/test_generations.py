@@ -18,6 +18,8 @@ from tests.unit.by_hand import (
     STARTS,
     WRAPPED,
     World,
+    claim,
+    crash,
     crash_at,
     however_started,
     in_both_modes,
@@ -76,12 +78,18 @@ def test_a_checkpoint_of_an_earlier_generation_is_refused_for_good(
 
 
 @in_both_modes
-def test_a_checkpoint_of_an_earlier_generation_does_not_stop_the_query_that_rules(world: World) -> None:
-    """It is refused before it claims the journal."""
+@pytest.mark.parametrize("is_committed", [True, False])
+@pytest.mark.parametrize("how", STARTS[:2], ids=["4.2", "4.0"])
+def test_a_checkpoint_of_an_earlier_generation_does_not_stop_the_query_that_rules(
+    world: World, is_committed: bool, how: dict[str, Any]
+) -> None:
+    """It is refused before it claims the journal, also if Spark asks where the query begins, to repeat its batch 0."""
     other = taken_over(world)
+    if not is_committed:
+        world.committed.clear()
     query = Query(world, checkpoint=other).resume()
     with pytest.raises(DataLossError):
-        Query(world).resume().trigger()
+        Query(world, **how).resume().trigger()
     world.send("z1")
     query.drain()
     assert "z1" in [row.body for rows in other.rows() for row in rows]
@@ -122,6 +130,22 @@ def test_of_two_first_runs_the_one_that_spark_has_logged_goes_on(world: World) -
     with pytest.raises(FencedError):
         first.run(0)
     restart(world, down_s=LAPSE_S)
+
+
+@in_both_modes_with(numPartitions="1")
+@pytest.mark.parametrize("until", ["after put drivers/", "before put ledger/", "after put ledger/", "-- batch 0 is "])
+def test_of_two_new_queries_that_know_where_they_begin_each_may_be_the_first_on_the_journal(
+    world: World, until: str
+) -> None:
+    """Neither has claimed it with that, whoever has made it; the first one dies as it begins."""
+    first, second = Query(world, checkpoint=Checkpoint()), Query(world)
+    assert first.start_of(0) == second.start_of(0)
+    assert not world.journal().claims()
+    world.send("a1", "b1")
+    crash(world, until, first.trigger)
+    assert second.trigger()
+    assert world.journal().ledger().generation == world.offsets[0].generation
+    restart(world, down_s=LAPSE_S, allow_forgotten=True)
 
 
 @in_both_modes
@@ -251,7 +275,7 @@ def test_a_generation_that_a_restart_began_raises_no_doubt(
     if has_left:
         query.trigger()
     else:
-        query.start_of(0)
+        claim(query)
     world.die(down_s=LAPSE_S)
     kill(world, "-- batch 0 is ", lambda: Query(world, **WRAPPED).resume().trigger(), down_s=LAPSE_S)
     crash_at(world, until, 2 if "ledger" in until else 1)

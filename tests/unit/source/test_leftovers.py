@@ -20,6 +20,7 @@ from tests.unit.by_hand import (
     HandHeartbeat,
     World,
     announce,
+    claim,
     do_at,
     drain_and_audit,
     in_both_modes,
@@ -110,7 +111,7 @@ def test_superseded_driver_deletes_nothing_that_a_leftover_sealed(world: World) 
     query.log(query.latest_offset(query.offsets[0]))
     world.die()
     older, newer = Query(world), Query(world)
-    older.driver.initial_offset()
+    claim(older)
 
     def overtake() -> None:
         newer.resume()
@@ -286,7 +287,7 @@ def test_what_an_old_plan_holds_twice_is_served_once(world: World) -> None:
     world.die(down_s=LAPSE_S)
     new = Checkpoint()
     query = Query(world, checkpoint=new)
-    do_at(world, "before put epochs/", lambda: query.start_of(0))
+    do_at(world, "before put epochs/", lambda: claim(query))
     with pytest.raises(FencedError):
         read(world, plan)  # the leftover
     start = query.start_of(0)

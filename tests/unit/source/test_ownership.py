@@ -14,6 +14,7 @@ from tests.unit.by_hand import (
     WRAPPED,
     HandHeartbeat,
     World,
+    claim,
     crash,
     do_at,
     drain_and_audit,
@@ -140,7 +141,7 @@ def test_driver_fenced_during_its_long_poll_gives_back_what_it_received(world: W
     assert not older.trigger()
 
     def rival() -> None:
-        Query(world).driver.initial_offset()
+        claim(Query(world))
         world.send("a1")
 
     do_at(world, "before ReceiveMessage", rival)
@@ -204,7 +205,7 @@ def test_a_fenced_driver_lets_go_of_what_it_has_caught_before_its_plan(world: Wo
     query = Query(world)
     query.log(query.latest_offset(query.start_of(0)))
     assert world.depth() == (0, 1)
-    Query(world, checkpoint=Checkpoint()).driver.initial_offset()
+    claim_elsewhere(world)
     world.pass_time(LAPSE_S)
     assert world.depth() == (1, 0)
 
@@ -216,7 +217,7 @@ def test_a_driver_that_is_fenced_after_its_put_lets_go_and_announces_nothing(wor
     query = Query(world, tells_start=tells_start)
     start = query.start_of(0)
     world.send("a1")
-    do_at(world, "after put epochs/", lambda: Query(world, checkpoint=Checkpoint()).start_of(0))
+    do_at(world, "after put epochs/", lambda: claim_elsewhere(world))
     for _ in range(2):
         with pytest.raises(FencedError):
             query.latest_offset(start)
@@ -225,7 +226,7 @@ def test_a_driver_that_is_fenced_after_its_put_lets_go_and_announces_nothing(wor
 
 def claim_elsewhere(world: World) -> None:
     """Let another query, with a checkpoint of its own, claim the journal."""
-    Query(world, checkpoint=Checkpoint()).driver.initial_offset()
+    claim(Query(world, checkpoint=Checkpoint()))
 
 
 @in_both_modes_with(numPartitions="1")

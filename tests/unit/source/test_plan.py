@@ -27,7 +27,7 @@ from tests.helpers import raises_one_line
 from tests.simulation.planting import Mutation, planted, rewrite
 from tests.simulation.spark import Query, read
 from tests.unit.aws.answering import sqs_message
-from tests.unit.by_hand import MakeWorld, World, do_at, drain_and_audit, in_both_modes, served
+from tests.unit.by_hand import MakeWorld, World, claim, do_at, drain_and_audit, in_both_modes, served
 
 pytestmark = pytest.mark.law("source-3")
 
@@ -145,7 +145,7 @@ def test_a_driver_that_is_overtaken_drops_no_newer_deal(world: World) -> None:
     world.send("a1")
     older, newer = Query(world), Query(world)
     do_at(world, "before list plans", lambda: plan_first(newer))
-    older.driver.initial_offset()
+    claim(older)
     assert [row.body for plan in newer.plans(0) for row in read(world, plan)] == ["a1"]
 
 
@@ -215,7 +215,7 @@ def test_so_is_one_that_finds_a_whole_chain(world: World) -> None:
     world.journal().put_skip(world.sent[0].message_id, {})
     plans = Query(world).resume().plans(0)
     assert [row.body for row in read(world, plans[0])] == ["a2"]
-    Query(world).driver.initial_offset()
+    claim(Query(world))
     with pytest.raises(FencedError):
         read(world, plans[0])
 

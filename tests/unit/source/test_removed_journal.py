@@ -8,7 +8,7 @@ from sqs_fifo_spark.errors import FencedError, JournalUnavailableError
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import HandHeartbeat, MakeWorld, World, do_at, drain_and_audit, planned, served
+from tests.unit.by_hand import HandHeartbeat, MakeWorld, World, claim, do_at, drain_and_audit, planned, served
 
 pytestmark = pytest.mark.law("source-2")
 
@@ -38,7 +38,7 @@ def test_a_task_of_a_removed_journal_deletes_nothing(world: World, step: str) ->
     def replace_it() -> None:
         remove(world)
         queries.append(Query(world))
-        queries[0].driver.initial_offset()
+        claim(queries[0])
 
     do_at(world, step, replace_it)
     with pytest.raises((FencedError, JournalUnavailableError)):
