@@ -253,7 +253,7 @@ class Driver:
         """Open the epoch `given` if its batch ran without a look at its rows, so that its plan was never asked for."""
         if self._next is not None and self._next.offset == given:
             self._require_committed(owned, given)
-            self._open, self._next = self._next, None
+            self._open, self._next, self.position = self._next, None, given
 
     def _require_committed(self, owned: Ownership, later: Offset) -> None:
         """Raise OptionError if Spark has read the open epoch, and goes on with a `later` one without a commit."""

@@ -64,7 +64,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @called_by_spark
     def initialOffset(self) -> dict[str, Any]:
         tell_of(self._options.queue_name)
-        return self._driver.initial_offset().to_json()
+        return self._startless.initial_offset().to_json()
 
     @called_by_spark
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:

@@ -2,7 +2,12 @@
 
 Spark is then at the offset that it got last. A restart mostly says where that is: it asks for the partitions between
 that offset and itself. With AvailableNow, Spark's wrapper around a Python source asks for the latest offset before
-anything else, logs the first answer, and none of the later ones.
+anything else, logs the first answer, and none of the later ones. A new query asks in nearly the same order:
+
+    without the wrapper   latestOffset                              initialOffset   partitions
+    under it              latestOffset initialOffset latestOffset   initialOffset   partitions
+
+Nobody may look at the rows of its first batch: then Spark goes on without asking for their partitions.
 """
 
 from __future__ import annotations
@@ -18,18 +23,33 @@ class StartlessDriver:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._is_wrapped = False
-        """True if Spark logs only blindly announced offsets: all others it only reports."""
+        """True if Spark logs only blindly announced offsets, or may do so: all others it only reports."""
+        self._has_repeated = False
+        """True if Spark has asked again, and was told the same blindly announced offset."""
+        self._may_be_plain = False
+        """True if this is a new query, which may be none under the wrapper: only its first batch shows that."""
+
+    def initial_offset(self) -> Offset:
+        """Do `Driver.initial_offset`."""
+        start = self._driver.initial_offset()
+        is_new = self._driver.position is not None and not self._driver.position.plan
+        self._may_be_plain = self._is_wrapped and is_new and not self._has_repeated
+        return start
 
     def latest_offset(self) -> Offset:
         """Do `Driver.latest_offset` from Spark's place.
 
         If that is not known, its log may have epochs that are not settled. Then return an epoch after all of them,
         announced blindly, and the same one until Spark has said its place. Under the wrapper it only reports later
-        ones: the same one is returned again, however often it asks.
+        ones: the same one is returned again, however often it asks. A new query that asks twice in a row is under none,
+        and has run its first batch, without a look at the rows.
         """
         announced = self._driver.announced
         if announced is not None and self._is_wrapped:
-            return announced
+            if not (self._may_be_plain and self._has_repeated):
+                self._has_repeated = True
+                return announced
+            self._is_wrapped = False
         told = announced or self._driver.position
         if told is None:
             self._is_wrapped = True
@@ -39,8 +59,10 @@ class StartlessDriver:
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Do `Driver.plan`. From an offset to itself there is nothing: at a restart, Spark says where it is."""
         if start != end:
-            if end == self._driver.announced and not end.is_blind:
-                self._is_wrapped = False  # it logs our answers: a new query has only asked in the same order
+            has_asked_once = self._may_be_plain and not self._has_repeated
+            if end == self._driver.announced and (has_asked_once or not end.is_blind):
+                self._is_wrapped = False  # it logs our answers
+            self._may_be_plain = False
             return self._driver.plan(start, end)
         announced = self._driver.announced
         if self._driver.knows(start) and announced is not None and announced.is_blind:

@@ -28,10 +28,10 @@ class ContradictionError(Exception):
 class Query:
     """One run of a streaming query, from what the checkpoint says.
 
-    `tells_start` is Spark 4.2 and later; before, `latestOffset` has no arguments and a restart asks for `partitions(x,
-    x)`. `is_wrapped` is AvailableNow there with Spark's wrapper around the source: it asks for the latest offset before
-    anything else, and only then. `reads` says which partitions of a batch are read; None means that not even the plan
-    is asked for.
+    `tells_start` is Spark 4.2 and later; before, `latestOffset` has no arguments, a new query asks for it before the
+    beginning, and a restart asks for `partitions(x, x)`. `is_wrapped` is AvailableNow there with Spark's wrapper around
+    the source: it asks for the latest offset before anything else, and only then. `reads` says which partitions of a
+    batch are read; None means that not even the plan is asked for.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class Query:
         self.offsets = list(self.checkpoint.offsets)
         self._tells_start = tells_start
         self._reads = reads
-        self._initial: Offset | None = None
         self._is_wrapped = is_wrapped
         self._fetched: Offset | None = None
         if available_now:
@@ -77,7 +76,8 @@ class Query:
     def trigger(self) -> bool:
         """Construct and run the next batch; return False when there is nothing new."""
         batch = len(self.offsets)
-        start = self.start_of(batch)
+        asks_for_the_end_first = not batch and not self._tells_start and not self._is_wrapped
+        start = None if asks_for_the_end_first else self.start_of(batch)
         end = self.latest_offset(start)
         if end == start:
             return False
@@ -87,12 +87,13 @@ class Query:
         self.run(batch)
         return True
 
-    def latest_offset(self, start: Offset) -> Offset:
+    def latest_offset(self, start: Offset | None) -> Offset:
         if self._fetched is not None:
             if self._fetched not in self.offsets and self.startless.latest_offset() != self._fetched:
                 raise ContradictionError("Spark asks once more, and is told another offset")
             return self._fetched
         if self._tells_start:
+            assert start is not None
             return self.driver.latest_offset(start, self.world.options.max_messages_per_trigger)
         return self.startless.latest_offset()
 
@@ -106,10 +107,7 @@ class Query:
         self.world.step(f"-- batch {batch} is {end.epoch}/{end.partitions}")
 
     def start_of(self, batch: int) -> Offset:
-        if batch:
-            return self.offsets[batch - 1]
-        self._initial = self._initial or self.driver.initial_offset()
-        return self._initial
+        return self.offsets[batch - 1] if batch else self.startless.initial_offset()
 
     def plans(self, batch: int) -> list[PartitionPlan]:
         return self.startless.plan(self.start_of(batch), self.offsets[batch])
@@ -117,7 +115,9 @@ class Query:
     def run(self, batch: int) -> None:
         wanted = self._reads(batch, self.offsets[batch].partitions)
         rows: Mapping[int, list[Row]] = {}
-        if wanted is not None:
+        if wanted is None:
+            self.start_of(batch)  # Spark asks a new query for it all the same
+        else:
             plans = self.plans(batch)
             self.world.step(f"-- batch {batch} is planned")
             rows = self.read_all([plans[index] for index in wanted if index < len(plans)])

@@ -134,7 +134,7 @@ class SimulatedQuery(Query):
                 pending.append(attempt.plan)
         return rows
 
-    def latest_offset(self, start: Offset) -> Offset:
+    def latest_offset(self, start: Offset | None) -> Offset:
         if self.offsets:
             self._schedule.laws.over(self.offsets[-1].epoch)
         newest = max(filter(CLAIM.fullmatch, self.world.store.under("drivers/")), default="")

@@ -16,6 +16,7 @@ from tests.unit.by_hand import (
     in_both_modes_with,
     into_sink,
     kill,
+    lose_entry,
     restart,
     with_options,
 )
@@ -100,6 +101,36 @@ def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
     restart(world, down_s=LAPSE_S, allow_forgotten=True)
 
 
+@in_both_modes
+@pytest.mark.parametrize("first_is_read", [True, False])
+def test_an_unread_second_batch_of_a_new_query_keeps_its_id(world: World, first_is_read: bool) -> None:
+    """The ledger says what follows the first one. Spark 4.0 asks for that as it does under its wrapper, and logs it."""
+    unread = {1} if first_is_read else {0, 1}
+    query = Query(world, tells_start=False, reads=lambda batch, count: None if batch in unread else range(count))
+    world.send("a1")
+    assert query.trigger()
+    assert query.trigger() or query.trigger()
+    assert world.journal().ledger().followed_by == world.offsets[1]
+    world.die(down_s=LAPSE_S)
+    lost = lose_entry(world)
+    world.send("b1")
+    assert Query(world, tells_start=False).resume().trigger()
+    assert world.offsets[1] == lost
+    restart(world, down_s=LAPSE_S, tells_start=False)
+
+
+@in_both_modes
+def test_a_query_under_the_wrapper_is_taken_for_no_other_however_little_it_reads(world: World) -> None:
+    """Spark asks for the end and the beginning twice, and logs only the first answer."""
+    world.send("a1")
+    query = Query(world, **WRAPPED, reads=lambda batch, count: None).resume()
+    assert query.trigger()
+    (blind,) = world.offsets
+    for _ in range(3):
+        assert query.startless.latest_offset() == blind
+    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+
+
 def run_stateful(world: World) -> None:
     """Run a stateful query under the wrapper three times, the second time without a look at its rows.
 
@@ -139,6 +170,7 @@ def test_a_report_that_opens_what_was_reported_is_caught(world: World, monkeypat
     def open_it(startless: StartlessDriver) -> Offset:
         driver = startless._driver
         told = driver.announced or driver.position
+        startless._has_repeated = driver.announced is not None
         if told is None:
             startless._is_wrapped = True
             return driver.announce_blindly()

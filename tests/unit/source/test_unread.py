@@ -66,7 +66,8 @@ def test_what_nobody_reads_is_kept_for_the_next_batch_without_another_receive(
         world, tells_start=tells_start, reads=lambda batch, count: paused[0] if batch < paused[1] else range(count)
     )
     for _ in range(paused[1]):
-        assert query.trigger()
+        # Only when Spark 4.0 asks again is it known that a new query has had its first batch.
+        assert query.trigger() or (not tells_start and len(query.offsets) == 1 and query.trigger())
     drain_and_audit(query)
     assert Counter(event.message_id for event in world.events if event.kind == "received") == Counter(
         row.message_id for row in world.sent
