@@ -172,7 +172,7 @@ def lost_after(start: Offset, standing: Standing) -> Offset | None:
     """Return the offset that followed `start` in Spark's log, if `start` is settled and the log has lost it.
 
     Spark commits an epoch after it has logged the next, so the driver that settled `start` mostly knew which that was.
-    Links say it where not, for a batch between the two was another source's alone; and where a newer one has its place,
+    Links say it where not, for that driver ran under Spark's AvailableNow wrapper; and where a newer one has its place,
     as the user chose to go on without the lost one. Of several that links name, the log has lost all but the newest
     plan, and may have lost that: its driver saw no link of the others.
     """

@@ -271,10 +271,17 @@ class Driver:
 
         Spark has logged the epoch after it by then, if one was announced; unless it does not log that (`logs_next`).
         Returns when SQS has confirmed the deletes or they stand in the ledger. Doing it again changes nothing.
+
+        An epoch that leaves nothing is not settled before the next one is announced: where a batch is another source's
+        alone, Spark commits ours without that, and a ledger that is put cannot be told later what follows.
         """
         owned = self._owned(end)
         self._open_unread(owned, end)
-        self._commit(owned, end, followed_by=self._next.offset if self._next and logs_next else None)
+        following = self._next.offset if self._next and logs_next else None
+        epoch = self._open if self._open is not None and self._open.offset == end else None
+        if logs_next and following is None and epoch is not None and epoch.leaves_nothing:
+            return
+        self._commit(owned, end, followed_by=following)
 
     def _commit(self, owned: Ownership, end: Offset, *, followed_by: Offset | None) -> None:
         if end.epoch <= owned.ledger.epoch or self._log(end).begins_after(end):

@@ -180,6 +180,11 @@ class Epoch:
                 self._journal.location,
             )
 
+    @property
+    def leaves_nothing(self) -> bool:
+        """True if it is known to leave nothing to settle or to carry: it is judged, or it has no tasks."""
+        return not self.offset.partitions or (self.verdict is not None and self.verdict.is_empty)
+
     def close(self, ledger: Ledger) -> Verdict:
         """Return the verdict on this epoch, whose tasks are over; the same whenever it is asked."""
         if self.verdict is None:

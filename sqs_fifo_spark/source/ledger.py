@@ -58,7 +58,7 @@ class Ledger:
     begun_after: EpochPlan | None = None
     """Last epoch in Spark's log before the first of this generation, if it began because that log was given up."""
     followed_by: Offset | None = None
-    """The offset that Spark has logged after this one, if known; a batch of another source may come between."""
+    """The offset that Spark has logged after this one, if known; batches of other sources alone may lie between."""
 
     @property
     def settled(self) -> EpochPlan:

@@ -81,6 +81,47 @@ def test_a_run_of_one_micro_batch_serves_what_waits_though_another_source_went_o
 # Entries that are lost
 
 
+def another_goes_on_alone(query: Query) -> None:
+    """Let the next batch have rows of another source only."""
+    batch = len(query.offsets)
+    start = query.start_of(batch)
+    assert query.latest_offset(start) == start
+    query.log(start)
+    query.startless.commit(start)
+    into_sink(query, {}, batch)
+
+
+@in_both_modes_with(numPartitions="1", waitTimeSeconds="1")
+@pytest.mark.parametrize("tells_start", [True, False])
+@pytest.mark.parametrize("available_now", [True, False])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_an_unread_batch_keeps_its_id_though_another_source_went_on_alone_before(
+    world: World, tells_start: bool, available_now: bool, restarts: bool
+) -> None:
+    """The ledger says what follows the epoch that Spark has committed three times. The log loses that batch then."""
+    world.send("a1", "a2")
+    query = Query(world, tells_start=tells_start, available_now=available_now)
+    play_out(query)
+    another_goes_on_alone(query)
+    if restarts:
+        world.die(down_s=LAPSE_S)
+        query = Query(world, tells_start=tells_start).resume()
+    else:
+        another_goes_on_alone(query)
+    if available_now and not restarts:
+        return  # it has ended
+    unread = len(query.offsets)
+    query._reads = lambda batch, count: None if batch == unread else range(count)
+    world.send("b1")
+    assert query.trigger()
+    world.die(down_s=LAPSE_S)
+    lost = lose_entry(world)
+    world.send("c1")
+    assert Query(world, tells_start=tells_start).resume().trigger()
+    assert world.offsets[unread] == lost
+    restart(world, down_s=LAPSE_S)
+
+
 def run_on(world: World) -> None:
     """Let a few further runs, of one micro-batch each, serve what there is."""
     for _ in range(3):
