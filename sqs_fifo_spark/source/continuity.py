@@ -23,7 +23,8 @@ class Continuity:
 
     def begins_after(self, start: Offset) -> bool:
         """Return whether a generation begins after `start`: for a new query, or one that gives up its log."""
-        return not start.plan or (self._gives_up and start.generation < self._owned.claim)
+        is_own = start.journal == self._owned.journal.id and start.generation == self._owned.claim
+        return not start.plan or (self._gives_up and not is_own)
 
     def knows(self, start: Offset) -> bool:
         """Return True if Spark's log, which has `start`, fits the journal, or is that of a query that begins.
@@ -54,8 +55,14 @@ class Continuity:
         return True
 
     def next_step(self, given: Offset, *, has_planned: bool, may_be_lost: bool) -> Settle | Announce | None:
-        """Return the next step as `checkpoint.reconcile` does; raise DataLossError, or give up the log."""
+        """Return the next step as `checkpoint.reconcile` does; raise DataLossError, or give up the log.
+
+        The generation of `given` begins now if its plan was never asked for: nobody has looked at its batch's rows.
+        """
         if self.begins_after(given):
+            return None
+        is_unplanned = given.begins and given.generation > self._owned.ledger.generation
+        if is_unplanned and not self.may_follow(Offset(self._owned.journal.id, 0, 0), given):
             return None
         self._owned.take(given)
         step = checkpoint.reconcile(given, self._owned.standing, has_planned=has_planned, may_be_lost=may_be_lost)

@@ -66,6 +66,11 @@ class Offset:
         """The epoch that Spark was given before this one, with its plan."""
         return EpochPlan(self.after_epoch, self.after)
 
+    @property
+    def begins(self) -> bool:
+        """True if it is known to be the first epoch of its generation."""
+        return bool(self.plan) and not self.after and not self.is_blind
+
     def to_json(self) -> dict[str, Any]:
         """Return the dict for Spark. Its key order is fixed, because Spark compares the JSON texts."""
         return {

@@ -172,7 +172,7 @@ class Link:
     async def _listen(self, host: str, port: int) -> int:
         async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             # Pythons 3.11 and 3.12 report a connection's task that was cancelled as an error of a callback.
-            with contextlib.suppress(OSError, asyncio.CancelledError):
+            with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.CancelledError):
                 await self._connect(reader, writer, *await asyncio.open_connection(host, port))
 
         self._servers.append(await asyncio.start_server(connect, "127.0.0.1", 0))
@@ -181,10 +181,10 @@ class Link:
     async def _stop(self) -> None:
         for server in self._servers:
             server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _connect(
         self,

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import logging
+import socket
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
@@ -81,7 +82,7 @@ def test_a_request_is_late_by_the_delay_of_its_action(server: LocalQueueServer, 
     ("grief", "error", "reaches"),
     [
         ("hang", TimeoutError, False),
-        ("reset", ConnectionResetError, False),
+        ("reset", (ConnectionResetError, BrokenPipeError), False),
         ("lose", http.client.RemoteDisconnected, True),
         ("cut", (ConnectionResetError, http.client.IncompleteRead), True),
     ],
@@ -98,6 +99,14 @@ def test_each_grief_is_seen_as_itself(
     wait_until(lambda: link.griefs == {grief: 1}, 30, "it is not counted")
     urls = call(url, "ListQueues").get("QueueUrls", [])
     assert any(each.endswith(f"/{grief}.fifo") for each in urls) == reaches
+
+
+def test_a_client_whose_server_does_not_answer_is_hung_up_on(link: Link) -> None:
+    """Its connection is closed, not left to the garbage collector."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(ConnectionError):
+        call(link.front(f"http://127.0.0.1:{port}"), "ListQueues")
 
 
 def test_an_answer_names_the_host_that_the_client_called(server: LocalQueueServer, link: Link) -> None:

@@ -225,6 +225,21 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
 
 
 @in_both_modes_with(failOnDataLoss="false")
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_who_gives_up_the_log_of_a_younger_journal_begins_a_generation(world: World, is_committed: bool) -> None:
+    """Its claims have higher numbers, which count for nothing in the older journal that has been put back."""
+    ran(world, "a1")
+    last = world.offsets[0]
+    world.checkpoint.offsets[0] = replace(last, journal="younger", plan=last.plan + 50, generation=last.plan + 50)
+    if not is_committed:
+        world.committed.clear()
+    ran(world, "z1")
+    assert world.offsets[1].generation == world.journal().ledger().generation <= last.plan + 2
+    Query(world).resume().drain()
+    assert "z1" in world.deleted()
+
+
+@in_both_modes_with(failOnDataLoss="false")
 def test_the_first_batch_after_giving_up_is_announced_again_if_the_log_loses_it(world: World) -> None:
     """Its batch id gets no other rows: the sink has it."""
     ran(world, "a1", "a2")
