@@ -129,7 +129,6 @@ LAWS = {
             "carry twice what two links have",
             "do not put the ledger that was found under the own claim",
             "judge by the last links alone",
-            "look for what is left in first links only",
             "take over a chain without its unconfirmed messages",
             "end a chain without a word of what is not deleted",
             "let two operators hold the journal",

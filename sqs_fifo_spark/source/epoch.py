@@ -2,7 +2,7 @@
 
 The chains that its tasks have put are the only truth about the messages that an epoch received. A verdict on it reads
 the last link of each chain, and those that defer something; the first too, if anything is carried, or two, if SQS has
-refused deletes; all links, if anything was deferred, or if more is carried than the plan gave to the tasks.
+refused deletes; all links, if anything was deferred.
 """
 
 from __future__ import annotations
@@ -200,27 +200,18 @@ class Epoch:
     def _links_to_judge(self, ledger: Ledger, carried: Mapping[str, Remainder]) -> list[tuple[int, int]]:
         """Return the links that a verdict needs besides those that are read, by partition and number.
 
-        Only the link that served a carried message says that it is served and deleted: where the plan has named all
-        carried messages to all tasks, that is a chain's first one; else any. Messages received for the first two also
-        show that messages are gone whose deletes SQS has refused, as they follow those in their groups.
+        Only the link that served a carried message says that it is served and deleted. That is a chain's first one,
+        which has the assigned messages: all others that SQS delivers again are deferred, and then any link may have
+        served them. Messages received for the first two also show that messages are gone whose deletes SQS has refused,
+        as they follow those in their groups.
         """
         ends = self._chains.ends()
         counts = {partition: end.origin.link for partition, end in ends.items()}
-        if self._has_planned(carried) and not any(head.chain.deferring for head in ends.values()):
+        if not any(head.chain.deferring for head in ends.values()):
             is_refused = any(entry.receipt is None for entry in ledger.unconfirmed.values())
             asked = 2 if is_refused else 1 if carried else 0
             counts = {partition: min(count, asked) for partition, count in counts.items()}
         return [(partition, link) for partition, count in counts.items() for link in range(count)]
-
-    def _has_planned(self, carried: Mapping[str, Remainder]) -> bool:
-        """Return whether the plan of all tasks that appended to this epoch had all of `carried`.
-
-        The plan of an earlier driver, whose epoch runs again, had the messages carried then. And a message that an
-        earlier query had sealed, and was taken over since, may be a copy of one in any link.
-        """
-        planned = {(share.name, place) for share in self.deal.shares for place in share.places}
-        left = {(name, place) for name, (_, places) in carried.items() for place in places}
-        return not self.is_replay and left <= planned
 
     def _close_chains(self) -> None:
         # Perhaps an earlier driver has caught something.

@@ -58,10 +58,9 @@ def judge(
     """Return the verdict on the epoch of `offset`, whose chains are closed.
 
     `objects` maps names of objects to their heads: of each chain of this plan of the epoch the last link, and those
-    that serve any carried message (the first, if the plan has named all carried messages to all tasks; else perhaps
-    any); and the objects that `ledger` carries messages from. Messages that the other links serve, the last one names,
-    or SQS has deleted them. Carried messages that an operator has moved aside, `skipped`, are to be deleted like
-    copies.
+    that serve any carried message (the first; perhaps any, if a link defers something); and the objects that `ledger`
+    carries messages from. Messages that the other links serve, the last one names, or SQS has deleted them. Carried
+    messages that an operator has moved aside, `skipped`, are to be deleted like copies.
     """
     served: dict[str, Receipt] = {}
     shown: set[str] = set()

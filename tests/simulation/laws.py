@@ -171,6 +171,8 @@ class Laws:
         """Messages in the answers to each task; it knows of no other message that it has received."""
         self._released: defaultdict[str, set[str]] = defaultdict(set)
         """Messages that each task has asked to release."""
+        self._is_putting: set[str] = set()
+        """Tasks that put a link, and were not told that it is theirs."""
         self._is_overdue = is_overdue
         self._stalled_until = 0.0
         self._taken_over: set[str] = set()
@@ -280,11 +282,18 @@ class Laws:
         if settled == self._world.journal().ledger().settled and found != lost:
             self.violate(f"one content: the batch of the lost epoch {lost.name} is given to epoch {found.name}")
 
+    def puts_link(self) -> None:
+        """A task is about to put a link: if it is not told that it has, only a read may tell it whose that is."""
+        task = _TASK.match(self._world.actor())
+        if task:
+            self._is_putting.add(task[0])
+
     def has_put_link(self, name: str) -> None:
         """Chains: a link says what of those before it is not confirmed, so who puts it deletes nothing meanwhile."""
         task = _TASK.match(self._world.actor())
         self._has_just_deferred = False
         if task and name in self._world.store.objects:  # else it was taken
+            self._is_putting.discard(task[0])
             head = self._decoded(name)
             self._has_just_deferred = not head.chain.is_last and any(receipt.deferred for receipt in head.receipts)
             self._put[task[0]].update(receipt.message_id for receipt in head.receipts)
@@ -319,20 +328,23 @@ class Laws:
             )
 
     def came_late(self, task: str, plan: PartitionPlan) -> None:
-        """Progress: only a task that is late says so; it asks to release what it has received and put nowhere."""
+        """Progress: only a task that is late says so."""
         ledger = self._world.journal().ledger()
         owner = max(map(int, (_NUMBER.findall(name)[0] for name in self._world.store.under("ledger/"))), default=0)
         if plan.epoch > ledger.epoch and owner <= plan.claim:
             self.violate(f"progress: {task} says that it comes too late, and nobody has taken its epoch over")
+
+    def failed(self, task: str) -> None:
+        """Progress: a task that fails asks to release what it has received and put nowhere."""
+        if task in self._is_putting:
+            return
         told = self._told[task] - self._released[task]
         held = {each for each in told & self._ours & self._receives.keys() if self._received[each][0] == task}
         if held:
             heads = map(self._decoded, self._world.store.under("epochs/"))
             held -= {receipt.message_id for head in heads for receipt in head.receipts} | self._put[task]
             if held:
-                self.violate(
-                    f"progress: {task} comes too late, and leaves hidden {sorted(self._name[each] for each in held)}"
-                )
+                self.violate(f"progress: {task} fails, and leaves hidden {sorted(self._name[each] for each in held)}")
 
     def _has_told(self, message_ids: set[str]) -> None:
         task = _TASK.match(self._world.actor())

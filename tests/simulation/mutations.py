@@ -410,11 +410,6 @@ def _(receive, attempt, receiver, *, may_end):
         return receive(attempt, receiver, may_end=may_end)
 
 
-@planted("look for what is left in first links only", "source.epoch.Epoch._has_planned")
-def _(has_planned, epoch, carried):
-    return True
-
-
 @planted("leave hidden what is not going to be put", "source.attempt._released_on_error")
 def _(released, receiver):
     return nullcontext()

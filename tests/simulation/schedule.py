@@ -221,6 +221,8 @@ class Schedule:
             self._is_cut_due = self._has_died_with_catch
             self._has_died_with_catch = end == DIES_WITH_CATCH and bool(self.checkpoint.offsets)
             self.hub.outside(lambda: self._end_query(process))
+        if event.startswith("before put epochs/"):
+            self.laws.puts_link()
         if event.startswith("after put epochs/"):
             self.laws.has_put_link(event.removeprefix("after put "))
             factor = 15 if self._is_first_of_new() else 3
@@ -719,6 +721,7 @@ class Schedule:
         is_late = isinstance(error, (EpochSettledError, FencedError))
         if is_late:
             self.laws.came_late(process.name, self._plans[process])
+        self.laws.failed(process.name)
         if not is_late:  # else a leftover's proper end
             self.judge(process, error, SqsFifoError, never=(DataLossError, JournalCorruptError))
 
