@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqs_fifo_spark.aws.codes import SEND, error_from_aws
-from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
+from sqs_fifo_spark.aws.codes import SEND, MessageRefusedError, error_from_aws
+from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.sink.message import Outgoing
 
 OPERATION = SEND
@@ -67,7 +67,7 @@ def classify(
         for key, entry in failed.items()
     }
     passing = {key: error for key, error in errors.items() if isinstance(error, TransientQueueError)}
-    refused = [key for key, error in errors.items() if isinstance(error, QueueRequestError)]
+    refused = [key for key, error in errors.items() if isinstance(error, MessageRefusedError)]
     others = [error for key, error in errors.items() if key not in passing and key not in refused]
     throttled = {key for key, error in passing.items() if error.is_throttling and key not in told}
     return Outcome(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError
 from sqs_fifo_spark.sink.outcome import Outcome, classify
 from tests.unit.sending import rows
 
@@ -91,6 +91,14 @@ def test_an_entry_whose_fault_is_not_told_is_the_senders() -> None:
     """It is not tried for two minutes for nothing."""
     (refused,) = told(y={"Code": "InvalidParameterValue"}).refused
     assert refused.row == 2
+
+
+@pytest.mark.parametrize("code", ["UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation", "Unheard.Of"])
+def test_an_entry_that_fails_for_another_reason_than_its_message_fails_the_task(code: str) -> None:
+    """Its row is sound: it is not set aside as one that SQS refuses."""
+    outcome = told(y={"Code": code, "SenderFault": True})
+    assert not outcome.refused
+    assert isinstance(outcome.fault, QueueRequestError)
 
 
 def test_a_denied_entry_fails_the_task_before_a_refused_one() -> None:
