@@ -1,4 +1,4 @@
-"""The simulation's laws of the source, each on a story that keeps or breaks it."""
+"""The laws by which the simulation judges the source, each on a story that keeps or breaks it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,32 @@ import math
 
 import pytest
 
+from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.laws import AvailableNowRun, Laws
 from tests.simulation.world import BEGAN_AT, World
+from tests.unit import by_hand
 
 pytestmark = pytest.mark.law("source-6")
+
+
+@pytest.mark.parametrize("end", ["releases it", "may have put it", ""])
+def test_a_task_that_fails_may_leave_nothing_hidden_that_nobody_has_put(world: by_hand.World, end: str) -> None:
+    laws = Laws(world, is_calm=False)
+    world.send("a1")
+    _, (plan, *_) = by_hand.planned(world)  # the driver has got a1
+    world.send("b1")
+    for row in world.sent:
+        laws.sent(row)
+    world.actor = lambda: "task 1/0 #1"
+    laws.launched(world.actor(), plan)
+    queue = Queue(world.options, world.clock, world.pool)
+    received = queue.receive(10)
+    if end == "releases it":
+        queue.release(each.receipt for each in received)
+    if end == "may have put it":
+        laws.puts_link()
+    laws.failed(world.actor())
+    assert laws.violations == ([] if end else ["progress: task 1/0 #1 fails, and leaves hidden ['b1']"])
 
 
 @pytest.mark.parametrize(
