@@ -273,13 +273,15 @@ class Driver:
         Returns when SQS has confirmed the deletes or they stand in the ledger. Doing it again changes nothing.
 
         An epoch that leaves nothing is not settled before the next one is announced: where a batch is another source's
-        alone, Spark commits ours without that, and a ledger that is put cannot be told later what follows.
+        alone, Spark commits ours without that, and a ledger that is put cannot be told later what follows. Nor is one
+        whose rows nobody has looked at, before Spark asks for the next one: there is nothing to delete.
         """
         owned = self._owned(end)
+        is_unread = self._next is not None and self._next.offset == end
         self._open_unread(owned, end)
         following = self._next.offset if self._next and logs_next else None
         epoch = self._open if self._open is not None and self._open.offset == end else None
-        if logs_next and following is None and epoch is not None and epoch.leaves_nothing:
+        if logs_next and following is None and epoch is not None and (is_unread or epoch.leaves_nothing):
             return
         self._commit(owned, end, followed_by=following)
 
@@ -368,6 +370,11 @@ class Driver:
     def require_none_lost(self, start: Offset) -> None:
         """Do `Continuity.require_none_lost`."""
         self._log(start).require_none_lost(start)
+
+    def begin_unread(self) -> None:
+        """Begin the generation of the announced epoch, the first in Spark's log: nobody looked at its batch's rows."""
+        if (first := self.announced) is not None:
+            self._log(first).may_follow(Offset(first.journal, 0, 0), first)
 
     def announce_blindly(self) -> Offset:
         """Announce an epoch after all that Spark's log may have, as Spark has not yet said where it is."""

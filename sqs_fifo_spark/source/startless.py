@@ -49,7 +49,7 @@ class StartlessDriver:
             if not (self._may_be_plain and self._has_repeated):
                 self._has_repeated = True
                 return announced
-            self._is_wrapped = False
+            self._go_on_unread()
         told = announced or self._driver.position
         if told is None:
             self._is_wrapped = True
@@ -72,5 +72,14 @@ class StartlessDriver:
 
     def commit(self, end: Offset) -> None:
         """Do `Driver.commit`."""
+        if self._may_be_plain and self._has_repeated:
+            self._go_on_unread()  # the next batch is another source's alone
         announced = self._driver.announced
-        self._driver.commit(end, logs_next=not self._is_wrapped or (announced is not None and announced.is_blind))
+        is_logged = announced is not None and announced.is_blind and announced != end
+        self._driver.commit(end, logs_next=not self._is_wrapped or is_logged)
+
+    def _go_on_unread(self) -> None:
+        """Go on after the first batch of a new query under no wrapper, at whose rows nobody looked."""
+        self._is_wrapped = False
+        self._driver.begin_unread()
+        self._may_be_plain = False

@@ -8,7 +8,7 @@ from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.startless import StartlessDriver
 from tests.simulation.spark import Query
-from tests.simulation.world import LAPSE_S
+from tests.simulation.world import LAPSE_S, Checkpoint
 from tests.unit.by_hand import (
     WRAPPED,
     World,
@@ -17,6 +17,7 @@ from tests.unit.by_hand import (
     into_sink,
     kill,
     lose_entry,
+    play_out,
     restart,
     with_options,
 )
@@ -117,6 +118,58 @@ def test_an_unread_second_batch_of_a_new_query_keeps_its_id(world: World, first_
     assert Query(world, tells_start=False).resume().trigger()
     assert world.offsets[1] == lost
     restart(world, down_s=LAPSE_S, tells_start=False)
+
+
+@in_both_modes_with(numPartitions="1", waitTimeSeconds="1")
+def test_an_unread_batch_keeps_its_id_though_another_source_went_on_after_an_unread_first_one(world: World) -> None:
+    """Spark commits a new query's first epoch before it asks for the next, and the journal cannot be told later."""
+    unread = {0, 2}
+    query = Query(world, tells_start=False, reads=lambda batch, count: None if batch in unread else range(count))
+    assert query.trigger()
+    (blind,) = world.offsets
+    assert query.startless.latest_offset() == blind
+    query.log(blind)
+    query.startless.commit(blind)
+    into_sink(query, {}, 1)
+    world.send("a1")
+    assert query.trigger()
+    assert world.journal().ledger().followed_by == world.offsets[2]
+    world.die(down_s=LAPSE_S)
+    lost = lose_entry(world)
+    world.send("b1")
+    assert Query(world, tells_start=False).resume().trigger()
+    assert world.offsets[2] == lost
+    restart(world, down_s=LAPSE_S, tells_start=False)
+
+
+@in_both_modes_with(numPartitions="1", waitTimeSeconds="1")
+@pytest.mark.parametrize("idles", [0, 1, 2])
+@pytest.mark.parametrize("older_goes_on", [False, True])
+def test_a_new_query_takes_the_journal_over_though_nobody_reads_its_first_batch_and_another_source_goes_on(
+    world: World, idles: int, older_goes_on: bool
+) -> None:
+    """Its generation begins, however long its first epoch waits for the next; and a restart is in no doubt."""
+    older = Checkpoint()
+    world.send("a1")
+    kill(world, "-- batch 1 is read", lambda: play_out(Query(world, checkpoint=older)), down_s=LAPSE_S)
+    query = Query(world, tells_start=False, reads=lambda batch, count: None if batch == 0 else range(count))
+    assert query.trigger()
+    (blind,) = world.offsets
+    world.receive_elsewhere()
+    for _ in range(idles):
+        assert not query.trigger()
+    assert query.startless.latest_offset() == blind
+    query.log(blind)
+    query.startless.commit(blind)
+    into_sink(query, {}, 1)
+    world.die(down_s=LAPSE_S)
+    if older_goes_on:
+        with pytest.raises(DataLossError, match="belongs to another query"):
+            Query(world, checkpoint=older).resume().trigger()
+        world.die(down_s=LAPSE_S)
+    world.send("b1")
+    Query(world, tells_start=False).resume().drain()
+    assert "b1" in world.bodies()
 
 
 @in_both_modes
