@@ -35,6 +35,12 @@ class Numbers:
         """Return the rows of the last call that stand behind this one in it, and have numbers."""
         return {other for other in self.of_call if other > row}
 
+    def note_late(self, row: int) -> int:
+        """Note that this row may stand behind those; return the number that may now be overtaking, and were not."""
+        found = self.rows_after(row) - self.overtaking
+        self.overtaking |= found
+        return len(found)
+
 
 class Judge:
     """Judges the rows of one task, one after the other."""

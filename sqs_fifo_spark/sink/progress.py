@@ -66,6 +66,8 @@ class Progress:
         known = [row for row, is_sent in zip(rows, is_known, strict=True) if is_sent]
         missing = [row for row, is_sent in zip(rows, is_known, strict=True) if not is_sent]
         self._counts.known += len(known)
+        # Another attempt has sent them since this one tried to: they may stand behind later rows of that call.
+        self._counts.overtaking += sum(self.lanes[row.group].numbers.note_late(row.row) for row in known)
         self._counts.calls += is_turn and bool(missing)
         self.lanes.note_gaps(rows, is_known)
         self._note(known)

@@ -49,6 +49,18 @@ def test_a_row_that_stands_before_an_earlier_one_is_told_once() -> None:
     assert (told.progress.counts.overtaking, told.progress.counts.equal) == (2, 0)
 
 
+def test_a_row_that_another_attempt_sends_after_this_one_could_not_may_stand_behind_later_ones() -> None:
+    """It is known then, and has no number."""
+    told = Told("a1", "a2", "a3", "b1")
+    first, second, third, other = told.taken
+    assert told.progress.begin(told.taken, [False] * 4, is_turn=True) == told.taken
+    for row, number in ((second, 10), (third, 20), (other, 5)):
+        assert told.judge(row, number, f"m{number}") == set()
+    told.progress.confirm([second, third, other], [first])
+    assert told.progress.begin([first], [True], is_turn=False) == []
+    assert told.progress.counts.overtaking == 2
+
+
 def test_a_row_with_another_ones_message_is_equal_and_its_message_is_told_once() -> None:
     """It overtakes nothing."""
     told = Told("a1", "b1")
