@@ -28,6 +28,8 @@ class SinkRow(NamedTuple):
 
 
 Partition = tuple[SinkRow, ...]
+ROWS_IN_ARROW = (1, 5, 20, 100)
+"""Rows that an Arrow batch has at most: each one of these."""
 
 
 class Traffic:
@@ -46,6 +48,7 @@ class Traffic:
         most: int,
         scatter: float,
         keeps: bool = False,
+        rows_in_arrow: Sequence[int] = ROWS_IN_ARROW,
     ) -> None:
         self._rng = rng
         self._by_column = by_column
@@ -57,6 +60,7 @@ class Traffic:
         self._equal = rng.choice((0.0, 0.0, 0.3 if keeps else 0.08))
         self._flaws = 0.0 if is_calm or rng.random() < (0.2 if keeps else 0.7) else 0.3
         self._keeps = keeps
+        self._rows_in_arrow = rows_in_arrow
         self._made: list[SinkRow] = []
         self._number = 0
 
@@ -125,7 +129,7 @@ class Traffic:
         """Yield a partition as a task gets it."""
         begin = 0
         while begin < len(rows):
-            end = begin + self._rng.choice((1, 5, 20, 100))
+            end = begin + self._rng.choice(self._rows_in_arrow)
             part = rows[begin:end]
             columns: dict[str, pa.Array] = {
                 "body": pa.array([row.body for row in part], pa.string()),

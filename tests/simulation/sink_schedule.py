@@ -6,9 +6,9 @@ import random
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest import mock
 
@@ -21,7 +21,7 @@ from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
-from tests.simulation.sink_rows import Traffic
+from tests.simulation.sink_rows import ROWS_IN_ARROW, Traffic
 from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
 from tests.simulation.sink_world import Panic, SinkWorld
 from tests.simulation.spark import ConcurrentUpdateError
@@ -59,6 +59,28 @@ CHAOS = {"copy of a task": 4, "kill a task": 3, "kill the query": 2, "stall": 3,
 HARMLESS = frozenset({"slow", "slow store"})
 
 
+@dataclass(frozen=True)
+class Pace:
+    """The time that rows and connections take, with faults that are to come meanwhile.
+
+    They seldom meet by themselves, so some schedules have a pace of their own.
+    """
+
+    rows_take_s: tuple[int, int] = (0, 0)
+    """Seconds that the next Arrow batch takes at least, and at most."""
+    rows_in_arrow: Sequence[int] = ROWS_IN_ARROW
+    most_rows: int = 0
+    """Rows of a micro-batch at most, or 0 if the schedule draws that."""
+    connects_take_s: Sequence[int] = CONNECTS_TAKE_S
+    faults: Mapping[str, float] = field(default_factory=dict)
+    """The probabilities of these faults, in place of the climate's."""
+
+
+ANY_PACE = Pace()
+HELD_UP = Pace((150, 250), (1, 5), 15, (250,), {"slow connect": 0.2, "slow put": 0.2})
+"""A call is held up until it is late, while its task waits for its next rows; and more rows come after those."""
+
+
 class SinkSchedule:
     """One history from a seed: `play` it, and `laws` tells what was violated, `world.told()` what happened."""
 
@@ -73,6 +95,7 @@ class SinkSchedule:
         self.is_batch_write = rng.random() < 0.15
         self.keeps = rng.random() < 0.35
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
+        self._pace = self._draw_pace()
         self._limits = self._draw_limits(rng)
         self.world = self._make_world(rng)
         self.laws = SinkLaws(self.world, self.hub, has_journal=self.has_journal, is_calm=self.is_calm)
@@ -84,7 +107,13 @@ class SinkSchedule:
         most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
         scatter = rng.choice((0.05, 0.5)) if not self.is_calm and rng.random() < 0.15 else 0.0
         self.traffic = Traffic(
-            rng, by_column=self.by_column, is_calm=self.is_calm, most=most, scatter=scatter, keeps=self.keeps
+            rng,
+            by_column=self.by_column,
+            is_calm=self.is_calm,
+            most=self._pace.most_rows or most,
+            scatter=scatter,
+            keeps=self.keeps,
+            rows_in_arrow=self._pace.rows_in_arrow,
         )
         self._checkpoint = SinkCheckpoint()
         self._attempts: dict[Process, SinkAttempt] = {}
@@ -96,7 +125,14 @@ class SinkSchedule:
         self._outages = 0
         self._lists_take_s = rng.choice(LISTS_TAKE_S) if not self.is_calm and rng.random() < 0.05 else 0
         self._lists_in_pieces = rng.random() < 0.3
-        self._rows_take_s = rng.choice(ROWS_TAKE_S) if not self.is_calm and rng.random() < 0.15 else 0
+        rows_take_s = rng.choice(ROWS_TAKE_S) if not self.is_calm and rng.random() < 0.15 else 0
+        self._rows_take_s = (0, rows_take_s) if self._pace is ANY_PACE else self._pace.rows_take_s
+        self.climate = self.climate.but(calls=self._pace.faults)
+
+    def _draw_pace(self) -> Pace:
+        """Return a pace; from dice of its own, so that the others' schedules stay as they are."""
+        rng = random.Random(f"{self.seed}/pace")
+        return ANY_PACE if self.is_calm else rng.choices((ANY_PACE, HELD_UP), (0.96, 0.04))[0]
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
@@ -182,7 +218,7 @@ class SinkSchedule:
     def _connect(self) -> None:
         if self._happens("slow connect"):
             self.laws.stepped()
-            self._take(self.rng.choice(CONNECTS_TAKE_S))
+            self._take(self.rng.choice(self._pace.connects_take_s))
 
     def _fault(self, action: str) -> str:
         self._slows("slow")
@@ -360,8 +396,8 @@ class SinkSchedule:
             self.wait_for_rows(self.laws.upstream)
 
     def wait_for_rows(self, on_wait: Callable[[float], None] = lambda seconds: None) -> None:
-        if self._rows_take_s:
-            wait_s = self.rng.uniform(0, self._rows_take_s)
+        if self._rows_take_s[1]:
+            wait_s = self.rng.uniform(*self._rows_take_s)
             on_wait(wait_s)
             self.hub.sleep(wait_s)
 
@@ -440,7 +476,7 @@ class SinkSchedule:
                 self._end_run(self._run.process)
             self._between()
         self.world.note("-- the faults are over")
-        self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, 0
+        self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, (0, 0)
         self.traffic.calm_down()
         if not self.keeps:
             self._correct_rows()
