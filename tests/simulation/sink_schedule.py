@@ -72,13 +72,16 @@ class Pace:
     most_rows: int = 0
     """Rows of a micro-batch at most, or 0 if the schedule draws that."""
     connects_take_s: Sequence[int] = CONNECTS_TAKE_S
+    least_threads: int = 1
     faults: Mapping[str, float] = field(default_factory=dict)
     """The probabilities of these faults, in place of the climate's."""
 
 
 ANY_PACE = Pace()
-HELD_UP = Pace((150, 250), (1, 5), 15, (250,), {"slow connect": 0.2, "slow put": 0.2})
+HELD_UP = Pace((150, 250), (1, 5), 15, (250,), faults={"slow connect": 0.2, "slow put": 0.2})
 """A call is held up until it is late, while its task waits for its next rows; and more rows come after those."""
+CONNECTING = Pace((0, 5), (1, 2), 40, (6, 30), 3, {"slow connect": 0.5, "denied": 0.5, "panic": 0.2})
+"""Several threads of a task have a call of a few rows, and most of them connect when another thread ends the task."""
 
 
 class SinkSchedule:
@@ -132,11 +135,11 @@ class SinkSchedule:
     def _draw_pace(self) -> Pace:
         """Return a pace; from dice of its own, so that the others' schedules stay as they are."""
         rng = random.Random(f"{self.seed}/pace")
-        return ANY_PACE if self.is_calm else rng.choices((ANY_PACE, HELD_UP), (0.96, 0.04))[0]
+        return ANY_PACE if self.is_calm else rng.choices((ANY_PACE, HELD_UP, CONNECTING), (0.92, 0.04, 0.04))[0]
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
-        limits = {"sink.crew.THREADS": rng.choice((1, 2, 3, 8))}
+        limits = {"sink.crew.THREADS": max(self._pace.least_threads, rng.choice((1, 2, 3, 8)))}
         if rng.random() < 0.4:
             limits["sink.marks.KEPT_BATCHES"] = rng.choice((1, 2, 3))
             limits["sink.marks.FORGET_EVERY"] = rng.choice((1, 2))
