@@ -21,7 +21,7 @@ from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
-from tests.simulation.sink_rows import ROWS_IN_ARROW, Traffic
+from tests.simulation.sink_rows import IN_OTHER_TASKS, ROWS_IN_ARROW, Traffic
 from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
 from tests.simulation.sink_world import Panic, SinkWorld
 from tests.simulation.spark import ConcurrentUpdateError
@@ -97,6 +97,7 @@ class SinkSchedule:
         self.by_column = rng.random() < 0.7
         self.is_batch_write = rng.random() < 0.15
         self.keeps = rng.random() < 0.35
+        self._repeats = self._draw_repeats()
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
         self._pace = self._draw_pace()
         self._limits = self._draw_limits(rng)
@@ -114,8 +115,9 @@ class SinkSchedule:
             by_column=self.by_column,
             is_calm=self.is_calm,
             most=self._pace.most_rows or most,
-            scatter=scatter,
+            scatter=0.5 if self._repeats == IN_OTHER_TASKS else scatter,
             keeps=self.keeps,
+            repeats=self._repeats,
             rows_in_arrow=self._pace.rows_in_arrow,
         )
         self._checkpoint = SinkCheckpoint()
@@ -136,6 +138,13 @@ class SinkSchedule:
         """Return a pace; from dice of its own, so that the others' schedules stay as they are."""
         rng = random.Random(f"{self.seed}/pace")
         return ANY_PACE if self.is_calm else rng.choices((ANY_PACE, HELD_UP, CONNECTING), (0.92, 0.04, 0.04))[0]
+
+    def _draw_repeats(self) -> str:
+        """Return which rows stand there again, in schedules of which the sink keeps refused ones."""
+        rng = random.Random(f"{self.seed}/repeats")
+        if self.is_calm or not self.keeps:
+            return ""
+        return rng.choices(("", IN_OTHER_TASKS), (0.85, 0.15))[0]
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
