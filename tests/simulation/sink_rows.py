@@ -34,6 +34,9 @@ ROWS_IN_ARROW = (1, 5, 20, 100)
 IN_OTHER_TASKS = "in other tasks"
 """Each refused row stands there again, so that perhaps several tasks refuse it."""
 
+BEHIND_REFUSED = "behind a refused row"
+"""A good row before a refused one of its group stands there again behind that."""
+
 
 class Traffic:
     """The rows of one schedule, up to `most` in a micro-batch.
@@ -85,6 +88,10 @@ class Traffic:
                     rows.insert(rng.randint(0, len(rows)), equal)
                 if self._repeats == IN_OTHER_TASKS:
                     rows += [rows[at]] * rng.randint(1, 3)
+                elif self._repeats == BEHIND_REFUSED:
+                    good = self._row()._replace(group=rows[at].group)
+                    rows.insert(rng.randint(0, at), good)
+                    rows.append(good)
         return rows
 
     def calm_down(self) -> None:
@@ -93,7 +100,11 @@ class Traffic:
 
     def others(self, rows: Sequence[SinkRow]) -> list[SinkRow]:
         """Return what the same micro-batch has when its source gives other rows the second time."""
-        kept = [row for row in rows if self._rng.random() < 0.8]
+        if self._repeats:  # of equal rows all or none: one may be sent, and another one kept
+            lost = {key for key in dict.fromkeys(row.key for row in rows) if self._rng.random() >= 0.8}
+            kept = [row for row in rows if row.key not in lost]
+        else:
+            kept = [row for row in rows if self._rng.random() < 0.8]
         kept += [self._row() for _ in range(self._rng.randint(0, 5))]
         if self._rng.random() < 0.5:
             self._rng.shuffle(kept)

@@ -21,7 +21,7 @@ from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
-from tests.simulation.sink_rows import IN_OTHER_TASKS, ROWS_IN_ARROW, Traffic
+from tests.simulation.sink_rows import BEHIND_REFUSED, IN_OTHER_TASKS, ROWS_IN_ARROW, Traffic
 from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
 from tests.simulation.sink_world import Panic, SinkWorld
 from tests.simulation.spark import ConcurrentUpdateError
@@ -98,6 +98,8 @@ class SinkSchedule:
         self.is_batch_write = rng.random() < 0.15
         self.keeps = rng.random() < 0.35
         self._repeats = self._draw_repeats()
+        if self._repeats == BEHIND_REFUSED:
+            self.has_journal = False  # with one, the second row is left out
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
         self._pace = self._draw_pace()
         self._limits = self._draw_limits(rng)
@@ -132,7 +134,9 @@ class SinkSchedule:
         self._lists_in_pieces = rng.random() < 0.3
         rows_take_s = rng.choice(ROWS_TAKE_S) if not self.is_calm and rng.random() < 0.15 else 0
         self._rows_take_s = (0, rows_take_s) if self._pace is ANY_PACE else self._pace.rows_take_s
-        self.climate = self.climate.but(calls=self._pace.faults)
+        # An attempt keeps the second row, and another one finds it kept.
+        chaos = {"copy of a task": 4.0, "kill a task": 1.0} if self._repeats == BEHIND_REFUSED else {}
+        self.climate = self.climate.but(calls=self._pace.faults, chaos=chaos)
 
     def _draw_pace(self) -> Pace:
         """Return a pace; from dice of its own, so that the others' schedules stay as they are."""
@@ -144,7 +148,7 @@ class SinkSchedule:
         rng = random.Random(f"{self.seed}/repeats")
         if self.is_calm or not self.keeps:
             return ""
-        return rng.choices(("", IN_OTHER_TASKS), (0.85, 0.15))[0]
+        return rng.choices(("", IN_OTHER_TASKS, BEHIND_REFUSED), (0.7, 0.15, 0.15))[0]
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
@@ -170,7 +174,8 @@ class SinkSchedule:
 
     def _draw_options(self, rng: random.Random) -> dict[str, str]:
         options = {}
-        if rng.random() < 0.3:
+        must_hold = self._repeats == BEHIND_REFUSED
+        if rng.random() < 0.3 and not must_hold:
             options["order"] = "batch"
         if self.has_journal:
             options["journalLocation"] = "/journal"
@@ -181,7 +186,7 @@ class SinkSchedule:
         if self.keeps:
             options["badRecordsPath"] = "/kept"
             if "order" not in options:
-                options["badRecordsGroup"] = rng.choice(("hold", "continue"))
+                options["badRecordsGroup"] = "hold" if must_hold else rng.choice(("hold", "continue"))
             if rng.random() < 0.15:
                 options["badRecordsMax"] = rng.choice(("1", "3"))
         return options
