@@ -108,6 +108,7 @@ class SqsFifoStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver.report()
 
     def stop(self) -> None:
+        """End the heartbeat. Nothing may depend on it: Spark 4.3.0 does not call it after AvailableNow."""
         if self._driver_or_none is not None:
             self._driver_or_none.stop()
         self._pools.close()
