@@ -22,7 +22,7 @@ from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.file_store import FileStore
-from sqs_fifo_spark.sink.message import RowForm, outgoing
+from sqs_fifo_spark.sink.message import COLUMNS, RowForm, outgoing
 from sqs_fifo_spark.sink.record import SentRecord
 
 PARTITIONS = 8
@@ -36,12 +36,8 @@ Dealt = list[list[str]]
 def digests(groups: Sequence[str], numbers: Sequence[int]) -> Iterator[bytes]:
     """Yield what tells the rows of these numbers in each group, as the version of the sources on the path has it."""
     for number in numbers:
-        columns: list[list[Any]] = [
-            ["x"] * len(groups),
-            list(groups),
-            [str(number)] * len(groups),
-            [None] * len(groups),
-        ]
+        columns: list[list[Any]] = [["x"] * len(groups), list(groups), [str(number)] * len(groups)]
+        columns += [[None] * len(groups)] * (len(COLUMNS) - len(columns))
         yield from (row.digest for row in outgoing(columns, _FORM, first_row=1))
 
 

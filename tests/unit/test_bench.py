@@ -8,6 +8,7 @@ import pytest
 
 from tests.bench.figures import ProcessCpu, paired, percentile, tree_cpu_s
 from tests.bench.report import table
+from tests.memory import record
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,9 @@ def test_cpu_of_a_tree_counts_the_ended_and_leaves_out_the_excluded(processes: l
 def test_table_is_markdown() -> None:
     """A head, a rule, and a line for each way."""
     assert table(["way", "ratio"], [["boto3", "1.00"]]) == "| way | ratio |\n| --- | --- |\n| boto3 | 1.00 |"
+
+
+def test_the_record_that_memory_is_measured_on_has_each_row_once() -> None:
+    """The bench gives the sink the columns that it has today."""
+    found = list(record.digests(["a", "b"], range(3)))
+    assert len({*found}) == len(found) == 6
