@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 PAUSES_S = (1, 5, 12, 31, 100)
 """Seconds for which something stands still: from next to nothing to several visibility timeouts."""
@@ -53,10 +53,6 @@ class Climate:
             {kind: weight * rate(kind) for kind, weight in chaos.items()},
             rng.choice((8, 20, 50)),
         )
-
-    def but(self, *, calls: Mapping[str, float] | None = None, chaos: Mapping[str, float] | None = None) -> Climate:
-        """Return the same climate, but for these."""
-        return replace(self, calls={**self.calls, **(calls or {})}, chaos={**self.chaos, **(chaos or {})})
 
 
 CLEAR = Climate({}, {}, 1 << 30)

@@ -28,22 +28,13 @@ class SinkRow(NamedTuple):
 
 
 Partition = tuple[SinkRow, ...]
-ROWS_IN_ARROW = (1, 5, 20, 100)
-"""Rows that an Arrow batch has at most: each one of these."""
-
-IN_OTHER_TASKS = "in other tasks"
-"""Each refused row stands there again, so that perhaps several tasks refuse it."""
-
-BEHIND_REFUSED = "behind a refused row"
-"""A good row before a refused one of its group stands there again behind that."""
 
 
 class Traffic:
     """The rows of one schedule, up to `most` in a micro-batch.
 
     `by_column` says that equal is what has the same id, rather than the same body. `scatter` is the share of rows that
-    stand in any partition, rather than in that of their group. `repeats` says
-    which rows a micro-batch with refused ones has again, if any.
+    stand in any partition, rather than in that of their group.
     """
 
     def __init__(
@@ -55,8 +46,6 @@ class Traffic:
         most: int,
         scatter: float,
         keeps: bool = False,
-        repeats: str = "",
-        rows_in_arrow: Sequence[int] = ROWS_IN_ARROW,
     ) -> None:
         self._rng = rng
         self._by_column = by_column
@@ -67,11 +56,7 @@ class Traffic:
         self._scatter = scatter
         self._equal = rng.choice((0.0, 0.0, 0.3 if keeps else 0.08))
         self._flaws = 0.0 if is_calm or rng.random() < (0.2 if keeps else 0.7) else 0.3
-        if repeats:
-            self._flaws = 0.5
         self._keeps = keeps
-        self._repeats = repeats
-        self._rows_in_arrow = rows_in_arrow
         self._made: list[SinkRow] = []
         self._number = 0
 
@@ -86,25 +71,15 @@ class Traffic:
                 if self._by_column and rows[at].flaw == "poison" and self._equal:  # a good row has its id, too
                     equal = rows[at]._replace(body=f"good-{rows[at].body}", flaw="")
                     rows.insert(rng.randint(0, len(rows)), equal)
-                if self._repeats == IN_OTHER_TASKS:
-                    rows += [rows[at]] * rng.randint(1, 3)
-                elif self._repeats == BEHIND_REFUSED:
-                    good = self._row()._replace(group=rows[at].group)
-                    rows.insert(rng.randint(0, at), good)
-                    rows.append(good)
         return rows
 
     def calm_down(self) -> None:
         """Make few rows from now on, and none with a flaw."""
-        self._flaws, self._most, self._repeats = 0.0, 3, ""
+        self._flaws, self._most = 0.0, 3
 
     def others(self, rows: Sequence[SinkRow]) -> list[SinkRow]:
         """Return what the same micro-batch has when its source gives other rows the second time."""
-        if self._repeats:  # of equal rows all or none: one may be sent, and another one kept
-            lost = {key for key in dict.fromkeys(row.key for row in rows) if self._rng.random() >= 0.8}
-            kept = [row for row in rows if row.key not in lost]
-        else:
-            kept = [row for row in rows if self._rng.random() < 0.8]
+        kept = [row for row in rows if self._rng.random() < 0.8]
         kept += [self._row() for _ in range(self._rng.randint(0, 5))]
         if self._rng.random() < 0.5:
             self._rng.shuffle(kept)
@@ -150,7 +125,7 @@ class Traffic:
         """Yield a partition as a task gets it."""
         begin = 0
         while begin < len(rows):
-            end = begin + self._rng.choice(self._rows_in_arrow)
+            end = begin + self._rng.choice((1, 5, 20, 100))
             part = rows[begin:end]
             columns: dict[str, pa.Array] = {
                 "body": pa.array([row.body for row in part], pa.string()),

@@ -6,9 +6,9 @@ import random
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -21,7 +21,7 @@ from sqs_fifo_spark.sink.record import SentRecord
 from tests.simulation.climate import CLEAR, STORE_FAULTS, Climate
 from tests.simulation.hub import Hub, Process, StuckError, Thread, Threading
 from tests.simulation.sink_laws import SinkLaws
-from tests.simulation.sink_rows import BEHIND_REFUSED, IN_OTHER_TASKS, ROWS_IN_ARROW, Traffic
+from tests.simulation.sink_rows import Traffic
 from tests.simulation.sink_tasks import QUERY, MicroBatch, SinkAttempt, SinkCheckpoint, SinkRun
 from tests.simulation.sink_world import Panic, SinkWorld
 from tests.simulation.spark import ConcurrentUpdateError
@@ -59,31 +59,6 @@ CHAOS = {"copy of a task": 4, "kill a task": 3, "kill the query": 2, "stall": 3,
 HARMLESS = frozenset({"slow", "slow store"})
 
 
-@dataclass(frozen=True)
-class Pace:
-    """The time that rows and connections take, with faults that are to come meanwhile.
-
-    They seldom meet by themselves, so some schedules have a pace of their own.
-    """
-
-    rows_take_s: tuple[int, int] = (0, 0)
-    """Seconds that the next Arrow batch takes at least, and at most."""
-    rows_in_arrow: Sequence[int] = ROWS_IN_ARROW
-    most_rows: int = 0
-    """Rows of a micro-batch at most, or 0 if the schedule draws that."""
-    connects_take_s: Sequence[int] = CONNECTS_TAKE_S
-    least_threads: int = 1
-    faults: Mapping[str, float] = field(default_factory=dict)
-    """The probabilities of these faults, in place of the climate's."""
-
-
-ANY_PACE = Pace()
-HELD_UP = Pace((150, 250), (1, 5), 15, (250,), faults={"slow connect": 0.2, "slow put": 0.2})
-"""A call is held up until it is late, while its task waits for its next rows; and more rows come after those."""
-CONNECTING = Pace((0, 5), (1, 2), 40, (6, 30), 3, {"slow connect": 0.5, "denied": 0.5, "panic": 0.2})
-"""Several threads of a task have a call of a few rows, and most of them connect when another thread ends the task."""
-
-
 class SinkSchedule:
     """One history from a seed: `play` it, and `laws` tells what was violated, `world.told()` what happened."""
 
@@ -97,11 +72,7 @@ class SinkSchedule:
         self.by_column = rng.random() < 0.7
         self.is_batch_write = rng.random() < 0.15
         self.keeps = rng.random() < 0.35
-        self._repeats = self._draw_repeats()
-        if self._repeats == BEHIND_REFUSED:
-            self.has_journal = False  # with one, the second row is left out
         self._writes = rng.choice((1, 1, 1, 2)) if not self.is_batch_write else 1
-        self._pace = self._draw_pace()
         self._limits = self._draw_limits(rng)
         self.world = self._make_world(rng)
         self.laws = SinkLaws(self.world, self.hub, has_journal=self.has_journal, is_calm=self.is_calm)
@@ -113,14 +84,7 @@ class SinkSchedule:
         most = rng.choice((2, 6) if self._forgets_early else (2, 6, 15, 40))
         scatter = rng.choice((0.05, 0.5)) if not self.is_calm and rng.random() < 0.15 else 0.0
         self.traffic = Traffic(
-            rng,
-            by_column=self.by_column,
-            is_calm=self.is_calm,
-            most=self._pace.most_rows or most,
-            scatter=0.5 if self._repeats == IN_OTHER_TASKS else scatter,
-            keeps=self.keeps,
-            repeats=self._repeats,
-            rows_in_arrow=self._pace.rows_in_arrow,
+            rng, by_column=self.by_column, is_calm=self.is_calm, most=most, scatter=scatter, keeps=self.keeps
         )
         self._checkpoint = SinkCheckpoint()
         self._attempts: dict[Process, SinkAttempt] = {}
@@ -132,27 +96,11 @@ class SinkSchedule:
         self._outages = 0
         self._lists_take_s = rng.choice(LISTS_TAKE_S) if not self.is_calm and rng.random() < 0.05 else 0
         self._lists_in_pieces = rng.random() < 0.3
-        rows_take_s = rng.choice(ROWS_TAKE_S) if not self.is_calm and rng.random() < 0.15 else 0
-        self._rows_take_s = (0, rows_take_s) if self._pace is ANY_PACE else self._pace.rows_take_s
-        # An attempt keeps the second row, and another one finds it kept.
-        chaos = {"copy of a task": 4.0, "kill a task": 1.0} if self._repeats == BEHIND_REFUSED else {}
-        self.climate = self.climate.but(calls=self._pace.faults, chaos=chaos)
-
-    def _draw_pace(self) -> Pace:
-        """Return a pace; from dice of its own, so that the others' schedules stay as they are."""
-        rng = random.Random(f"{self.seed}/pace")
-        return ANY_PACE if self.is_calm else rng.choices((ANY_PACE, HELD_UP, CONNECTING), (0.92, 0.04, 0.04))[0]
-
-    def _draw_repeats(self) -> str:
-        """Return which rows stand there again, in schedules of which the sink keeps refused ones."""
-        rng = random.Random(f"{self.seed}/repeats")
-        if self.is_calm or not self.keeps:
-            return ""
-        return rng.choices(("", IN_OTHER_TASKS, BEHIND_REFUSED), (0.7, 0.15, 0.15))[0]
+        self._rows_take_s = rng.choice(ROWS_TAKE_S) if not self.is_calm and rng.random() < 0.15 else 0
 
     def _draw_limits(self, rng: random.Random) -> dict[str, int]:
         """Return the package's limits that this schedule makes smaller, so that they are met."""
-        limits = {"sink.crew.THREADS": max(self._pace.least_threads, rng.choice((1, 2, 3, 8)))}
+        limits = {"sink.crew.THREADS": rng.choice((1, 2, 3, 8))}
         if rng.random() < 0.4:
             limits["sink.marks.KEPT_BATCHES"] = rng.choice((1, 2, 3))
             limits["sink.marks.FORGET_EVERY"] = rng.choice((1, 2))
@@ -174,8 +122,7 @@ class SinkSchedule:
 
     def _draw_options(self, rng: random.Random) -> dict[str, str]:
         options = {}
-        must_hold = self._repeats == BEHIND_REFUSED
-        if rng.random() < 0.3 and not must_hold:
+        if rng.random() < 0.3:
             options["order"] = "batch"
         if self.has_journal:
             options["journalLocation"] = "/journal"
@@ -186,7 +133,7 @@ class SinkSchedule:
         if self.keeps:
             options["badRecordsPath"] = "/kept"
             if "order" not in options:
-                options["badRecordsGroup"] = "hold" if must_hold else rng.choice(("hold", "continue"))
+                options["badRecordsGroup"] = rng.choice(("hold", "continue"))
             if rng.random() < 0.15:
                 options["badRecordsMax"] = rng.choice(("1", "3"))
         return options
@@ -235,7 +182,7 @@ class SinkSchedule:
     def _connect(self) -> None:
         if self._happens("slow connect"):
             self.laws.stepped()
-            self._take(self.rng.choice(self._pace.connects_take_s))
+            self._take(self.rng.choice(CONNECTS_TAKE_S))
 
     def _fault(self, action: str) -> str:
         self._slows("slow")
@@ -413,8 +360,8 @@ class SinkSchedule:
             self.wait_for_rows(self.laws.upstream)
 
     def wait_for_rows(self, on_wait: Callable[[float], None] = lambda seconds: None) -> None:
-        if self._rows_take_s[1]:
-            wait_s = self.rng.uniform(*self._rows_take_s)
+        if self._rows_take_s:
+            wait_s = self.rng.uniform(0, self._rows_take_s)
             on_wait(wait_s)
             self.hub.sleep(wait_s)
 
@@ -493,7 +440,7 @@ class SinkSchedule:
                 self._end_run(self._run.process)
             self._between()
         self.world.note("-- the faults are over")
-        self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, (0, 0)
+        self.climate, self._outage, self._lists_take_s, self._rows_take_s = CLEAR, ("", 0.0), 0, 0
         self.traffic.calm_down()
         if not self.keeps:
             self._correct_rows()
