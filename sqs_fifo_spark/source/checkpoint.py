@@ -50,6 +50,8 @@ class Unsettled(NamedTuple):
     """From a link of it; None if it has no link, so that no task has read anything of it."""
     after: str = ""
     """The `Offset.name` of the epoch that it follows in Spark's log, from its links."""
+    has_catch: bool = False
+    """True if it has a driver's catch; an empty one says the same as `Driver.note_first`."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,11 @@ class Standing:
         """
         is_over = self.ledger.has_ended(offset.generation) and offset.of != self.ledger.begun_after
         return offset.journal != self.journal or not offset.plan or is_over
+
+    def is_noted_as_first(self, offset: Offset) -> bool:
+        """Return whether the journal says that the blindly announced `offset` is the first one in Spark's log."""
+        found = self.unsettled.get(offset.of)
+        return offset.is_blind and found is not None and found.has_catch
 
     def has_links(self, of: EpochPlan) -> bool:
         """Return whether tasks had put any link of it. They do so only once the epoch that it follows is settled."""

@@ -20,6 +20,7 @@ class Continuity:
         self._owned = owned
         self._fail_on_data_loss = fail_on_data_loss
         self._gives_up = gives_up
+        self._first: Offset | None = None
 
     def begins_after(self, start: Offset) -> bool:
         """Return whether a generation begins after `start`: for a new query, or one that gives up its log."""
@@ -54,6 +55,16 @@ class Continuity:
             self._owned.begin(end, start)
         return True
 
+    def note_first(self, first: Offset) -> bool:
+        """Note that `first` is the first one in Spark's log. Return True if the journal is to say so, too.
+
+        That is, if its generation has not begun, and nothing in the offset shows that it begins with it.
+        """
+        self._first = first
+        standing = self._owned.standing
+        has_begun = self.begins_after(first) or first.generation <= standing.ledger.generation
+        return first.is_blind and not has_begun and not standing.is_noted_as_first(first)
+
     def next_step(self, given: Offset, *, has_planned: bool, may_be_lost: bool) -> Settle | Announce | None:
         """Return the next step as `checkpoint.reconcile` does; raise DataLossError, or give up the log.
 
@@ -61,7 +72,8 @@ class Continuity:
         """
         if self.begins_after(given):
             return None
-        is_unplanned = given.begins and given.generation > self._owned.ledger.generation
+        is_first = given.begins or given == self._first or self._owned.standing.is_noted_as_first(given)
+        is_unplanned = is_first and given.generation > self._owned.ledger.generation
         if is_unplanned and not self.may_follow(Offset(self._owned.journal.id, 0, 0), given):
             return None
         self._owned.take(given)

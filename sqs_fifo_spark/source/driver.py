@@ -281,6 +281,8 @@ class Driver:
         self._open_unread(owned, end)
         following = self._next.offset if self._next and logs_next else None
         epoch = self._open if self._open is not None and self._open.offset == end else None
+        if is_unread:
+            self._reconcile(owned, end)  # its generation begins with it, if it is the first one
         if logs_next and following is None and epoch is not None and (is_unread or epoch.leaves_nothing):
             return
         self._commit(owned, end, followed_by=following)
@@ -371,10 +373,14 @@ class Driver:
         """Do `Continuity.require_none_lost`."""
         self._log(start).require_none_lost(start)
 
-    def begin_unread(self) -> None:
-        """Begin the generation of the announced epoch, the first in Spark's log: nobody looked at its batch's rows."""
-        if (first := self.announced) is not None:
-            self._log(first).may_follow(Offset(first.journal, 0, 0), first)
+    def note_first(self, first: Offset) -> None:
+        """Note that the epoch `first` is the first one in Spark's log, or is going to be.
+
+        If nobody looks at its rows, nothing else shows later that a generation begins with it. A blindly announced one
+        has no catch, so an empty one says it to the drivers that come.
+        """
+        if self._log(first).note_first(first):
+            self._epoch(self._owned(first), first, 0).catch((), "")
 
     def announce_blindly(self) -> Offset:
         """Announce an epoch after all that Spark's log may have, as Spark has not yet said where it is."""

@@ -4,7 +4,8 @@
     drivers/00000000000000000003.json                      claims; the highest number owns the journal. Questions to
                                                            its driver stand beside them: see `owner`
     epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3, and its plan in 20 digits
-    epochs/00000000000000000042/caught-0000000000000...    the driver's catch before the epoch of this plan
+    epochs/00000000000000000042/caught-0000000000000...    the driver's catch before the epoch of this plan; an empty
+                                                           one if it was announced blindly, as a log's first one
     ledger/00000000000000000003-00000000000000000041.json  by the driver of claim 3: epoch 41 is settled, and all that
                                                            is not finished up to it
     plans/00000000000000000003-00000000000000000042-1f...  by the driver of claim 3: a deal of epoch 42 that is too long

@@ -339,6 +339,7 @@ def _by_plan(opened: Opened, pool: Pool) -> Mapping[EpochPlan, Unsettled]:
             tuple(of),
             Offset(opened.journal.id, each.epoch, origins[each].partitions, each.plan) if each in origins else None,
             origins[each].after if each in origins else "",
+            Journal.caught_name(*each) in of,
         )
         for each, of in names.items()
     }

@@ -7,7 +7,8 @@ anything else, logs the first answer, and none of the later ones. A new query as
     without the wrapper   latestOffset                              initialOffset   partitions
     under it              latestOffset initialOffset latestOffset   initialOffset   partitions
 
-Nobody may look at the rows of its first batch: then Spark goes on without asking for their partitions.
+Nobody may look at the rows of its first batch: then Spark goes on without asking for their partitions. Only a query
+that has none before asks for the initial offset, so with that call the journal notes which epoch is its first.
 """
 
 from __future__ import annotations
@@ -30,9 +31,13 @@ class StartlessDriver:
         """True if this is a new query, which may be none under the wrapper: only its first batch shows that."""
 
     def initial_offset(self) -> Offset:
-        """Do `Driver.initial_offset`."""
+        """Do `Driver.initial_offset`, and note the first entry of Spark's log: it has that, or is about to."""
         start = self._driver.initial_offset()
-        is_new = self._driver.position is not None and not self._driver.position.plan
+        position = self._driver.position
+        is_new = position is not None and not position.plan
+        first = self._driver.announced if is_new else position
+        if first is not None:
+            self._driver.note_first(first)
         self._may_be_plain = self._is_wrapped and is_new and not self._has_repeated
         return start
 
@@ -49,7 +54,7 @@ class StartlessDriver:
             if not (self._may_be_plain and self._has_repeated):
                 self._has_repeated = True
                 return announced
-            self._go_on_unread()
+            self._is_wrapped = self._may_be_plain = False
         told = announced or self._driver.position
         if told is None:
             self._is_wrapped = True
@@ -73,13 +78,7 @@ class StartlessDriver:
     def commit(self, end: Offset) -> None:
         """Do `Driver.commit`."""
         if self._may_be_plain and self._has_repeated:
-            self._go_on_unread()  # the next batch is another source's alone
+            self._is_wrapped = self._may_be_plain = False  # the next batch is another source's alone
         announced = self._driver.announced
         is_logged = announced is not None and announced.is_blind and announced != end
         self._driver.commit(end, logs_next=not self._is_wrapped or is_logged)
-
-    def _go_on_unread(self) -> None:
-        """Go on after the first batch of a new query under no wrapper, at whose rows nobody looked."""
-        self._is_wrapped = False
-        self._driver.begin_unread()
-        self._may_be_plain = False

@@ -24,6 +24,7 @@ from tests.unit.by_hand import (
     however_started,
     in_both_modes,
     in_both_modes_with,
+    into_sink,
     kill,
     ran,
     restart,
@@ -305,6 +306,78 @@ def test_a_generation_that_a_restart_began_raises_no_doubt(
     found = counted(world.checkpoint)
     assert {"a1", "b1"} <= {*found}
     assert max(found.values()) == 1
+
+
+@in_both_modes
+@pytest.mark.parametrize("how", STARTS)
+@pytest.mark.parametrize("dies_at", [(), ("read",), ("in the sink", "read"), ("read", "read")])
+def test_a_new_query_whose_first_batch_nobody_reads_goes_on_whenever_it_dies(
+    world: World, how: dict[str, Any], dies_at: tuple[str, ...]
+) -> None:
+    """Also if another one has left links, right after Spark's commit: the journal says that its log begins there."""
+    other = Checkpoint()
+    world.send("x1", "a1")
+    kill(world, "-- batch 0 is read", lambda: Query(world, checkpoint=other).trigger(), down_s=LAPSE_S)
+    world.send("b1")
+    plain: dict[str, Any] = {"tells_start": False, "reads": lambda batch, count: None if batch == 0 else range(count)}
+    for point in dies_at:
+        kill(world, f"-- batch 0 is {point}", lambda: Query(world, **plain).resume().trigger(), down_s=LAPSE_S)
+    if dies_at:
+        Query(world, **plain).resume()
+    else:
+        Query(world, **plain).trigger()
+    assert world.committed == {0}
+    world.die(down_s=LAPSE_S)
+    ran(world, "a2", **how)
+    for start in STARTS:
+        with pytest.raises(DataLossError, match="belongs to another query"):
+            Query(world, checkpoint=other, **start).resume().trigger()
+        world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    found = counted(world.checkpoint)
+    assert {"b1", "a2"} <= {*found}
+    assert max(found.values()) == 1
+    assert {*found, *counted(other)} == {row.body for row in world.sent}
+
+
+@in_both_modes_with(numPartitions="1")
+@pytest.mark.parametrize("how", STARTS)
+@pytest.mark.parametrize("older", STARTS)
+@pytest.mark.parametrize("is_unread", [True, False])
+def test_an_older_query_that_goes_on_until_the_first_commit_is_refused_then(
+    world: World, how: dict[str, Any], older: dict[str, Any], is_unread: bool
+) -> None:
+    """Started again between a newer one's first announcement and that batch: Spark 4.0 tells neither where it is."""
+    other = Checkpoint()
+    world.send("y1")
+    query = Query(world, checkpoint=other, **WRAPPED).resume()
+    query.trigger()
+    query.log(other.offsets[0])
+    query.startless.commit(other.offsets[0])
+    into_sink(query, {}, 1)
+    world.die(down_s=LAPSE_S)
+    new = Query(world, **STARTS[1])
+    new.log(new.latest_offset(None))
+    world.die(down_s=LAPSE_S)
+    world.send("z1", "z2")
+    query = Query(world, checkpoint=other, **older).resume()
+    query.log(query.latest_offset(query.start_of(2)))
+    query.run(2)
+    world.die(down_s=LAPSE_S)
+    world.send("a1")
+    reads = (lambda batch, count: None if not batch else range(count)) if is_unread else (lambda _, count: range(count))
+    query = Query(world, **STARTS[1], reads=reads).resume()
+    assert query.trigger() or query.trigger()
+    for start in STARTS:
+        world.die(down_s=LAPSE_S)
+        with pytest.raises(DataLossError, match="belongs to another query"):
+            Query(world, checkpoint=other, **start).resume().trigger()
+    world.die(down_s=LAPSE_S)
+    for body in ("a2", "a3"):
+        ran(world, body, **how)
+    Query(world).resume().drain()
+    assert max(counted(world.checkpoint).values()) == 1
+    assert {*counted(world.checkpoint, other)} == {row.body for row in world.sent}
 
 
 @in_both_modes
