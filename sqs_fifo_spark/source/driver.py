@@ -42,7 +42,7 @@ from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.planning import epoch_size, partition_count
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.startup import Place, open_journal
+from sqs_fifo_spark.source.startup import Preflight, open_journal
 from sqs_fifo_spark.source.verdict import Verdict
 from sqs_fifo_spark.source.work import Work
 
@@ -113,7 +113,7 @@ class Driver:
         again. Raises every start-up error there is.
         """
         owned = self._owned_or_none
-        journal = owned.journal if owned else self._place.find_or_make(self._clock.now())
+        journal = owned.journal if owned else self._preflight.find_or_make(self._clock.now())
         settled = owned.standing.settled_at_start if owned else journal.ledger()
         start = Offset(journal.id, settled.epoch, 0)
         self.position = self.position or start
@@ -177,7 +177,7 @@ class Driver:
         """Close the epoch `start`, and announce the next one if there is work; return `start` if there is none."""
         # Before the verdict on `start`: messages that it has served, and they have taken over, are not carried.
         owned.release_others()
-        if not self._log(start).begins_after(start) and start.epoch > owned.ledger.epoch:
+        if not self.log(start).begins_after(start) and start.epoch > owned.ledger.epoch:
             open_epoch = self._opened(owned, start)
             verdict = owned.close(open_epoch)
             self._figures.note_over(open_epoch, verdict)
@@ -225,7 +225,7 @@ class Driver:
             return []
         if self._open is not None and self._open.offset == end and self._open.plans is not None:
             return self._open.plans
-        if not self._log(end).may_follow(start, end):
+        if not self.log(end).may_follow(start, end):
             return []
         if self._open is not None and self._open.offset == start:
             self._require_committed(owned, end)
@@ -288,7 +288,7 @@ class Driver:
         self._commit(owned, end, followed_by=following)
 
     def _commit(self, owned: Ownership, end: Offset, *, followed_by: Offset | None) -> None:
-        if end.epoch <= owned.ledger.epoch or self._log(end).begins_after(end):
+        if end.epoch <= owned.ledger.epoch or self.log(end).begins_after(end):
             return
         self._heartbeat.check()
         self._reconcile(owned, end)
@@ -298,7 +298,7 @@ class Driver:
         """Bring the journal to where Spark's log is, which has `given` last. Return the epoch that the log has lost."""
         while True:
             has_planned = self._open is not None and self._open.offset == given
-            match self._log(given).next_step(given, has_planned=has_planned, may_be_lost=may_be_lost):
+            match self.log(given).next_step(given, has_planned=has_planned, may_be_lost=may_be_lost):
                 case Settle(before):
                     self._settle(owned, before, followed_by=given)
                 case Announce(lost):
@@ -338,13 +338,13 @@ class Driver:
     # The parts of the calls above
 
     @functools.cached_property
-    def _place(self) -> Place:
-        return Place(self._queue, self._make_store(), self._options)
+    def _preflight(self) -> Preflight:
+        return Preflight(self._queue, self._make_store(), self._options)
 
     def _owned(self, known: Offset | None) -> Ownership:
         """Return the journal, opened and claimed by the first call; `known` is an offset from Spark's checkpoint."""
         if self._owned_or_none is None:
-            opened = open_journal(self._place, known, self._options, self._clock.now())
+            opened = open_journal(self._preflight, known, self._options, self._clock.now())
             self._owned_or_none = owned = Ownership(
                 opened,
                 queue=self._queue,
@@ -359,19 +359,11 @@ class Driver:
             self._heartbeat.start()
         return self._owned_or_none
 
-    def _log(self, known: Offset) -> Continuity:
+    def log(self, known: Offset) -> Continuity:
         """Return the `Continuity` with Spark's log, which has `known`."""
         self._owned(known)
         assert self._log_or_none is not None
         return self._log_or_none
-
-    def knows(self, start: Offset) -> bool:
-        """Do `Continuity.knows`."""
-        return self._log(start).knows(start)
-
-    def require_none_lost(self, start: Offset) -> None:
-        """Do `Continuity.require_none_lost`."""
-        self._log(start).require_none_lost(start)
 
     def note_first(self, first: Offset) -> None:
         """Note that the epoch `first` is the first one in Spark's log, or is going to be.
@@ -379,7 +371,7 @@ class Driver:
         If nobody looks at its rows, nothing else shows later that a generation begins with it. A blindly announced one
         has no catch, so an empty one says it to the drivers that come.
         """
-        if self._log(first).note_first(first):
+        if self.log(first).note_first(first):
             self._epoch(self._owned(first), first, 0).catch((), "")
 
     def announce_blindly(self) -> Offset:
@@ -397,7 +389,7 @@ class Driver:
         return self._announce(owned, offset, limit, waiting)
 
     def _new_offset(self, owned: Ownership, partitions: int, start: Offset) -> Offset:
-        begins = self._log(start).begins_after(start)
+        begins = self.log(start).begins_after(start)
         return Offset(
             owned.journal.id,
             max(start.epoch + 1, owned.first_number()) if begins else owned.number_after(start),

@@ -70,8 +70,9 @@ class StartlessDriver:
             self._may_be_plain = False
             return self._driver.plan(start, end)
         announced = self._driver.announced
-        if self._driver.knows(start) and announced is not None and announced.is_blind:
-            self._driver.require_none_lost(start)
+        log = self._driver.log(start)
+        if log.knows(start) and announced is not None and announced.is_blind:
+            log.require_none_lost(start)
         self._driver.position = start
         return []
 

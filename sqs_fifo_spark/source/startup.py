@@ -42,7 +42,7 @@ class Opened:
     """True if the checkpoint does not fit, and the user chose to go on without it."""
 
 
-class Place:
+class Preflight:
     """Queue and store of one driver, each checked once: what is wrong there is told before the first receive."""
 
     def __init__(self, queue: Queue, store: Store, options: SourceOptions) -> None:
@@ -66,19 +66,19 @@ class Place:
         return found or Journal.create(self.store, self._facts.arn, first_claim(now))
 
 
-def open_journal(place: Place, known: Offset | None, options: SourceOptions, now: float) -> Opened:
-    """Return the journal in `place`, claimed for this driver; a new query (`known` is None) makes it if needed.
+def open_journal(preflight: Preflight, known: Offset | None, options: SourceOptions, now: float) -> Opened:
+    """Return the journal of `preflight`, claimed for this driver; a new query (`known` is None) makes it if needed.
 
     Runs on the driver. `known` is an offset that Spark has in its checkpoint, `now` the wall-clock time in seconds.
     Raises JournalMismatchError, JournalUnavailableError, JournalCorruptError, and DataLossError when the checkpoint
     does not fit: before the claim, which would stop a query that it fits, and after it, for one may have begun
     meanwhile.
     """
-    store = place.store
-    found = place.find()
+    store = preflight.store
+    found = preflight.find()
     found_id, ledger = (None, Ledger(0)) if found is None else (found.id, found.ledger())
     is_refused = _refuses(known, found_id, ledger, store.location, options)
-    journal = place.find_or_make(now, found)
+    journal = preflight.find_or_make(now, found)
     claim = journal.claim(this_process(looks_every_s=min(options.heartbeat_s, LONGEST_LOOK_S), now=now))
     ledger = journal.ledger()
     is_refused = is_refused or _refuses(known, journal.id, ledger, store.location, options)

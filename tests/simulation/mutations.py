@@ -143,7 +143,7 @@ def _(begin, owned, *given):
 @planted("begin a generation that Spark has not logged", "source.driver.Driver._new_offset")
 def _(make, driver, owned, partitions, start):
     offset = make(driver, owned, partitions, start)
-    if driver._log(start).begins_after(start):
+    if driver.log(start).begins_after(start):
         owned.begin(offset, start)
     return offset
 
