@@ -1,8 +1,8 @@
 """One query's journal on a `Store`: received messages, settled epochs, and the driver that owns it.
 
     journal.json                                           format, journal id, queue ARN
-    drivers/00000000000000000003.json                      claims; the highest number owns the journal. Questions to
-                                                           its driver stand beside them: see `owner`
+    drivers/00000000000000000003.json                      claims: see `claims`. Questions to the journal's driver stand
+                                                           beside them: see `owner`
     epochs/00000000000000000042/0003-000007-000000000...   link 7 of the chain of partition 3, and its plan in 20 digits
     epochs/00000000000000000042/caught-0000000000000...    the driver's catch before the epoch of this plan; an empty
                                                            one if it was announced blindly, as a log's first one
@@ -22,10 +22,6 @@ the one of the highest claim, and of that of the highest epoch.
 
 Put-if-absent guards a name only while its object is there: once it is dropped, a late writer may put it again. So
 
-- a claim counts once a list *after* its put shows that it is the highest; it is dropped only by a higher one's driver;
-- a driver recognises its claim by the content, not by the name alone;
-- a journal's first claim is the time at which it was made, so it is above all those of a journal that was removed from
-  the same place: a driver that still runs with one of those stops, as one that was overtaken;
 - a ledger is dropped only after a newer one was seen, so the newest is always there: if one that was listed is not
   found, there is a newer one, and it is never taken for empty. An older ledger that is put again has no effect;
 - a driver that opens the journal puts the ledger that it finds once more, under its own claim: so one that a driver of
@@ -40,7 +36,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sqs_fifo_spark.errors import (
@@ -51,106 +47,21 @@ from sqs_fifo_spark.errors import (
     OptionError,
 )
 from sqs_fifo_spark.journal.documents import parse_json, to_json
-from sqs_fifo_spark.journal.identity import JournalIdentity
+from sqs_fifo_spark.source.claims import WHERE_IT_IS, ClaimedJournal
 from sqs_fifo_spark.source.ledger import Ledger, decode_ledger, encode_ledger
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.owner import Owner
-from sqs_fifo_spark.source.pool import IN_CALLING_THREAD, Pool
 from sqs_fifo_spark.source.segment import Head, Origin, Segment, decode, decode_head, encode
 
 _SEGMENT_NAME = re.compile(r"epochs/(\d{20})/(\d{4,})-(\d{6,})-(\d{20})")
 _PLAN = re.compile(r"-(\d{20})$")
 _OBJECT_NAME = re.compile(r"epochs/(\d{20})/[^/]+")
-_CLAIM_NAME = re.compile(r"drivers/(\d{20})\.json")
 _SKIPPED_NAME = re.compile(r"skipped/([0-9A-Za-z_-]{1,100})")
 _LEDGER_NAME = re.compile(r"ledger/(\d{20})-(\d{20})\.json")
-_WHERE_IT_IS = (
-    "With deleteAfter=commit, what is not committed is still in the queue. With deleteAfter=journal, the journal had "
-    "the only copy of it."
-)
 _NO_LEDGER = (0, 0)
 
 
-class Journal(JournalIdentity):
-    """One query's journal, in one process. Built without any I/O but its identity's."""
-
-    _token = ""
-    """A random token that only this driver's claim holds."""
-    own_claim = 0
-    """The number of this driver's claim."""
-
-    def __repr__(self) -> str:
-        return f"<Journal {self.id} at '{self.location}' is_claimed={bool(self._token)}>"
-
-    # Owner
-
-    def claim(self, about: Mapping[str, Any], *, after: int | None = None) -> int:
-        """Make this driver the journal's owner and return the number of its claim, higher than any before.
-
-        `about` describes the driver for an operator: see `Owner`. With `after`, FencedError is raised if another claim
-        than that is the highest, and then none is made that counts.
-        """
-        claims = self.store.list("drivers")
-        while True:
-            highest = max([self.first_claim - 1, *map(_number, claims)])
-            if after is not None and highest != after:
-                owner = self.owner()
-                who, remedy = ("a query", "Stop it, and try again")
-                if owner is not None and owner.is_command:
-                    who, remedy = ("another command", "Try again")
-                raise FencedError(
-                    f"{who} took over the journal at '{self.location}' (claim {highest}) meanwhile, so nothing was "
-                    f"changed. {remedy}."
-                )
-            number = highest + 1
-            self._token = uuid.uuid4().hex
-            content = to_json({**about, "driver": self._token})
-            is_own = self._put_own(_claim_name(number), content, self._token)
-            claims = self.store.list("drivers")
-            if is_own and max(map(_number, claims), default=0) == number:
-                self.own_claim = number
-                for claim in claims:
-                    if _number(claim) < number:
-                        self.store.delete([claim])  # lowest first, so that none that is left seems to be the last
-                return number
-
-    def require_claim(self, number: int, pool: Pool = IN_CALLING_THREAD) -> Sequence[str]:
-        """Raise FencedError if another driver has claimed the journal since this one's claim `number`.
-
-        One round trip, if `pool` makes calls at once. Return the names of claims and of the objects beside them.
-        """
-        # All claims may have been removed, and a leftover may have put one of our number since: so its content counts.
-        own = pool.submit(lambda: self.store.get(_claim_name(number)))
-        claims = self.store.list("drivers")
-        owner = max(map(_number, claims), default=0)
-        if owner == number:
-            if self._token.encode() in (own.result() or b""):
-                return claims
-            owner = self._highest_claim()  # a newer driver may have dropped ours after that list
-        if owner <= number:
-            raise JournalUnavailableError(
-                f"the journal at '{self.location}' was removed while the query ran, so this query stops. {_WHERE_IT_IS}"
-            )
-        raise FencedError(
-            f"another query or an operator took over the journal at '{self.location}' (claim {owner}; this query's is "
-            f"{number}), so this one stops. Run one query for each journal: give the other one its own journalLocation."
-        )
-
-    def owner(self) -> Owner | None:
-        """Return the owner by the highest claim, or None. Raises JournalUnavailableError, JournalCorruptError."""
-        while number := self._highest_claim():
-            name = _claim_name(number)
-            data = self.store.get(name)
-            if data is not None:  # else another driver has claimed the journal since, and has dropped this one
-                return Owner.of_claim(number, data, name)
-        return None
-
-    def _highest_claim(self) -> int:
-        return max(self.claims(), default=0)
-
-    def claims(self) -> list[int]:
-        """Return the numbers of all claims that stand, that of the journal's owner last."""
-        return sorted(filter(None, map(_number, self.store.list("drivers"))))
+class Journal(ClaimedJournal):
+    """One query's journal, in one process: its epochs, skip marks and ledgers."""
 
     def require_current(self, epoch: int, claim: int) -> None:
         """Raise EpochSettledError if `epoch` is settled, FencedError if a driver has opened the journal after `claim`.
@@ -353,15 +264,8 @@ class Journal(JournalIdentity):
 
     def vanished(self, name: str) -> JournalUnavailableError:
         return JournalUnavailableError(
-            f"'{name}' vanished from the journal at '{self.location}', so the query stops. Restore it. {_WHERE_IT_IS}"
+            f"'{name}' vanished from the journal at '{self.location}', so the query stops. Restore it. {WHERE_IT_IS}"
         )
-
-    def _put_own(self, name: str, data: bytes, token: str) -> bool:
-        """Put if absent; True also if the object, with its `token`, is there because our own put's answer was lost."""
-        if self.store.put_if_absent(name, data):
-            return True
-        found = self.store.get(name)
-        return found is not None and token.encode() in found
 
     def _require_own(self, origin: Origin, name: str) -> None:
         own_name = self.segment_name(origin.epoch, origin.partition, origin.plan, origin.link)
@@ -371,15 +275,6 @@ class Journal(JournalIdentity):
                 "copied or moved there, so restore what the query wrote; or, if a journal was removed from this place, "
                 "a task of its query wrote it afterwards and deleted nothing of it, so remove it."
             )
-
-
-def _claim_name(number: int) -> str:
-    return f"drivers/{number:020d}.json"
-
-
-def _number(name: str) -> int:
-    match = _CLAIM_NAME.fullmatch(name)
-    return int(match[1]) if match else 0
 
 
 def _skipped_name(message_id: str) -> str:
