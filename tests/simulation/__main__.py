@@ -24,7 +24,8 @@ def main() -> int:
     parser.add_argument("--side", choices=["source", "sink"], help="play only schedules of this side")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes play")
     parser.add_argument("--seed", type=int, help="play only this one, and print its trace")
-    parser.add_argument("--mutation", choices=[mutation.name for mutation in ALL_MUTATIONS], help="plant this bug")
+    names = [mutation.name for mutation in ALL_MUTATIONS]
+    parser.add_argument("--mutation", choices=names, metavar="NAME", help="plant this bug, by its name in the code")
     parser.add_argument("--mutations", action="store_true", help="plant each bug, and play until it is caught")
     parser.add_argument("--share", type=_share, default=(0, 1), help="K/N: plant only those that are K modulo N")
     given = parser.parse_args()
