@@ -60,10 +60,10 @@ class Continuity:
 
         That is, if its generation has not begun, and nothing in the offset shows that it begins with it.
         """
+        is_known = first == self._first or self._owned.standing.is_noted_as_first(first)
         self._first = first
-        standing = self._owned.standing
-        has_begun = self.begins_after(first) or first.generation <= standing.ledger.generation
-        return first.is_blind and not has_begun and not standing.is_noted_as_first(first)
+        has_begun = self.begins_after(first) or first.generation <= self._owned.ledger.generation
+        return first.is_blind and not has_begun and not is_known
 
     def next_step(self, given: Offset, *, has_planned: bool, may_be_lost: bool) -> Settle | Announce | None:
         """Return the next step as `checkpoint.reconcile` does; raise DataLossError, or give up the log.

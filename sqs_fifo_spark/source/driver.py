@@ -371,8 +371,10 @@ class Driver:
         If nobody looks at its rows, nothing else shows later that a generation begins with it. A blindly announced one
         has no catch, so an empty one says it to the drivers that come.
         """
+        owned = self._owned(first)
         if self.log(first).note_first(first):
-            self._epoch(self._owned(first), first, 0).catch((), "")
+            owned.require_claim()
+            self._epoch(owned, first, 0).catch((), "")
 
     def announce_blindly(self) -> Offset:
         """Announce an epoch after all that Spark's log may have, as Spark has not yet said where it is."""

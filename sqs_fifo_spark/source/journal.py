@@ -174,9 +174,12 @@ class Journal(ClaimedJournal):
         return head is not None and head.origin.writer == origin.writer
 
     def put_caught(self, segment: Segment) -> str:
-        """Put the driver's catch, and return its name. Raises JournalUnavailableError."""
+        """Put the driver's catch, and return its name: an empty one says the same, whoever has put it.
+
+        Raises JournalUnavailableError.
+        """
         name = self.caught_name(segment.head.origin.epoch, segment.head.origin.plan)
-        if not self._put_own(name, encode(segment), segment.head.origin.writer):
+        if not self._put_own(name, encode(segment), segment.head.origin.writer) and segment.head.receipts:
             raise self.vanished(name)
         return name
 

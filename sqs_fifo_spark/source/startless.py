@@ -35,9 +35,7 @@ class StartlessDriver:
         start = self._driver.initial_offset()
         position = self._driver.position
         is_new = position is not None and not position.plan
-        first = self._driver.announced if is_new else position
-        if first is not None:
-            self._driver.note_first(first)
+        self._note_first(self._driver.announced if is_new else position)
         self._may_be_plain = self._is_wrapped and is_new and not self._has_repeated
         return start
 
@@ -74,7 +72,13 @@ class StartlessDriver:
         if log.knows(start) and announced is not None and announced.is_blind:
             log.require_none_lost(start)
         self._driver.position = start
+        if not start.plan:
+            self._note_first(announced)  # all before were another source's alone
         return []
+
+    def _note_first(self, first: Offset | None) -> None:
+        if first is not None:
+            self._driver.note_first(first)
 
     def commit(self, end: Offset) -> None:
         """Do `Driver.commit`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.errors import DataLossError, FencedError
+from sqs_fifo_spark.errors import DataLossError, FencedError, JournalUnavailableError
 from tests.helpers import raises_one_line
 from tests.simulation.hub import Crash
 from tests.simulation.spark import ConcurrentUpdateError, Query
@@ -338,6 +338,60 @@ def test_a_new_query_whose_first_batch_nobody_reads_goes_on_whenever_it_dies(
     assert {"b1", "a2"} <= {*found}
     assert max(found.values()) == 1
     assert {*found, *counted(other)} == {row.body for row in world.sent}
+
+
+@in_both_modes
+@pytest.mark.parametrize("how", STARTS)
+def test_a_new_query_takes_a_journal_over_in_its_first_run(world: World, how: dict[str, Any]) -> None:
+    """Spark's AvailableNow wrapper asks twice where the query begins, and is told the same."""
+    ran(world, "x1", checkpoint=Checkpoint())
+    world.send("a1")
+    assert Query(world, **how).resume().trigger()
+    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+
+
+@in_both_modes
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_an_overtaken_run_notes_nothing_of_its_first_batch(world: World, is_removed: bool) -> None:
+    """Another run has opened the journal meanwhile, or another query has made it anew."""
+    other = Checkpoint()
+    ran(world, "x1", checkpoint=other)
+    world.send("a1")
+    overtaken = Query(world, tells_start=False)
+    overtaken.log(overtaken.latest_offset(None))
+    if is_removed:
+        world.store.objects.clear()
+        world.offsets.clear()
+    query = Query(world, tells_start=False).resume() if not is_removed else Query(world)
+    with pytest.raises((FencedError, JournalUnavailableError)):
+        overtaken.start_of(0)
+    assert len(world.offsets) == (0 if is_removed else 1)
+    world.send("a2")
+    query.trigger()
+    world.die(down_s=LAPSE_S)
+    Query(world).resume().drain()
+    assert max(counted(world.checkpoint).values()) == 1
+    assert {*counted(world.checkpoint, other)} == {row.body for row in world.sent}
+
+
+@in_both_modes
+@pytest.mark.parametrize("how", STARTS)
+def test_a_log_that_begins_with_another_sources_batch_alone_has_its_first_epoch_later(
+    world: World, how: dict[str, Any]
+) -> None:
+    """The log has an offset without a plan; nobody looks at the batch after that, and the run dies."""
+    world.send("x1", "a1")
+    kill(world, "-- batch 0 is read", lambda: Query(world, checkpoint=Checkpoint()).trigger(), down_s=LAPSE_S)
+    query = Query(world)
+    query.log(query.start_of(0))
+    into_sink(query, {}, 0)
+    world.die(down_s=LAPSE_S)
+    world.send("b1")
+    Query(world, **how, reads=lambda batch, count: None if batch == 1 else range(count)).resume().trigger()
+    world.die(down_s=LAPSE_S)
+    Query(world, tells_start=False).resume().drain()
+    assert counted(world.checkpoint).keys() >= {"b1"}
+    assert max(counted(world.checkpoint).values()) == 1
 
 
 @in_both_modes_with(numPartitions="1")
