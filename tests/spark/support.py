@@ -39,10 +39,6 @@ MODES = ("commit", "journal")
 """The values of `deleteAfter`."""
 in_both_modes = pytest.mark.parametrize("rig", MODES, indirect=True)
 """For a law that holds whenever messages are deleted."""
-in_both_modes_if_long = pytest.mark.parametrize(
-    "rig", ["commit", pytest.param("journal", marks=pytest.mark.long)], indirect=True
-)
-"""The same, where one mode shows it well enough for `make test`."""
 
 
 class TurnedClock(SystemClock):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from sqs_fifo_spark.options import parse_source_options
 from tests.spark.support import ROOT, SPARK_VERSION, Rig
@@ -26,8 +27,12 @@ def parameters(job: str, **values: object) -> list[str]:
     return given
 
 
-def test_the_bundle_s_job_that_drains_the_queue_adds_each_message_to_the_table_once(rig: Rig) -> None:
-    """In two runs, with the parameters that the bundle gives it."""
+def test_the_bundle_s_job_that_drains_the_queue_adds_each_message_to_the_table_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In two runs, with the parameters that the bundle gives it; only the poll that ends each is short."""
+    load = DataStreamReader.load
+    monkeypatch.setattr(DataStreamReader, "load", lambda reader: load(reader.option("waitTimeSeconds", 1)))
     table = f"orders_{rig.home.name.replace('-', '_')}"
     given = parameters(
         "orders_available_now", queue_url=rig.url, journal=rig.journal, checkpoint=rig.home / "checkpoint", table=table

@@ -51,17 +51,12 @@ def moves(
     move([command], home, found, variables, count=COUNT, groups=GROUPS)
 
 
-@pytest.mark.parametrize("name", ["PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"])
-def test_the_environment_names_the_interpreter_and_nothing_is_registered(
-    machine: Machine, tmp_path: Path, name: str
-) -> None:
-    """Spark looks the format up, and runs source and sink, with the interpreter that either variable names.
+def test_the_drivers_variable_names_the_interpreter_and_nothing_is_registered(machine: Machine, tmp_path: Path) -> None:
+    """Spark looks the format up, and runs source and sink, with the interpreter that PYSPARK_DRIVER_PYTHON names.
 
-    With the driver's alone, functions of the application's own run with `python3` all the same.
+    Functions of the application's own run with `python3` all the same. `test_ways_to_install` names PYSPARK_PYTHON.
     """
-    names: dict[str, object] = {name: machine.python}
-    if name == "PYSPARK_DRIVER_PYTHON":
-        names["WITHOUT_UDF"] = "1"
+    names = {"PYSPARK_DRIVER_PYTHON": machine.python, "WITHOUT_UDF": "1"}
     moves(machine, tmp_path, "plain", SUBMIT, names=names)
 
 
@@ -81,13 +76,9 @@ def test_the_lines_of_spark_env_in_the_example_need_nothing(machine: Machine, tm
     moves(machine, tmp_path, "plain", SUBMIT)
 
 
-@pytest.mark.parametrize("setting", ["", "spark.pyspark.python"])
-def test_an_application_that_its_own_interpreter_starts_needs_register(
-    machine: Machine, tmp_path: Path, setting: str
-) -> None:
-    """`venv/bin/python app.py` and nothing in the environment, with a setting or without."""
-    text = f"{setting} {machine.python}" if setting else ""
-    moves(machine, tmp_path, "registered", machine.python, text)
+def test_an_application_that_its_own_interpreter_starts_needs_register(machine: Machine, tmp_path: Path) -> None:
+    """`venv/bin/python app.py`, nothing in the environment, and no setting."""
+    moves(machine, tmp_path, "registered", machine.python)
 
 
 def test_a_driver_python_that_is_a_wrapper_needs_register(machine: Machine, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_no_log_at_debug_level_holds_a_body_or_a_credential(rig: Rig, tmp_path: 
     control = rig.create_queue("control.fifo")
     sqs = boto3.client("sqs", endpoint_url=rig.server.endpoint_url)
     try:
-        for number in range(200):
+        for number in range(100):
             sqs.send_message(
                 QueueUrl=rig.url,
                 MessageBody=f"{BODY} {number}",
@@ -44,7 +44,7 @@ def test_no_log_at_debug_level_holds_a_body_or_a_credential(rig: Rig, tmp_path: 
                 MessageDeduplicationId=f"d{number}",
                 MessageAttributes={"a": {"DataType": "String", "StringValue": ATTRIBUTE}},
             )
-        for number in range(100):
+        for number in range(50):
             sqs.send_message(
                 QueueUrl=control,
                 MessageBody=f"{CONTROL} {number}",

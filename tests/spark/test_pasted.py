@@ -60,9 +60,9 @@ def test_pasted_copy_of_a_queue_has_each_message_once_and_in_order(
         there = f"https://sqs.eu-west-1.amazonaws.com/123456789012/{name}"
         assert there in code
         code = code.replace(there, url)
-    fill(rig.server, rig.url, 300, groups=6)
+    fill(rig.server, rig.url, 60, groups=3)
     rig.home = tmp_path / "accepted"
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(StreamingQuery, "awaitTermination", lambda query: rig.drain(query))
     exec(code, {})
-    assert_each_once_in_order(take_all(rig.server, copied), expected(300, groups=6))
+    assert_each_once_in_order(take_all(rig.server, copied), expected(60, groups=3))

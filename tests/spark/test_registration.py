@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import site
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +13,7 @@ from pyspark import SparkFiles
 
 from sqs_fifo_spark import MissingPackageError, register, registration
 from tests.spark.builds import make_environment
+from tests.spark.setups import environment
 from tests.spark.support import ROOT, Rig
 
 
@@ -25,32 +23,15 @@ def test_the_format_is_found_without_registration(rig: Rig) -> None:
     assert columns[:4] == ["messageId", "body", "messageGroupId", "messageDeduplicationId"]
 
 
-def test_the_format_is_found_in_an_environment_with_an_editable_install(rig: Rig, tmp_path: Path) -> None:
-    """An environment whose only link to the package is the path file that `pip install -e` writes."""
-    environment = tmp_path / "environment"
-    venv.create(environment, with_pip=False, symlinks=True)
-    python = environment / "bin" / "python"
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = environment / "lib" / version / "site-packages"
+def test_the_format_is_found_in_an_environment_with_an_editable_install(tmp_path: Path) -> None:
+    """The path file that `pip install -e` writes is enough: Spark imports all modules whose names begin so."""
+    python = make_environment(tmp_path / "environment")
+    (packages,) = tmp_path.glob("environment/lib/*/site-packages")
     packages.joinpath("__editable__.sqs_fifo_spark.pth").write_text(f"{ROOT}\n")
-    packages.joinpath("dependencies.pth").write_text("\n".join(site.getsitepackages()) + "\n")
-    script = (
-        "from pyspark.sql import SparkSession\n"
-        "spark = (SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')"
-        ".config('spark.driver.host', '127.0.0.1').config('spark.driver.bindAddress', '127.0.0.1').getOrCreate())\n"
-        f"frame = spark.readStream.format('sqsfifo').options(**{rig.options()!r}).load()\n"
-        "print('columns', len(frame.columns))\n"
-    )
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [str(python), "-c", script],
-        env={**inherited, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert "columns 12" in done.stdout, done.stderr[-4000:]
+    look = "import pkgutil; print(*(each.name for each in pkgutil.iter_modules() if each.name.startswith('pyspark_')))"
+    command = [str(python), "-c", f"{look}; import pyspark_sqsfifo; print(pyspark_sqsfifo.DefaultSource.name())"]
+    done = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["pyspark_sqsfifo", "sqsfifo"], done.stderr[-4000:]
 
 
 def test_register_is_harmless_where_the_format_is_found(rig: Rig) -> None:

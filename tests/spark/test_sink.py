@@ -7,7 +7,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sqs_fifo_spark import in_group_order
@@ -17,12 +16,10 @@ from tests.spark.sink import (
     Held,
     assert_each_once_in_order,
     expected,
-    file_partitions,
     file_stream,
     rows,
     sink_options,
     take_all,
-    to_the_end,
     write,
     write_all,
     write_files,
@@ -31,21 +28,11 @@ from tests.spark.support import Rig, micro_batches, running
 
 pytestmark = pytest.mark.law("sink-1", "sink-2")
 
-COUNT, GROUPS = 50_000, 1_000
+COUNT, GROUPS = 5_000, 500
 
 
-def test_a_streaming_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig, tmp_path: Path) -> None:
-    """1,000 groups in 8 partitions, in two micro-batches; the columns' names are in another case than the sink's."""
-    write_files(tmp_path / "files", COUNT, GROUPS, waves=2)
-    with file_partitions(rig.spark):
-        frame = file_stream(rig.spark, tmp_path / "files")
-        query = write_all(frame.select(*map(str.upper, COLUMNS)), rig.url, tmp_path / "checkpoint")
-    assert len(micro_batches(query)) == 2
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
-
-
-def test_a_batch_write_of_50_000_rows_puts_each_there_once_and_in_order(rig: Rig) -> None:
-    """1,000 groups, each scattered over all partitions until `in_group_order` brings it together in one of 8.
+def test_a_batch_write_of_5_000_rows_puts_each_there_once_and_in_order(rig: Rig) -> None:
+    """500 groups, each scattered over all partitions until `in_group_order` brings it together in one of 8.
 
     In whatever case the columns' names are.
     """
@@ -60,33 +47,22 @@ def test_tasks_share_a_limit_on_calls(rig: Rig) -> None:
     """All of them together make no more: Spark tells each how many run at once."""
     limit, slots = 20, rig.spark.sparkContext.defaultParallelism
     assert slots > 1
-    frame = in_group_order(rows(rig.spark, 3_000, 600), order_by="number", num_partitions=slots).select(COLUMNS)
+    frame = in_group_order(rows(rig.spark, 1_000, 200), order_by="number", num_partitions=slots).select(COLUMNS)
     write(frame, rig.url, maxCallsPerSecond=limit)
     at = [record.at for record in rig.server.requests.recent("SendMessageBatch")]
     assert len(at) <= limit * (at[-1] - at[0] + 1)
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(3_000, 600))
-
-
-def test_rows_scattered_over_partitions_are_brought_in_order_in_foreach_batch(rig: Rig, tmp_path: Path) -> None:
-    """`in_group_order` serves each micro-batch of `foreachBatch`, however its rows are distributed."""
-    write_files(tmp_path / "files", 2_000, groups=50, waves=2)
-
-    def write_batch(frame: DataFrame, batch_id: int) -> None:
-        scattered = frame.repartition(5, "number")
-        write(in_group_order(scattered, order_by="number").select(COLUMNS), rig.url)
-
-    stream = file_stream(rig.spark, tmp_path / "files").writeStream.foreachBatch(write_batch)
-    query = to_the_end(stream.option("checkpointLocation", str(tmp_path / "checkpoint")))
-    assert len(micro_batches(query)) == 2
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(1_000, 200))
 
 
 def test_rows_scattered_over_partitions_are_brought_in_order_in_a_stream(rig: Rig, tmp_path: Path) -> None:
-    """`in_group_order` serves a streaming frame too, which Spark itself does not sort."""
+    """`in_group_order` serves a streaming frame too, which Spark itself does not sort.
+
+    The columns' names are in another case than the sink's.
+    """
     write_files(tmp_path / "files", 2_000, groups=50, waves=2)
     scattered = file_stream(rig.spark, tmp_path / "files").repartition(5, "number")
-    frame = in_group_order(scattered, order_by="number", num_partitions=3).select(COLUMNS)
-    query = write_all(frame, rig.url, tmp_path / "checkpoint")
+    frame = in_group_order(scattered, order_by="number", num_partitions=3)
+    query = write_all(frame.select(*map(str.upper, COLUMNS)), rig.url, tmp_path / "checkpoint")
     assert len(micro_batches(query)) == 2
     assert_each_once_in_order(take_all(rig.server, rig.url), expected(2_000, groups=50))
 
@@ -141,12 +117,6 @@ def test_plain_maps_and_binary_bodies_are_taken(rig: Rig) -> None:
         "☃": {},
         "x": {},
     }
-
-
-def test_one_group_for_all_rows_overrides_the_column(rig: Rig) -> None:
-    """With option `messageGroupId` the rows of a partition are one group, in their order."""
-    write(rows(rig.spark, 200, groups=10, partitions=1).select(COLUMNS), rig.url, messageGroupId="all")
-    assert_each_once_in_order(take_all(rig.server, rig.url), {"all": [f"row {n}" for n in range(200)]})
 
 
 def test_deduplication_by_content_sends_equal_bodies_once(rig: Rig) -> None:

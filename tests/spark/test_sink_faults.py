@@ -12,7 +12,6 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sqs_fifo_spark import in_group_order
 from sqs_fifo_spark.local import Faults
 from tests.spark.sink import (
     COLUMNS,
@@ -22,9 +21,7 @@ from tests.spark.sink import (
     file_partitions,
     file_stream,
     group_of,
-    rows,
     take_all,
-    write,
     write_all,
     write_files,
 )
@@ -47,31 +44,22 @@ def assert_faulty(rig: Rig) -> None:
     assert min(seen["ThrottlingException"], seen["dropped"]) > 0.02 * seen.total(), seen
 
 
-def test_a_streaming_write_through_faults_puts_each_of_50_000_rows_there_once_and_in_order(
+def test_a_streaming_write_through_faults_puts_each_of_10_000_rows_there_once_and_in_order(
     rig: Rig, tmp_path: Path
 ) -> None:
     """Each twentieth entry fails, and each twentieth call is throttled or loses its answer: 1,000 groups."""
-    write_files(tmp_path / "files", 50_000, groups=1_000)
+    write_files(tmp_path / "files", 10_000, groups=1_000)
     rig.server.faults = FAULTS
     with file_partitions(rig.spark):
         frame = file_stream(rig.spark, tmp_path / "files")
         write_all(frame.select(COLUMNS), rig.url, tmp_path / "checkpoint")
     assert_faulty(rig)
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(50_000, groups=1_000))
-
-
-def test_a_batch_write_through_faults_puts_each_of_20_000_rows_there_once_and_in_order(rig: Rig) -> None:
-    """The same as a batch."""
-    rig.server.faults = FAULTS
-    frame = in_group_order(rows(rig.spark, 20_000, groups=1_000), order_by="number", num_partitions=8)
-    write(frame.select(COLUMNS), rig.url)
-    assert_faulty(rig)
-    assert_each_once_in_order(take_all(rig.server, rig.url), expected(20_000, groups=1_000))
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(10_000, groups=1_000))
 
 
 @pytest.mark.parametrize("faults", [FAULTS, Faults(seed=3)], ids=["faulty", "sound"])
 def test_control_a_sender_that_only_repeats_failed_entries_loses_the_order(rig: Rig, faults: Faults) -> None:
-    """What the tests above prove is not for nothing: ten rows in a call, failed ones again, and groups are overtaken.
+    """What the test above proves is not for nothing: ten rows in a call, failed ones again, and groups are overtaken.
 
     Nothing is lost or doubled by it, and the same sender keeps the order where nothing fails.
     """

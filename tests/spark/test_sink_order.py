@@ -20,18 +20,16 @@ pytestmark = pytest.mark.law("sink-2")
 COUNT = 20
 WAYS = {
     "dealt": "1 message group stands in several partitions, such as 'group-0' in partitions 0 and 1.",
-    "orderBy": "1 message group stands in several partitions, such as 'group-0' in partitions 0",
-    "repartition": "1 message group stands in several partitions, such as 'group-0' in partitions 0, 1 and 2.",
     "messageGroupId": "all rows go to one message group by the option 'messageGroupId', 'all' in partitions 0,",
 }
 
 
 def test_a_batch_write_that_puts_a_group_in_no_order_says_so_or_fails(rig: Rig, tmp_path: Path) -> None:
-    """By whatever way its rows came there, in one line; `in_group_order` is the remedy."""
+    """In one line, whether its rows stand in several partitions or an option makes them one; `in_group_order` helps."""
     options = {"url": rig.url, "journalLocation": str(tmp_path / "journal")}
     log = run_app("sink_scattered.py", json.dumps(options), log=tmp_path / "log.txt")
     said = re.findall(r"^== (\S+) (\S+) (\S+)\n(.*?)(?=^==)", log, re.MULTILINE | re.DOTALL)
-    assert len(said) == (len(WAYS) + 2) * 2, log[-3000:]
+    assert len(said) == (len(WAYS) + 1) * 2, log[-3000:]
     for way, order, on_disorder, lines in said:
         is_refused = f"DisorderError: the batch write: {WAYS.get(way)}" in lines
         assert is_refused is ("raised" in lines) is (way in WAYS and on_disorder == "fail"), (way, order, lines)
@@ -39,14 +37,13 @@ def test_a_batch_write_that_puts_a_group_in_no_order_says_so_or_fails(rig: Rig, 
         assert len(logged) == (way in WAYS), logged
         assert all(each.startswith(WAYS[way]) for each in logged)
     groups = Counter(each.message_group_id for each in take_all(rig.server, rig.url))
-    assert groups == {"group-0": 5 * COUNT, "all": COUNT}
+    assert groups == {"group-0": 2 * COUNT, "all": COUNT}
 
 
-@pytest.mark.parametrize("order", ["strict", "batch"])
-def test_a_micro_batch_fails_until_each_group_stands_in_one_partition(rig: Rig, tmp_path: Path, order: str) -> None:
+def test_a_micro_batch_fails_until_each_group_stands_in_one_partition(rig: Rig, tmp_path: Path) -> None:
     """All is sent the first time; nothing is sent again, also once the query has been corrected."""
     write_files(tmp_path / "files", COUNT, groups=2, files=2)
-    options = {"order": order, "onDisorder": "fail", "journalLocation": rig.journal}
+    options = {"onDisorder": "fail", "journalLocation": rig.journal}
     with file_partitions(rig.spark, 2):
         frame = file_stream(rig.spark, tmp_path / "files").withColumn("messageGroupId", lit("group-0"))
         calls = []

@@ -22,7 +22,6 @@ from tests.helpers import wait_until
 from tests.spark.sink import (
     COLUMNS,
     DEADLINE_S,
-    Held,
     assert_each_once_in_order,
     audit,
     expected,
@@ -44,9 +43,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.law("sink-3", "sink-4")
 
-COUNT, GROUPS = 2_400, 100
+COUNT, GROUPS = 1_200, 100
 FILES = 8
-SQS_REMEMBERS_S = 300.0
 LATER_S = 600.0
 CALLS, ENTRIES = 8, 10
 """The calls that a task has under way at once, and the rows of each: all that a replay may double."""
@@ -104,10 +102,10 @@ def calls(rig: Rig) -> int:
 
 
 def test_tasks_killed_in_mid_partition_are_retried_and_each_row_comes_once(rig: Rig, tmp_path: Path) -> None:
-    """SIGKILL to the Python workers while their calls are unanswered, three times in a stream and in a batch write."""
+    """SIGKILL to the Python workers while their calls are unanswered, in a stream and in a batch write."""
     write_files(tmp_path / "files", COUNT, GROUPS, files=FILES)
     killed: list[str] = []
-    moments = [at for mode in (0, COUNT) for at in (mode + 200, mode + 900, mode + 1_600)]
+    moments = [COUNT // 3, COUNT + COUNT // 3]
     Killer(rig, lambda: kill_writers(tmp_path, killed), *moments)
     batch = rig.create_queue("batch.fifo")
     jobs = [
@@ -139,59 +137,29 @@ def test_a_slow_task_and_its_speculative_copy_send_each_row_once(rig: Rig, tmp_p
 # Micro-batches
 
 
-def run_twice(rig: Rig, clock: ManualClock, after_s: float, **options: object) -> tuple[list[Held], int]:
-    """Stream two waves of rows, run the second micro-batch once more after `after_s`, and return what the queue holds.
-
-    The second number is how many calls the replay made.
-    """
-    write_files(rig.home / "files", COUNT, GROUPS, files=FILES, waves=2)
-    checkpoint = rig.home / "checkpoint"
-    with file_partitions(rig.spark, FILES):
-        frame = file_stream(rig.spark, rig.home / "files", files=FILES).select(COLUMNS)
-        write_all(frame, rig.url, checkpoint, **options)
-        forget_commit(checkpoint, 1)
-        pass_time(rig, clock, after_s)
-        before = calls(rig)
-        write_all(frame, rig.url, checkpoint, **options)
-    assert (checkpoint / "commits" / "1").exists()
-    return take_all(rig.server, rig.url), calls(rig) - before
-
-
 def test_with_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_sends_nothing(
     late_rig: Rig, clock: ManualClock
 ) -> None:
     """SQS has forgotten the rows, and the journal has not."""
-    held, replayed = run_twice(late_rig, clock, LATER_S, journalLocation=late_rig.journal)
-    assert_each_once_in_order(held, expected(COUNT, GROUPS))
-    assert replayed == 0
-
-
-@pytest.mark.long
-def test_without_a_journal_a_micro_batch_that_runs_again_within_five_minutes_doubles_nothing(
-    late_rig: Rig, clock: ManualClock
-) -> None:
-    """SQS recognises every row, up to the last second."""
-    held, replayed = run_twice(late_rig, clock, SQS_REMEMBERS_S - 1)
-    assert_each_once_in_order(held, expected(COUNT, GROUPS))
-    assert replayed >= COUNT / 2 / ENTRIES
-
-
-@pytest.mark.long
-def test_without_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_comes_twice(
-    late_rig: Rig, clock: ManualClock
-) -> None:
-    """As documented: its rows stand behind all that was sent before, in their order, and nothing else is doubled."""
-    held, _ = run_twice(late_rig, clock, LATER_S)
-    found: dict[str, list[str]] = {}
-    for each in held:
-        found.setdefault(each.message_group_id, []).append(each.body)
-    once = expected(COUNT, GROUPS)
-    half = COUNT // GROUPS // 2
-    assert found == {group: bodies + bodies[half:] for group, bodies in once.items()}
+    rig, checkpoint = late_rig, late_rig.home / "checkpoint"
+    write_files(rig.home / "files", COUNT, GROUPS, files=FILES, waves=2)
+    with file_partitions(rig.spark, FILES):
+        frame = file_stream(rig.spark, rig.home / "files", files=FILES).select(COLUMNS)
+        write_all(frame, rig.url, checkpoint, journalLocation=rig.journal)
+        forget_commit(checkpoint, 1)
+        pass_time(rig, clock, LATER_S)
+        before = calls(rig)
+        write_all(frame, rig.url, checkpoint, journalLocation=rig.journal)
+    assert (checkpoint / "commits" / "1").exists()
+    assert_each_once_in_order(take_all(rig.server, rig.url), expected(COUNT, GROUPS))
+    assert calls(rig) == before
 
 
 def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(late_rig: Rig, clock: ManualClock) -> None:
-    """What was sent is known by its content, not by partition and row number; batch writes find it by Spark's ids."""
+    """What was sent is known by its content, not by partition and row number; batch writes find it by Spark's ids.
+
+    Each group is scattered over all partitions until `in_group_order` brings it together.
+    """
     rig, checkpoint = late_rig, late_rig.home / "checkpoint"
     write_files(rig.home / "files", COUNT, GROUPS, files=FILES, waves=2)
     seen: list[tuple[int, int]] = []
@@ -199,7 +167,8 @@ def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(lat
     def run(partitions: int) -> None:
         def write_batch(frame: DataFrame, batch_id: int) -> None:
             seen.append((batch_id, partitions))
-            ordered = in_group_order(frame, order_by="number", num_partitions=partitions)
+            scattered = frame.repartition(5, "number")
+            ordered = in_group_order(scattered, order_by="number", num_partitions=partitions)
             write(ordered.select(COLUMNS), rig.url, journalLocation=rig.journal)
 
         stream = file_stream(rig.spark, rig.home / "files", files=FILES).writeStream.foreachBatch(write_batch)

@@ -1,4 +1,4 @@
-"""Each way of installing: source and sink move 1,000 messages in local mode and on a standalone cluster.
+"""Each way of installing: source and sink move messages, in local mode or on a standalone cluster.
 
 Driver, workers and servers see nothing but what that way gives them: `python3` on their PATH is a bare one.
 """
@@ -16,7 +16,13 @@ import pytest
 from tests.spark.builds import imports, make_archive, make_environment, make_repository, make_wheel
 from tests.spark.setups import SUBMIT, cluster, connect_server, environment, move, settings
 
-COUNT, GROUPS = 1_000, 100
+COUNT, GROUPS = 100, 10
+
+on_this_machine = pytest.mark.parametrize("place", ["local"], indirect=True)
+on_a_cluster = pytest.mark.parametrize("place", [pytest.param("standalone", marks=pytest.mark.long)], indirect=True)
+on_either = pytest.mark.parametrize(
+    "place", ["local", pytest.param("standalone", marks=pytest.mark.long)], indirect=True
+)
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class Place:
         return move(command, self.home, found, variables, count=COUNT, groups=GROUPS, remote=remote)
 
 
-@pytest.fixture(params=["local", pytest.param("standalone", marks=pytest.mark.long)])
+@pytest.fixture
 def place(request: pytest.FixtureRequest, machine: Machine, tmp_path: Path) -> Place:
     if request.param == "local":
         return Place(tmp_path, settings(tmp_path), machine.path, tmp_path / "local")
@@ -79,12 +85,14 @@ def place(request: pytest.FixtureRequest, machine: Machine, tmp_path: Path) -> P
     return Place(tmp_path, conf, machine.path, machine.home / "cluster" / "work")
 
 
+@on_this_machine
 def test_pip(machine: Machine, place: Place) -> None:
     """The wheel, made from the source distribution, in an environment that PYSPARK_PYTHON names; nothing else."""
     origin = place.moves(SUBMIT, found="plain", PYSPARK_PYTHON=machine.python)
     assert origin.is_relative_to(machine.python.parents[1])
 
 
+@on_either
 def test_packages(machine: Machine, place: Place) -> None:
     """The jar from a Maven repository, and `register`: a worker imports the copy that the driver gave it."""
     options = make_repository(place.home / "repository").options
@@ -93,6 +101,7 @@ def test_packages(machine: Machine, place: Place) -> None:
     assert origin.parts[-3].endswith(".jar")
 
 
+@on_a_cluster
 def test_py_files(machine: Machine, place: Place) -> None:
     """The wheel, renamed to what Spark takes for a package, and `register`."""
     shipped = place.home / "sqs_fifo_spark.zip"
@@ -111,15 +120,16 @@ def archive(machine: Machine) -> Path:
     return made
 
 
+@on_a_cluster
 def test_archive(archive: Path, place: Place) -> None:
     """An environment that Spark carries to the workers; the driver finds it unpacked where it is started."""
     (place.home / "env").symlink_to(archive.with_name("unpacked"))
     origin = place.moves(SUBMIT, "--archives", f"{archive}#env", found="plain", PYSPARK_PYTHON="./env/bin/python")
     assert "env" in origin.parts
-    if place.shipped.name == "work":
-        assert origin.is_relative_to(place.shipped)
+    assert origin.is_relative_to(place.shipped)
 
 
+@on_this_machine
 def test_connect(machine: Machine, place: Place) -> None:
     """A server that the package is installed for, and a client that only names the format."""
     server = place.home / "server"
