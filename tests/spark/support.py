@@ -150,11 +150,16 @@ class Rig:
         return running((writer.trigger(**trigger) if trigger else writer).start())
 
     def to_function(
-        self, frame: DataFrame, function: Callable[[DataFrame, int], None], *, checkpoint: str = "checkpoint"
+        self,
+        frame: DataFrame,
+        function: Callable[[DataFrame, int], None],
+        *,
+        checkpoint: str = "checkpoint",
+        **trigger: Any,
     ) -> AbstractContextManager[StreamingQuery]:
         """Start a query whose micro-batches are handed to `function`."""
         writer = frame.writeStream.foreachBatch(function).option("checkpointLocation", str(self.home / checkpoint))
-        return running(writer.start())
+        return running((writer.trigger(**trigger) if trigger else writer).start())
 
     def drain(self, query: StreamingQuery, timeout_s: float = LONG_S) -> None:
         """Wait until the queue is empty, and so is the journal of what may not be in the sink.

@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 
 from tests.helpers import wait_until
 from tests.spark.support import LONG_S, Rig, assert_each_once, failure, running
@@ -53,6 +54,35 @@ def test_a_read_as_a_table_is_refused(rig: Rig) -> None:
     """A queue is a stream: the error names what to use."""
     with pytest.raises(Exception, match=r"UnsupportedReadError: 'sqsfifo' is a stream: use spark\.readStream"):
         rig.spark.read.format("sqsfifo").options(**rig.options()).load().collect()
+
+
+def test_a_second_query_takes_the_journal_over(rig: Rig) -> None:
+    """The older one stops, and is refused for good; a third one does the same under AvailableNow, in its first run."""
+    rows: list[str] = []
+
+    def collect(batch: DataFrame, _: int) -> None:
+        rows.extend(row.messageId for row in batch.collect())
+
+    sent = rig.send(20, groups=10)
+    with rig.to_function(rig.source(), collect, checkpoint="old") as old:
+        rig.drain(old)
+        with rig.to_function(rig.source(), collect, checkpoint="new") as new:
+            line = _own_line(failure(old))
+            assert re.fullmatch(
+                r"FencedError: another query or an operator took over the journal at "
+                rf"'{re.escape(str(rig.journal))}' .+ "
+                r"give the other one its own journalLocation\.",
+                line,
+            )
+            sent |= rig.send(20, groups=10)
+            rig.drain(new)
+    assert_each_once(rows, sent)
+    rig.send(1)
+    with rig.to_function(rig.source(), collect, checkpoint="third", availableNow=True) as third:
+        assert third.awaitTermination(int(LONG_S))
+    for checkpoint in ("old", "new"):
+        with rig.to_function(rig.source(), collect, checkpoint=checkpoint) as query:
+            assert _own_line(failure(query)).startswith("DataLossError: the journal at ")
 
 
 def test_asynchronous_progress_tracking_is_refused(rig: Rig) -> None:
