@@ -18,10 +18,8 @@ from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.simulation.hub import DeadlockError, Hub, Process, StuckError, Threading
 from tests.simulation.laws import Laws
 from tests.simulation.planting import Mutation, Mutations, planted
-from tests.simulation.runs import ALL_MUTATIONS, hunt, play
-from tests.simulation.spark import Query
+from tests.simulation.runs import ALL_MUTATIONS, play
 from tests.simulation.world import Checkpoint, Row, World
-from tests.unit.by_hand import World as HandWorld
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,7 +30,7 @@ def simulation(*arguments: str, hash_seed: str = "0") -> subprocess.CompletedPro
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("first", range(0, 500, 20))
+@pytest.mark.parametrize("first", range(0, 240, 20))
 def test_schedules_break_no_law(first: int) -> None:
     """Kills, stalls, lies, rivals, copies and strangers in any order: every law of source and sink holds."""
     for seed in range(first, first + 20):
@@ -105,18 +103,6 @@ def test_a_planted_bug_that_no_longer_fits_is_told() -> None:
             pass
 
 
-def test_a_planted_bug_that_is_called_in_another_way_is_not_caught(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It ends with a TypeError, which says nothing of the laws."""
-    monkeypatch.setattr(logging, "disable", lambda level: None)
-    bugs = Mutations()
-    bugs.planted("a bug", "source.journal.Journal.seal")(lambda seal: None)
-    with planted(bugs[0]):
-        assert hunt(Mutation("a bug", lambda: None), 0, 50) == 1
-    assert "it no longer fits what it is planted into: a bug" in capsys.readouterr().out
-
-
 def test_a_share_of_the_planted_bugs_is_hunted() -> None:
     """Shares of as many turns are all of them, each once; a run says which share it was."""
     share = f"0/{len(ALL_MUTATIONS)}"
@@ -175,24 +161,6 @@ def test_the_sinks_are_judged(world: World, laws: Laws, batches: list[list[list[
     assert laws.violations == ([broken] if broken else [])
 
 
-def test_a_new_query_repeats_only_the_last_micro_batch_with_rows_of_the_old_one(world: World, laws: Laws) -> None:
-    """What the old one had settled before is the ledger's to know."""
-    rows = [*send(world, laws, "a1", "a2").values()]
-    offsets = [Offset("j", 1, 1), Offset("j", 2, 1), Offset("j", 3, 0)]
-    old = Checkpoint(
-        offsets,
-        sink={0: {0: rows[:1]}, 1: {0: rows[1:]}, 2: {}},
-        epochs={batch: offset.of for batch, offset in enumerate(offsets)},
-    )
-    new = Offset("j", 9, 1)
-    laws.checkpoints += [old, Checkpoint([new], sink={0: {0: rows[1:]}}, epochs={0: new.of})]
-    laws.audit_sinks()
-    assert not laws.violations
-    laws.checkpoints[1].sink[0][0].insert(0, rows[0])
-    laws.audit_sinks()
-    assert laws.violations == ["exactly once: a new query repeats what the old one had settled: ['a1']"]
-
-
 def test_two_reads_with_other_rows_break_the_law_of_one_content(laws: Laws) -> None:
     """The second read of a partition is compared with the first."""
     row = Row("id", "a", 1, "a1")
@@ -203,72 +171,12 @@ def test_two_reads_with_other_rows_break_the_law_of_one_content(laws: Laws) -> N
     assert laws.violations == ["one content: epoch 1, partition 0 was ['a1'], now []"]
 
 
-@pytest.mark.parametrize("is_whole_first", [True, False])
-def test_a_read_that_ends_early_gives_the_first_rows(laws: Laws, is_whole_first: bool) -> None:
-    """Two of them are compared with each other, and with a whole one."""
-    rows = [Row(f"id-{number}", "a", number, f"a{number}") for number in range(3)]
-    if is_whole_first:
-        laws.served(PLAN, rows)
-    for count in (0, 2, 1, 3):
-        laws.served_partly(PLAN, rows[:count])
-    assert not laws.violations
-    laws.served_partly(PLAN, rows[1:])
-    assert laws.violations
-    assert all(told.startswith("one content: epoch 1, partition 0 was partly [[") for told in laws.violations)
-
-
-def test_a_read_that_fails_gives_no_more_than_a_whole_one(laws: Laws) -> None:
-    """What it has shown beyond that, nobody else has seen."""
-    laws.served(PLAN, [])
-    laws.served_partly(PLAN, [Row("id", "a", 1, "a1")])
-    assert laws.violations == ["one content: epoch 1, partition 0 has more than all its rows"]
-
-
-def test_the_batch_of_a_lost_epoch_is_given_to_no_other(make_world: Callable[..., HandWorld]) -> None:
-    """Once Spark has committed the epoch before it: until then nothing of it can be in the sink."""
-    for committed in (False, True):
-        world = make_world()
-        world.send("a1")
-        query = Query(world)
-        query.trigger()
-        laws = Laws(world, is_calm=False)
-        laws.committed(world.checkpoint, 0)
-        world.send("b1")
-        query.log(query.latest_offset(query.start_of(1)))
-        if committed:
-            query.startless.commit(world.offsets[0])
-        lost = world.offsets.pop()
-        laws.loses(world.checkpoint, lost)
-        for end in (lost, Offset(lost.journal, 9, 1, 9)):
-            world.checkpoint.offsets.append(end)
-            laws.logs(world.checkpoint)
-            world.offsets.pop()
-            laws.loses(world.checkpoint, lost)
-        told = ["one content: the batch of the lost epoch 2/1 is given to epoch 9/9"]
-        assert laws.violations == (told if committed else [])
-
-
 # The hub
 
 
 @pytest.fixture
 def hub() -> Hub:
     return Hub(random.Random(1))
-
-
-def test_processes_take_turns_and_time_passes_when_all_sleep(hub: Hub) -> None:
-    """Two sleepers wake in the order of their times, whoever slept first."""
-    told: list[tuple[str, float]] = []
-    began_at = hub.now()
-
-    def sleeper(seconds: float) -> None:
-        hub.sleep(seconds)
-        told.append((hub.current_name, hub.now() - began_at))
-
-    hub.spawn(Process("long"), lambda: sleeper(20))
-    hub.spawn(Process("short"), lambda: sleeper(3))
-    hub.run(lambda: not hub.alive())
-    assert told == [("short", 3), ("long", 20)]
 
 
 def test_a_killed_process_does_nothing_more(hub: Hub) -> None:
@@ -295,29 +203,6 @@ def test_a_killed_process_does_nothing_more(hub: Hub) -> None:
     hub.kill(process)
     assert effects == ["beat"] * 3
     assert not hub.alive()
-
-
-def test_a_condition_wakes_all_who_wait_and_one_at_a_time_has_its_lock(hub: Hub) -> None:
-    """Who is woken goes on when it has the lock."""
-    condition = Threading(hub).Condition()
-    woken: list[float] = []
-    began_at = hub.now()
-
-    def waiter() -> None:
-        with condition:
-            condition.wait()
-            hub.sleep(1)
-            woken.append(hub.now() - began_at)
-
-    def notifier() -> None:
-        hub.sleep(10)
-        with condition:
-            condition.notify_all()
-
-    for name, run in (("first", waiter), ("second", waiter), ("notifier", notifier)):
-        hub.spawn(Process(name), run)
-    hub.run(lambda: not hub.alive())
-    assert woken == [11, 12]
 
 
 def test_who_waits_for_nothing_is_told(hub: Hub) -> None:
