@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from tests.bench.figures import ProcessCpu, paired, percentile, tree_cpu_s
@@ -19,29 +17,11 @@ def test_percentile_is_a_value_that_was_measured(share: float, expected: float) 
     assert percentile([float(value) for value in range(100, 0, -1)], share) == expected
 
 
-def test_percentile_of_one_and_of_none() -> None:
-    """One value is all quantiles; none has none."""
-    assert percentile([7.0], 0.5) == percentile([7.0], 0.99) == 7.0
-    assert math.isnan(percentile([], 0.5))
-
-
 def test_ratios_are_taken_round_by_round() -> None:
     """A machine that is slow for one round slows both, so the median is of ratios, not the ratio of medians."""
     ratios = paired([100.0, 10.0, 40.0], [200.0, 20.0, 20.0])
     assert ratios.each == (2.0, 2.0, 0.5)
     assert ratios.median == 2.0
-
-
-def test_rounds_without_a_partner_are_an_error() -> None:
-    """A pair is never made of two rounds."""
-    with pytest.raises(ValueError, match="zip"):
-        paired([1.0, 2.0], [1.0])
-
-
-def test_a_ratio_to_nothing_is_left_out() -> None:
-    """And with none left there is no median."""
-    assert paired([0.0, 2.0], [1.0, 3.0]).each == (1.5,)
-    assert math.isnan(paired([0.0], [1.0]).median)
 
 
 BEFORE = [

@@ -17,11 +17,9 @@ from botocore.credentials import RefreshableCredentials
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.credentials import S3Credentials
 from sqs_fifo_spark.aws.sdk_logs import without_sdk_logs
-from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError, MissingPackageError
 from sqs_fifo_spark.local import Faults, LocalQueueServer
-from sqs_fifo_spark.source.queue import Queue
-from tests.unit.aws.answering import source_options, source_queue
+from tests.unit.aws.answering import source_queue
 from tests.unit.aws.standins import SECRET, TOKEN, TokenService
 
 WEB_TOKEN = "WEBTOKEN-77aa"
@@ -35,15 +33,9 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sdk_sts(sts: TokenService, monkeypatch: pytest.MonkeyPatch) -> TokenService:
-    """A token service that AWS's SDK is pointed to."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
-    return sts
-
-
-@pytest.fixture
-def web_identity(sdk_sts: TokenService, no_keys: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def web_identity(sts: TokenService, no_keys: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment of a pod whose service account has a role."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
     (tmp_path / "token").write_text(WEB_TOKEN)
     monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
     monkeypatch.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/journal")
@@ -145,14 +137,6 @@ def test_credentials_renewed_in_their_file_are_taken_by_a_process_that_has_used_
         credentials_file("new")
         queue.describe()
         assert queue.receive(10) == []
-
-
-def test_the_journal_s_credentials_are_read_anew_from_their_file(credentials_file: Callable[[str], None]) -> None:
-    """Each time that the store asks for them, which is when the last ones count as old."""
-    credentials = S3Credentials()
-    assert credentials()["access_key_id"] == "old"
-    credentials_file("new")
-    assert credentials()["access_key_id"] == "new"
 
 
 @pytest.mark.usefixtures("web_identity")
@@ -297,21 +281,6 @@ def test_what_a_credential_process_says_is_in_no_log(
         (ask_queue if by == "queue" else ask_store)()
     assert "Refreshing temporary credentials failed during mandatory refresh period. (Credential" in caplog.text
     assert SECRET not in caplog.text
-
-
-def test_a_role_is_assumed_for_the_queue_with_its_external_id_and_logged_nowhere(
-    sdk_sts: TokenService, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The calls to SQS are signed with what the role gives."""
-    role = {"roleArn": "arn:aws:iam::123456789012:role/reader", "roleSessionName": "bids", "roleExternalId": "EXTERNAL"}
-    with LocalQueueServer(queues=["bids.fifo"]) as server, caplog.at_level(logging.DEBUG):
-        options = source_options(server.queue_url("bids.fifo"), **role)
-        assert Queue(options, SYSTEM_CLOCK).describe().arn.endswith(":bids.fifo")
-    (asked,) = sdk_sts.asked
-    assert [asked[name] for name in ("RoleArn", "RoleSessionName", "ExternalId")] == [[each] for each in role.values()]
-    for secret in (SECRET, TOKEN, "EXTERNAL"):
-        assert secret not in caplog.text
-    assert "EXTERNAL" not in repr(options)
 
 
 def test_a_client_is_built_once_for_each_configuration() -> None:

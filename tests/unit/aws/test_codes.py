@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import botocore.exceptions
 import pytest
 
-from sqs_fifo_spark.aws import calls
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.codes import MessageRefusedError, error_from_aws
 from sqs_fifo_spark.errors import AccessDeniedError, QueueRequestError
@@ -124,23 +123,12 @@ def refused(count: int, text: str, monkeypatch: pytest.MonkeyPatch, operation: s
     return asked
 
 
-def require_signed_anew(is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = refused(1, LATE, monkeypatch)
-    assert source_queue(URL).begin_receive(10, is_beside=is_beside).result() == []
-    assert len(asked) == 2
-
-
 @pytest.mark.parametrize("is_beside", [False, True])
 def test_a_machine_that_stood_still_before_it_sent_signs_anew(is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock is right: a refused signature has had no effect, and the next one is taken."""
-    require_signed_anew(is_beside, monkeypatch)
-
-
-@pytest.mark.parametrize("is_beside", [False, True])
-def test_a_signature_that_is_taken_for_a_permission_is_caught(is_beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "is_signed_too_early", lambda code, text: False)
-    with pytest.raises(AccessDeniedError):
-        require_signed_anew(is_beside, monkeypatch)
+    asked = refused(1, LATE, monkeypatch)
+    assert source_queue(URL).begin_receive(10, is_beside=is_beside).result() == []
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize(("text", "most"), [(LATE, 2), (EARLY, 1)])

@@ -164,13 +164,14 @@ def test_a_role_is_assumed_with_what_the_other_option_gives(
     way: str,
 ) -> None:
     """The caller of the token service is that one; queue and journal see the role's key."""
-    given = {"roleArn": ROLE, "roleExternalId": "x-1", "stsEndpoint": sts.url}
+    given = {"roleArn": ROLE, "roleSessionName": "bids", "roleExternalId": "x-1", "stsEndpoint": sts.url}
     options = options_of(f"{server.url}/1/q.fifo", **given, **WAYS[way](plant, tmp_path, monkeypatch))
     Queue(options, SYSTEM_CLOCK)._call("receive_message")
     assert [each.access_key for each in server.asked] == ["AKID1"]
     assert S3Credentials(options.journal_identity)()["access_key_id"] == "AKID2"
     assert sts.callers == ["AKIDMINE"] * 2
-    assert [(each["RoleArn"], each["ExternalId"]) for each in sts.asked] == [([ROLE], ["x-1"])] * 2
+    names = ("RoleArn", "RoleSessionName", "ExternalId")
+    assert [[each[name] for name in names] for each in sts.asked] == [[[ROLE], ["bids"], ["x-1"]]] * 2
 
 
 @pytest.mark.parametrize(("given", "key"), [({}, "AKID1"), ({"journalCredentials": "chain"}, "test")])
@@ -220,6 +221,7 @@ def working(sts: TokenService, bucket: Bucket, transport: str) -> Iterator[Worki
         yield Working(sts, bucket, server)
 
 
+@pytest.mark.parametrize("transport", ["lean"], indirect=True)
 def test_a_role_that_expires_while_source_and_sink_work_interrupts_nothing(
     sts: TokenService, bucket: Bucket, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:

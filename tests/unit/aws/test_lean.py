@@ -10,9 +10,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -368,21 +366,6 @@ def test_a_signature_is_the_one_that_botocore_gives(region: str, url: str | None
         assert {"host", "x-amz-date", "x-amz-target"} <= set(names.split(";"))
 
 
-def test_credentials_are_asked_for_with_each_call(server: Answering) -> None:
-    """Those that expire are renewed where they come from."""
-    keys = iter("ABC")
-
-    def frozen() -> SimpleNamespace:
-        key = next(keys)
-        return SimpleNamespace(access_key=key, secret_key="secret", token=TOKEN if key == "B" else None)
-
-    client = lean.LeanClient(build(server.url, "boto3"), SimpleNamespace(get_frozen_credentials=frozen))
-    for _ in range(3):
-        client.receive_message(**RECEIVE)
-    assert [asked.access_key for asked in server.asked] == ["A", "B", "C"]
-    assert [asked.headers.get("x-amz-security-token") for asked in server.asked] == [None, TOKEN, None]
-
-
 @pytest.mark.parametrize("token", [f"{TOKEN}\nx: y", f"{TOKEN}\r", f"{TOKEN}€", f"{TOKEN}\x00"])
 def test_a_token_that_no_header_may_have_is_not_sent(server: Answering, token: str) -> None:
     """Nor told."""
@@ -393,18 +376,6 @@ def test_a_token_that_no_header_may_have_is_not_sent(server: Answering, token: s
     assert TOKEN not in "".join(traceback.format_exception(caught.value))
     assert not caught.value.__context__
     assert not server.asked
-
-
-def test_a_chain_that_fails_is_told_as_it_is(server: Answering) -> None:
-    """Its error is the one that a call of boto3's would have."""
-
-    def fail() -> None:
-        raise botocore.exceptions.CredentialRetrievalError(provider="x", error_msg="y")
-
-    client = lean.LeanClient(build(server.url, "boto3"), SimpleNamespace(get_frozen_credentials=fail))
-    with pytest.raises(botocore.exceptions.CredentialRetrievalError):
-        client.receive_message(**RECEIVE)
-    assert server.asked == []
 
 
 # Connections
@@ -549,30 +520,6 @@ def test_a_request_leaves_in_one_piece(server: Answering, monkeypatch: pytest.Mo
     assert piece.endswith(server.asked[0].content)
 
 
-def test_many_threads_share_a_client() -> None:
-    """Each gets its own answers, and the pool keeps their connections."""
-    with LocalQueueServer(queues=["bids.fifo"]) as server:
-        client = build(server.endpoint_url)
-        url = server.queue_url("bids.fifo")
-        entry = {"Id": "0", "MessageBody": "", "MessageGroupId": "", "MessageDeduplicationId": ""}
-
-        def work(thread: int) -> list[str]:
-            bodies = []
-            for number in range(25):
-                text = f"{thread}-{number}"
-                sent = {**entry, "MessageBody": text, "MessageGroupId": text, "MessageDeduplicationId": text}
-                client.send_message_batch(QueueUrl=url, Entries=[sent])
-                (message,) = client.receive_message(QueueUrl=url)["Messages"]
-                handle = {"Id": "0", "ReceiptHandle": message["ReceiptHandle"]}
-                assert len(client.delete_message_batch(QueueUrl=url, Entries=[handle])["Successful"]) == 1
-                bodies.append(message["Body"])
-            return bodies
-
-        with ThreadPoolExecutor(8) as pool:
-            bodies = Counter(body for bodies in pool.map(work, range(8)) for body in bodies)
-        assert len(bodies) == sum(bodies.values()) == 200
-
-
 def test_a_call_goes_on_while_its_caller_makes_another() -> None:
     """SQS takes it when it begins. Each of the two has its own answer, and the pool keeps both connections."""
     with LocalQueueServer(queues=["bids.fifo"]) as server:
@@ -703,12 +650,6 @@ def test_an_endpoint_with_a_path_is_boto3_s(server: Answering, caplog: pytest.Lo
     assert caplog.text == ""
 
 
-def test_the_environment_leaves_all_calls_to_boto3(server: Answering) -> None:
-    """For who needs what the SDK does around a call."""
-    assert outcome(build(server.url, "boto3")) == {}
-    assert "amz-sdk-invocation-id" in server.asked[0].headers
-
-
 class _Renamed(botocore.auth.SigV4Auth):  # type: ignore[misc]
     canonical_request = property()
 
@@ -750,16 +691,6 @@ def test_a_pool_without_its_methods_does_not_fit(server: Answering) -> None:
     session._manager = SimpleNamespace(connection_from_url=lambda _: SimpleNamespace())
     with pytest.raises(AttributeError, match="_get_conn"):
         lean.LeanClient(client, SimpleNamespace())
-
-
-def test_to_build_a_client_asks_nobody(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither SQS nor, where credentials cost a call, who gives them."""
-
-    def ask() -> None:
-        raise AssertionError("asked for credentials")
-
-    lean.LeanClient(build(server.url, "boto3"), SimpleNamespace(get_frozen_credentials=ask))
-    assert server.connections == 0
 
 
 # Secrets
@@ -857,10 +788,3 @@ def test_a_token_that_no_header_may_have_is_told_as_a_credential(
     wait = begin_delete(server)
     monkeypatch.setenv("AWS_SESSION_TOKEN", TOKEN)
     assert wait() == [(RECEIPT, Outcome.DONE)]
-
-
-def test_a_queue_uses_the_lean_calls(server: Answering) -> None:
-    """The control: what is tested here is what the source calls with."""
-    source_queue(f"{server.url}/123456789012/q.fifo").receive(1, budget_s=0)
-    assert "amz-sdk-invocation-id" not in server.asked[0].headers
-    assert json.loads(server.asked[0].content)["QueueUrl"] == f"{server.url}/123456789012/q.fifo"

@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 import sqs_fifo_spark
 from sqs_fifo_spark.cli.commands import Commands, commands
-from sqs_fifo_spark.cli.output import Status, print_error, printable, status_of
-from sqs_fifo_spark.errors import AccessDeniedError, JournalCorruptError, OptionError, TransientQueueError
+from sqs_fifo_spark.cli.output import Status, print_error, printable
 from sqs_fifo_spark.options import ConnectionOptions
 from tests.unit.cli.conftest import Rig, one_error
 
@@ -62,11 +61,6 @@ def test_each_option_of_a_connection_is_a_flag(name: str) -> None:
     assert not any("key" in flag or "token" in flag for flag in flags)
 
 
-def test_the_version_is_the_packages() -> None:
-    result = CliRunner().invoke(commands, ["--version"])
-    assert (result.exit_code, result.stdout) == (0, f"sqs-fifo-spark, version {sqs_fifo_spark.__version__}\n")
-
-
 def test_exit_statuses_stand_in_the_help() -> None:
     printed = CliRunner().invoke(commands, ["--help"]).stdout
     for status in Status:
@@ -112,19 +106,6 @@ def test_a_group_without_a_command_shows_its_help(rig: Rig, group: list[str]) ->
     result = rig.run(*group)
     assert result.exit_code == Status.USAGE
     assert "Commands:" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (OptionError("x"), Status.USAGE),
-        (AccessDeniedError("x"), Status.REFUSED),
-        (TransientQueueError("x"), Status.REFUSED),
-        (JournalCorruptError("x"), Status.PROBLEM),
-    ],
-)
-def test_an_errors_kind_tells_the_status(error: sqs_fifo_spark.SqsFifoError, status: Status) -> None:
-    assert status_of(error) is status
 
 
 def test_an_unreachable_queue_is_one_line_and_status_3(rig: Rig) -> None:

@@ -126,13 +126,6 @@ def test_all_commands_agree_on_what_is_not_there(
     assert not (tmp_path / "x.jsonl").exists()
 
 
-def test_a_second_driver_shows_as_a_second_claim(rig: Rig) -> None:
-    rig.driver()
-    first = lines(rig.on_journal("show", "--json"))[0]["claims"]
-    rig.driver()
-    assert lines(rig.on_journal("show", "--json"))[0]["claims"] == [first[0] + 1]
-
-
 def test_a_sinks_journal_tells_by_writer_what_it_has(rig: Rig) -> None:
     """Rows, bytes and last use; what is damaged is no writer's."""
     store = FileStore(rig.journal)
@@ -153,16 +146,6 @@ def test_a_sinks_journal_tells_by_writer_what_it_has(rig: Rig) -> None:
     damaged = rig.on_journal("show", "--json")
     assert (damaged.exit_code, lines(damaged)[0]["writers"]) == (Status.PROBLEM, shown["writers"])
     assert "sent/query-3/0/note.txt" in lines(damaged)[0]["damage"][0]
-
-
-def test_cat_prints_the_rows_of_the_epoch_in_their_order(rig: Rig) -> None:
-    """With the columns of the source, but for those that are somebody's data."""
-    rows = a_read_epoch(rig)
-    shown = lines(rig.on_journal("cat", "--epoch", "1", "--json"))
-    assert [each["messageId"] for each in shown] == [row["messageId"] for row in rows]
-    assert [each["sequenceNumber"] for each in shown] == [row["sequenceNumber"] for row in rows]
-    columns = {*ARROW_SCHEMA.names, "plan", "partition", "link"} - {"body", "messageAttributes"}
-    assert all(set(each) == columns for each in shown)
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
@@ -207,30 +190,6 @@ def test_export_writes_all_columns_to_a_private_file(
         told = [json.loads(text) for text in file.read_text().splitlines()]
         assert [each["body"] for each in told] == [row["body"] for row in rows]
         assert told[-1]["messageAttributes"] == {"key": {"dataType": "Binary", "binaryValue": "AA=="}}
-
-
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
-def test_messages_of_one_deduplication_id_are_all_exported(rig: Rig, tmp_path: Path, name: str) -> None:
-    """Where it counts within a group, other groups have it, too. A queue where it counts for all takes only one."""
-    rig.set(DeduplicationScope="messageGroup")
-    for group in "abc":
-        request = {"MessageGroupId": group, "MessageDeduplicationId": "1"}
-        rig.sqs.send_message(QueueUrl=rig.url, MessageBody=f"of {group}", **request)
-    rig.read_epoch()
-    file = tmp_path / name
-    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(file), "--json")
-    assert lines(result)[0]["messages"] == 3
-    is_parquet = name.endswith("parquet")
-    rows = pq.read_table(file).to_pylist() if is_parquet else list(map(json.loads, file.read_text().splitlines()))
-    assert sorted((row["body"], row["messageDeduplicationId"]) for row in rows) == [
-        (f"of {group}", "1") for group in "abc"
-    ]
-    if not is_parquet:
-        rig.url = rig.create("other")
-        sent = rig.on_queue("send", "--file", str(file))
-        assert sent.exit_code == Status.PROBLEM
-        assert "1 of 3 messages sent" in sent.stdout
-        assert "SQS took 2 of the messages for copies of others in the file" in one_error(sent)
 
 
 def test_export_replaces_no_file_unless_told_to(rig: Rig, tmp_path: Path) -> None:

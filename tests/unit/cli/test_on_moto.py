@@ -26,7 +26,6 @@ from tests.unit.cli.conftest import QueueRig, lines
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
 BODIES = ["a1", "a2", "a3", "b1", "b2"]
-on_each_journal = pytest.mark.parametrize("rig", ["path", "s3"], indirect=True)
 
 _began = owners._began
 _numbers = itertools.count(1)
@@ -53,15 +52,12 @@ def moto() -> Iterator[tuple[str, Any]]:
 
 
 @pytest.fixture
-def rig(
-    request: pytest.FixtureRequest, moto: tuple[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[QueueRig]:
-    """A queue on moto; its journal is on a path, or on moto's S3."""
+def rig(moto: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[QueueRig]:
+    """A queue on moto; its journal is on moto's S3."""
     url, sqs = moto
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
     monkeypatch.setattr(python_checks, "_ask", lambda python, names: ([], "3.10.0"))
-    is_on_s3 = getattr(request, "param", "path") == "s3"
-    made = QueueRig(sqs, f"s3://{BUCKET}/{next(_numbers)}" if is_on_s3 else str(tmp_path / "journal"), "123456789012")
+    made = QueueRig(sqs, f"s3://{BUCKET}/{next(_numbers)}", "123456789012")
     yield made
     for driver in made.drivers:
         driver.stop()
@@ -112,33 +108,19 @@ def state(rig: QueueRig) -> tuple[Any, ...]:
 ON_JOURNAL = "--journal-location {journal}"
 
 
-@on_each_journal
 @pytest.mark.parametrize(
     ("line", "status", "says"),
     [
         (
-            "doctor --queue-url {queue}",
-            Status.OK,
-            # Nothing at moto tells of a permission to receive; entries of batches it judges, as SQS does.
-            ["^ok .* credentials: not asked", "^warning  sqs:ReceiveMessage: not denied", "^ok .* sqs:DeleteMessage"],
-        ),
-        (
-            "doctor --queue-url {queue} --role sink",
-            Status.OK,
-            ["^warning  sqs:SendMessage: not denied", "^ok .* FIFO: a FIFO", "^ok .* ContentBasedDeduplication is off"],
-        ),
-        (
             f"doctor --queue-url {{queue}} --role both {ON_JOURNAL}",
             Status.OK,
+            # Nothing at moto tells of a permission to receive; entries of batches it judges, as SQS does.
             [
+                *("^ok .* credentials: not asked", "^warning  sqs:ReceiveMessage: not denied"),
+                *("^warning  sqs:SendMessage: not denied", "^ok .* sqs:DeleteMessage", "^ok .* FIFO: a FIFO"),
                 *(f"^ok .* journal: {step}: " for step in ("write", "put if absent", "read", "list", "delete")),
                 "^ok .* journal: queue: it is this queue's, and has been used",
             ],
-        ),
-        (
-            f"doctor --queue-url {{other}} {ON_JOURNAL}",
-            Status.PROBLEM,
-            ["^failure  journal: queue: .* belongs to the queue"],
         ),
         ("doctor --queue-url {missing}", Status.PROBLEM, ["^failure  sqs:GetQueueAttributes: .* does not exist"]),
         (
@@ -146,19 +128,7 @@ ON_JOURNAL = "--journal-location {journal}"
             Status.OK,
             ["^queue +{arn}$", "^owner .* not running$", "^1 +[0-9]+ +1 of 1 +1 +yes +5 "],
         ),
-        (
-            f"journal show {ON_JOURNAL} --queue-url {{queue}} --json",
-            Status.OK,
-            ['"queueArn": "{arn}"', '"messages": 5', '"damage": \\[\\]'],
-        ),
         (f"journal show {ON_JOURNAL} --queue-url {{other}}", Status.PROBLEM, ["belongs to the queue"]),
-        (f"journal cat {ON_JOURNAL} --epoch 1", Status.OK, ["^partition +sequenceNumber", " {id} "]),
-        (
-            f"journal export {ON_JOURNAL} --epoch 1 --to-file {{file}} --force",
-            Status.OK,
-            ["^5 messages of epoch 1 are in {file}$"],
-        ),
-        (f"journal export {ON_JOURNAL} --epoch 1 --to-file {{there}}", Status.REFUSED, ["is there already"]),
         (f"journal release {ON_JOURNAL} --queue-url {{other}}", Status.PROBLEM, ["belongs to the queue"]),
         (
             "send --queue-url {missing} --group g --body x --dedup-id 1",
@@ -168,40 +138,16 @@ ON_JOURNAL = "--journal-location {journal}"
     ],
 )
 def test_what_only_looks_or_is_refused_says_so_twice_and_changes_nothing(
-    rig: QueueRig, rows: list[dict[str, Any]], tmp_path: Path, line: str, status: Status, says: list[str]
+    rig: QueueRig, rows: list[dict[str, Any]], line: str, status: Status, says: list[str]
 ) -> None:
-    there = tmp_path / "there.jsonl"
-    there.write_text("mine")
-    places = {"other": rig.create("other"), "id": rows[0]["messageId"], "file": tmp_path / "x.jsonl", "there": there}
+    other = rig.create("other")
     before = state(rig)
     assert before[1] == (0, len(BODIES))
     for _ in range(2):
-        expect(run(rig, line, **places), status, *(each.format(arn=rig.arn(rig.url), **places) for each in says))
+        expect(run(rig, line, other=other), status, *(each.format(arn=rig.arn(rig.url)) for each in says))
     assert state(rig) == before
-    assert there.read_text() == "mine"
 
 
-@on_each_journal
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_what_was_exported_is_the_same_each_time(
-    rig: QueueRig, rows: list[dict[str, Any]], tmp_path: Path, form: str
-) -> None:
-    """And as lines of JSON it can be sent to another queue."""
-    file, url = tmp_path / f"rows.{form}", rig.create("other")
-    written = set()
-    for _ in range(2):
-        told = run(rig, f"journal export {ON_JOURNAL} --epoch 1 --to-file {file} --force --json")
-        expect(told, Status.OK, '"messages": 5')
-        written.add(file.read_bytes())
-    assert len(written) == 1
-    if form == "jsonl":
-        for _ in range(2):
-            expect(run(rig, f"send --queue-url {url} --file {file}"), Status.OK, "^5 of 5 messages sent$")
-        rig.url = url
-        assert sorted(body for body, _, _ in rig.receive()) == BODIES
-
-
-@on_each_journal
 @pytest.mark.parametrize("to", ["file", "queue"])
 def test_a_poison_row_is_moved_aside_and_the_query_goes_on_with_all_others(
     rig: QueueRig, rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
@@ -242,28 +188,6 @@ def test_a_poison_row_is_moved_aside_and_the_query_goes_on_with_all_others(
     assert aside["messageAttributes"] == {"key": {"dataType": "Binary", "binaryValue": "AA=="}}
 
 
-@on_each_journal
-def test_released_messages_are_free_and_stay_in_the_journal(rig: QueueRig, rows: list[dict[str, Any]]) -> None:
-    """moto takes each handle that it has ever given, so it releases again; AWS would say that nobody holds them."""
-    for _ in range(2):
-        told = run(rig, f"journal release {ON_JOURNAL} --queue-url {{queue}}")
-        expect(told, Status.OK, "^5 of 5 messages were released; 0 were deleted")
-        assert state(rig)[1] == (5, 0)
-    assert sorted(body for body, _, _ in rig.receive(delete=True)) == BODIES
-    told = run(rig, f"journal release {ON_JOURNAL} --queue-url {{queue}} --json")
-    assert lines(told) == [{"messages": 5, "released": 0, "notHeld": 5, "notAnswered": 0}]
-    expect(told, Status.OK)
-    assert by_body(rig.read_again()[2]) == rows
-
-
-def test_two_lines_of_one_id_are_seen_only_by_what_the_queue_answers(rig: QueueRig) -> None:
-    """moto answers with two message ids, though it keeps one message: so both are said to be sent."""
-    text = "\n".join(json.dumps({"body": body, "messageDeduplicationId": "1"}) for body in "xy")
-    for _ in range(2):
-        expect(rig.on_queue("send", "--group", "g", "--file", "-", input=text), Status.OK, "^2 of 2 messages sent$")
-    assert rig.receive() == [("x", "g", 1)]
-
-
 def test_what_has_no_sequence_number_is_sent_and_not_shown(rig: QueueRig) -> None:
     """moto numbers no message that it recognises by its content: neither `peek` nor a source can read it."""
     rig.set(ContentBasedDeduplication="true")
@@ -277,16 +201,3 @@ def test_what_has_no_sequence_number_is_sent_and_not_shown(rig: QueueRig) -> Non
     assert hidden.endswith(f"is not released; it stays hidden for up to {HIDDEN_S} s")
     assert "is no message of a FIFO queue" in why
     expect(rig.on_queue("peek"), Status.OK, "others hold the heads of its groups")
-
-
-def test_a_look_moves_a_message_to_the_dead_letter_queue_only_by_force(rig: QueueRig) -> None:
-    dead = rig.create("dead")
-    rig.set(RedrivePolicy=json.dumps({"deadLetterTargetArn": rig.arn(dead), "maxReceiveCount": 1}))
-    rig.send("1")
-    for _ in range(2):
-        expect(rig.on_queue("peek"), Status.USAGE, "maxReceiveCount is 1, .* Give --force")
-        told = rig.on_queue("doctor")
-        expect(told, Status.PROBLEM, "^failure  maxReceiveCount: .* after 1 receives", "^ok .* dead-letter queue: arn")
-    expect(rig.on_queue("peek", "--force"), Status.OK, "^1 messages were received")
-    expect(rig.on_queue("peek", "--force"), Status.OK, "or they have just moved to the dead-letter queue")
-    expect(run(rig, f"peek --queue-url {dead}"), Status.OK, "^1 messages were received")

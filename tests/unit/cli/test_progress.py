@@ -19,8 +19,9 @@ from tests.unit.cli.conftest import Rig
 from tests.unit.cli.test_journal import a_read_epoch, put_again_for_another_plan, segments_of
 
 
-@pytest.mark.parametrize("command", ["show", "cat", "export"])
-@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize(
+    ("command", "form"), [("show", ()), ("cat", ()), ("export", ()), ("show", ("--json",)), ("export", ("--json",))]
+)
 def test_a_terminal_sees_how_far_a_command_is(rig: Rig, tmp_path: Path, command: str, form: tuple[str, ...]) -> None:
     """On the standard error, and not where JSON is asked for; what is printed for programs or files is the same."""
     a_read_epoch(rig)

@@ -142,23 +142,6 @@ def test_a_failure_says_how_far_it_came_and_a_repeat_sends_the_rest(rig: Rig, mo
     assert rig.receive() == [("0", "g", 1), ("1", "g", 1), ("2", "g", 1)]
 
 
-def test_what_was_confirmed_before_a_failure_is_printed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that nobody has to guess."""
-    text = "".join(line(str(number), str(number)) for number in range(3))
-    deny = Faults(deny=frozenset({"SendMessageBatch"}))
-    shown: list[Any] = []
-
-    def show(each: Any) -> None:
-        shown.append(each.row.row)
-        rig.server.faults = deny
-
-    monkeypatch.setattr("sqs_fifo_spark.cli.send._print", show)
-    result = rig.on_queue("send", "--file", "-", input=text)
-    assert "1 of 3 messages were confirmed before." in one_error(result)
-    assert shown == [1]
-    assert rig.receive() == [("0", "g", 1)]
-
-
 @pytest.mark.parametrize("form", [(), ("--json",)])
 @pytest.mark.parametrize("output", ["closed", "/dev/full"])
 def test_an_output_that_takes_no_more_hides_not_how_much_was_sent(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import threading
@@ -216,16 +215,6 @@ def test_a_location_that_is_a_file_is_one_line(tmp_path: Path) -> None:
         line(call, "must be writable by driver and executors")
 
 
-def test_permission_denied_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path and the system's reason; simulated, because the system denies nothing to root."""
-
-    def deny(*arguments: Any, **named: Any) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(Path, "mkdir", deny)
-    line(lambda: FileStore(tmp_path / "journal").put_if_absent("a/x", b"1"), "Permission denied", str(tmp_path))
-
-
 # S3
 
 
@@ -234,12 +223,3 @@ def test_a_missing_bucket_is_one_line(s3: Callable[[str], Store]) -> None:
     asked = calls(s3("s3://no-such-bucket/journal"))
     for name in ("put", "list"):
         line(asked[name], "Check that the bucket exists", "s3://no-such-bucket/journal")
-
-
-def test_prefixes_of_one_bucket_are_apart(s3: Callable[[str], Store]) -> None:
-    """Two journals in one bucket see nothing of each other."""
-    first, second = s3("s3://stores/apart/1"), s3("s3://stores/apart/2")
-    assert first.put_if_absent("a/x", b"1")
-    assert second.put_if_absent("a/x", b"2")
-    assert (first.get("a/x"), second.get("a/x")) == (b"1", b"2")
-    assert first.list("a") == ["a/x"]

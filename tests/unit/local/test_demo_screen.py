@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from contextlib import redirect_stdout, suppress
 
@@ -12,7 +11,7 @@ import pytest
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
 from sqs_fifo_spark.demo.auction import Audit
 from sqs_fifo_spark.demo.play import _entries
-from sqs_fifo_spark.demo.screen import Bars, Lines, Screen, is_terminal, make_screen, print_table
+from sqs_fifo_spark.demo.screen import Bars, Lines, Screen, make_screen, print_table
 
 CLEAN = Audit(sent=200, delivered=200, lost=0, doubled=0, out_of_order=0, unknown=0)
 
@@ -113,12 +112,6 @@ def test_who_wants_no_colours_gets_lines(
         "   0.0 s  sent     150 | delivered     100 | deleted      40",
         "   0.0 s  sent     200 | delivered     200 | deleted     200",
     ]
-
-
-def test_a_pipe_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nor is a file, as in CI."""
-    assert not is_terminal(os.environ)
-    assert isinstance(make_screen(200, ManualClock()), Lines)
 
 
 def test_the_table_shows_every_figure_of_the_audit(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
 from sqs_fifo_spark.local.faults import PROBABILITIES, Injector, Verdict
 from sqs_fifo_spark.local.requests import HISTORY, RequestLog, RequestRecord
 from tests.unit.local.caller import Caller
-
-
-@pytest.fixture
-def caller() -> Iterator[Caller]:
-    with LocalQueueServer(queues=["q.fifo"], clock=ManualClock()) as server:
-        yield Caller(server)
 
 
 def verdicts(faults: Faults, *actions: str) -> list[Verdict]:
@@ -66,13 +59,6 @@ def test_probability_is_a_frequency() -> None:
     assert shares[0.0] == 0
     assert 200 < shares[0.25] < 300
     assert shares[1.0] == 1_000
-
-
-def test_faults_may_be_limited_to_actions() -> None:
-    """Actions that are not named never fail."""
-    faults = Faults(throttle=1.0, actions=frozenset({"DeleteMessage"}))
-    made = verdicts(faults, "DeleteMessage", "SendMessage")
-    assert [verdict.error is not None for verdict in made] == [True, False]
 
 
 @pytest.mark.parametrize("name", PROBABILITIES)
@@ -141,22 +127,6 @@ def test_queue_with_high_throughput_has_no_quota() -> None:
             assert [caller.call("ReceiveMessage", QueueUrl=url)[0] for _ in range(3)] == [200] * 3
 
 
-def test_lists_of_faults_may_be_lists() -> None:
-    """They are kept as sets."""
-    lists: dict[str, Any] = {"actions": ["SendMessage"], "deny": ["DeleteMessage"], "planned": [PLANNED]}
-    sets = Faults(actions=frozenset({"SendMessage"}), deny=frozenset({"DeleteMessage"}), planned=(PLANNED,))
-    assert Faults(**lists) == sets
-
-
-def test_throttled_request_has_no_effect(caller: Caller) -> None:
-    """ThrottlingException, HTTP 400, and nothing was sent."""
-    caller.server.faults = Faults(throttle=1.0)
-    status, content = caller.call("SendMessageBatch", Entries=[])
-    assert (status, content["__type"]) == (400, "com.amazonaws.sqs#ThrottlingException")
-    caller.server.faults = Faults()
-    assert caller.bodies() == []
-
-
 def test_server_errors_are_both_500_and_503_and_have_no_effect(caller: Caller) -> None:
     """InternalFailure and ServiceUnavailable both occur; the queue stays as it was."""
     caller.send_batch("a")
@@ -178,27 +148,6 @@ def test_dropped_answer_took_effect(caller: Caller) -> None:
     caller.server.faults = Faults()
     caller.send_batch("a")
     assert caller.bodies() == ["a"]
-
-
-def test_receive_whose_answer_was_dropped_is_rescued_by_its_attempt_id(caller: Caller) -> None:
-    """The repeat under the same ReceiveRequestAttemptId gets what the lost answer held."""
-    caller.send_batch("a", "b")
-    caller.server.faults = Faults(drop_answer=1.0)
-    with pytest.raises(http.client.RemoteDisconnected):
-        caller.bodies(ReceiveRequestAttemptId="try")
-    caller.server.faults = Faults()
-    assert caller.bodies() == []
-    assert caller.bodies(ReceiveRequestAttemptId="try") == ["a", "b"]
-
-
-def test_failed_entries_have_no_effect_and_the_server_is_at_fault(caller: Caller) -> None:
-    """Some entries fail with InternalError and SenderFault false; exactly the others were sent."""
-    caller.server.faults = Faults(seed=1, fail_entry=0.5)
-    answer = caller.send_batch(*map(str, range(10)))
-    caller.server.faults = Faults()
-    assert answer["Failed"]
-    assert all((e["Code"], e["SenderFault"]) == ("InternalError", False) for e in answer["Failed"])
-    assert caller.bodies() == [entry["Id"] for entry in answer["Successful"]]
 
 
 def test_short_answers_return_less_and_keep_order(caller: Caller) -> None:
@@ -225,17 +174,6 @@ def test_short_answer_to_a_receive_of_one_is_empty_at_once(caller: Caller, wait_
     assert caller.call("ReceiveMessage", MaxNumberOfMessages=1, WaitTimeSeconds=wait_s) == (200, {})
 
 
-def test_denied_action_is_forbidden_and_the_others_are_not(caller: Caller) -> None:
-    """AccessDenied, HTTP 403, names the permission that is missing, and the queue's ARN."""
-    caller.server.faults = Faults(deny=frozenset({"DeleteMessage"}))
-    status, content = caller.call("DeleteMessage", ReceiptHandle="h")
-    assert status == 403
-    assert content["__type"] == "com.amazonaws.sqs#AccessDeniedException"
-    where = "perform: sqs:deletemessage on resource: arn:aws:sqs:us-east-1:000000000000:q.fifo because"
-    assert where in content["message"]
-    assert caller.call("ReceiveMessage")[0] == 200
-
-
 @pytest.mark.parametrize(
     ("denied", "single", "batch"),
     [
@@ -250,16 +188,6 @@ def test_denied_action_takes_its_batch_with_it(denied: str, single: bool, batch:
     action = denied.removesuffix("Batch")
     made = verdicts(Faults(deny=frozenset({denied})), action, f"{action}Batch", "ReceiveMessage")
     assert [verdict.error is not None for verdict in made] == [single, batch, False]
-
-
-def test_expired_access_key_is_refused_and_another_is_not(caller: Caller) -> None:
-    """ExpiredToken, HTTP 403, as long as requests are signed with that key; nothing takes effect."""
-    caller.send_batch("a")
-    caller.server.faults = Faults(expired_keys=frozenset({"old"}))
-    status, content = caller.call("ReceiveMessage", access_key="old")
-    assert (status, content["__type"]) == (403, "com.amazonaws.sqs#ExpiredToken")
-    status, content = caller.call("ReceiveMessage", access_key="new")
-    assert (status, len(content["Messages"])) == (200, 1)
 
 
 def test_faults_are_changed_over_http(caller: Caller) -> None:
@@ -319,13 +247,6 @@ def test_server_of_the_wrong_form_is_refused_before_it_starts(given: dict[str, A
     """One line names the value and the rule."""
     with pytest.raises(ValueError, match=message):
         LocalQueueServer(**given)
-
-
-def test_faults_that_are_a_map_are_refused(caller: Caller) -> None:
-    """Where they are set, not at the next request."""
-    with pytest.raises(ValueError, match=r"faults are {'throttle': 1}; they must be Faults"):
-        caller.server.faults = {"throttle": 1}  # type: ignore[assignment]
-    assert caller.bodies() == []
 
 
 def test_client_of_a_server_that_does_not_run_is_refused() -> None:

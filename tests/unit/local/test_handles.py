@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.unit.local.model_queue import ModelQueue, a_message, failed, model_queue, redriven, refused
+from tests.unit.local.model_queue import ModelQueue, a_message, failed, redriven, refused
 
 GONE = "Message does not exist or is not available for visibility timeout change."
 EXPIRED = "The receipt handle has expired."
-
-
-@pytest.fixture
-def queue() -> ModelQueue:
-    return model_queue()
 
 
 def change(queue: ModelQueue, how: str, message: dict[str, Any]) -> None:
@@ -38,16 +33,6 @@ def test_message_is_hidden_for_exactly_the_timeout_of_its_receive(
     queue.clock.advance(seconds - 0.001)
     assert queue.bodies() == []
     queue.clock.advance(0.001)
-    assert queue.bodies() == ["1"]
-
-
-def test_change_visibility_sets_the_timeout_from_now(queue: ModelQueue) -> None:
-    """A new timeout counts from the change and is not added to the old one."""
-    queue.send()
-    message = queue.receive(VisibilityTimeout=100)[0]
-    queue.clock.advance(50)
-    queue.hide(message, 10)
-    queue.clock.advance(10)
     assert queue.bodies() == ["1"]
 
 
@@ -95,15 +80,6 @@ def test_handle_that_no_longer_holds_its_message_is_refused(
         queue.delete(new)
 
 
-def test_change_visibility_of_a_lapsed_message_is_not_in_flight(queue: ModelQueue) -> None:
-    """A message that lapsed and waits to be received is MessageNotInflight."""
-    queue.send()
-    message = queue.receive(VisibilityTimeout=1)[0]
-    queue.clock.advance(1)
-    error = refused(queue.hide, message, 10)
-    assert (error.shape, error.query_code) == ("MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight")
-
-
 @pytest.mark.parametrize("action", ["DeleteMessage", "ChangeMessageVisibility"])
 def test_handle_that_was_never_given_out_is_invalid(queue: ModelQueue, action: str) -> None:
     """A made-up handle, and another queue's, are ReceiptHandleIsInvalid."""
@@ -112,16 +88,6 @@ def test_handle_that_was_never_given_out_is_invalid(queue: ModelQueue, action: s
     for handle in ("made-up", "é", other.receive()[0]["ReceiptHandle"]):
         error = refused(queue.call, action, ReceiptHandle=handle, VisibilityTimeout=1)
         assert error.query_code == "ReceiptHandleIsInvalid"
-
-
-def test_delete_batch_words_an_expired_handle_otherwise(queue: ModelQueue) -> None:
-    """In a batch an expired handle is ReceiptHandleIsInvalid, "The receipt handle has expired"."""
-    queue.send()
-    old = queue.receive(VisibilityTimeout=1)[0]
-    queue.clock.advance(1)
-    response = queue.call("DeleteMessageBatch", Entries=[{"Id": "0", "ReceiptHandle": old["ReceiptHandle"]}])
-    told = {"Code": "ReceiptHandleIsInvalid", "Message": "The receipt handle has expired", "SenderFault": True}
-    assert response == {"Successful": [], "Failed": [{"Id": "0", **told}]}
 
 
 def test_deleting_what_is_deleted_succeeds(queue: ModelQueue) -> None:

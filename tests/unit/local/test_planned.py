@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import http.client
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
+from sqs_fifo_spark.local import Faults, PlannedFault
 from sqs_fifo_spark.local.faults import Injector
 from tests.unit.local.caller import Caller, call
-
-
-@pytest.fixture
-def caller() -> Iterator[Caller]:
-    with LocalQueueServer(queues=["q.fifo", "other.fifo"], clock=ManualClock()) as server:
-        yield Caller(server)
 
 
 def plan(*texts: str) -> Faults:
@@ -65,28 +57,10 @@ def test_plans_change_nothing_about_the_dice() -> None:
 
 def test_faults_may_be_limited_to_queues() -> None:
     """Requests for others never fail, nor those for no queue at all."""
-    for queue in ("q.fifo", "http://localhost:9324/000000000000/q.fifo"):
+    for queue in ("q.fifo", "http://localhost:9324/000000000000/q.fifo", "http://localhost:9324/000000000000/q.fifo/"):
         faults = Faults(throttle=1.0, queues=frozenset({queue}))
         assert failing(faults, "SendMessage@q.fifo", "SendMessage@other.fifo", "ListQueues@*") == [1]
     assert failing(Faults(throttle=1.0, queues=frozenset({"q.fifo.x"})), "SendMessage@q.fifo") == []
-
-
-def test_queue_with_a_slash_behind_its_url_is_the_same(caller: Caller) -> None:
-    """For the queue, and so for its faults."""
-    caller.server.faults = Faults(throttle=1.0, queues=frozenset({f"{caller.url}/"}))
-    for url in (caller.url, f"{caller.url}/"):
-        assert caller.call("ReceiveMessage", QueueUrl=url)[1]["__type"].endswith("ThrottlingException")
-
-
-def test_planned_dropped_answer_took_effect(caller: Caller) -> None:
-    """The second receive is done, and its answer lost: the messages are in flight."""
-    caller.server.faults = plan("drop_answer:ReceiveMessage:2:q.fifo")
-    assert caller.bodies() == []
-    caller.send_batch("1", "2", "3")
-    with pytest.raises(http.client.RemoteDisconnected):
-        caller.bodies()
-    assert [one["state"] for one in caller.server.messages("q.fifo")] == ["in flight"] * 3
-    assert caller.bodies() == []
 
 
 def test_planned_entries_alone_fail(caller: Caller) -> None:

@@ -164,16 +164,6 @@ def test_moved_message_is_a_new_one_with_the_old_content(pair: Pair) -> None:
     assert dead.held() == ["g1"]
 
 
-def test_handle_from_before_the_move_is_expired(pair: Pair) -> None:
-    """It was received in the dead-letter queue, its time lapsed, and it is there no more."""
-    source, dead = pair
-    give_up(source, "1")
-    [message] = dead.receive(VisibilityTimeout=1)
-    dead.clock.advance(1)
-    start(dead)
-    assert "The receipt handle has expired" in refused(dead.delete, message).message
-
-
 def test_rate_is_messages_a_second_from_the_first_one_at_once(pair: Pair) -> None:
     """At 2 a second: one at 0 s, one at 0.5 s, and so on; the task says how far it is."""
     source, dead = pair

@@ -23,7 +23,6 @@ from sqs_fifo_spark.sink.summary import compare
 from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan, draft, plan_for_tasks, prepare, send_partition
 from tests.helpers import wait_until
 from tests.unit.sending import (
-    KEEPS,
     LONG_S,
     THROTTLED,
     Sqs,
@@ -34,7 +33,6 @@ from tests.unit.sending import (
     patched,
     raising,
     refusal,
-    rows,
     wait_for_threads,
     waiting,
 )
@@ -128,15 +126,6 @@ def test_a_row_that_sqs_refuses_is_kept_and_other_groups_go_on(
     assert lines(kept)[0]["reason"] == (f"it has characters that SQS does not take (InvalidMessageContents: {said})")
     assert sent.rows == 6 == len(sqs.bodies()) + sent.refused
     assert sqs.duplicates == 0
-
-
-def test_the_rows_of_a_call_beside_a_refused_one_are_sent_with_order_batch(sqs: Sqs, kept: Store) -> None:
-    """Those of its own group, too: `hold` is not possible there."""
-    sqs.may_batch = True
-    sqs.refuse("a2", "a7")
-    sent = write(sqs, kept, *(f"a{number}" for number in range(1, 26)), order="batch")
-    assert sqs.bodies() == [f"a{number}" for number in range(1, 26) if number not in (2, 7)]
-    assert (numbers(kept), sent.refused, sent.overtaking) == ([2, 7], 2, 0)
 
 
 def test_a_refused_row_is_durable_before_its_group_goes_on(sqs: Sqs, kept: Store) -> None:
@@ -401,13 +390,6 @@ def draft_of(sqs: Sqs, kept: Store) -> Draft:
     return plan
 
 
-def test_a_driver_that_the_queue_does_not_answer_makes_the_place_all_the_same(sqs: Sqs, kept: Store) -> None:
-    """So a short fault before the first write stops no task, with a refused row or without."""
-    plan = draft_of(sqs, kept)
-    assert run(sqs, None, batch("a1", None), plan=plan, refused=kept).refused == 1
-    assert (sqs.bodies(), numbers(kept)) == (["a1"], [2])
-
-
 @pytest.mark.parametrize("make_plan", [plan_of, draft_of])
 def test_a_task_takes_only_the_drivers_place(sqs: Sqs, kept: Store, make_plan: Callable[[Sqs, Store], Any]) -> None:
     """Elsewhere it would keep rows where nobody finds them, in what an earlier query left there too."""
@@ -617,14 +599,6 @@ def test_refused_rows_go_to_a_queue_once_in_order_and_in_their_groups(sqs: Sqs, 
     assert len(found) == 4
 
 
-def test_without_a_journal_sqs_itself_knows_a_refused_row_again(sqs: Sqs) -> None:
-    """For 5 minutes: what the guide says."""
-    both = Both(sqs)
-    for _ in range(2):
-        both.write(None, "a1")
-    assert both.refused() == [("x", 1)]
-
-
 def test_equal_refused_rows_of_two_writes_or_two_tasks_are_messages_of_their_own(sqs: Sqs) -> None:
     """Within the 5 minutes of SQS's memory, too."""
     both = Both(sqs)
@@ -711,24 +685,3 @@ def test_content_based_deduplication_switched_off_meanwhile_blames_no_row(
     assert "was switched off during the write, so SQS refuses each row. Turn it on again. 0 rows" in str(said)
     assert "messageDeduplicationId" not in str(said), "with ids, what was sent without would be sent again"
     assert (sqs.bodies(), lines(kept)) == ([], [])
-
-
-def test_a_row_larger_than_the_queue_takes_by_now_is_told_as_that(sqs: Sqs) -> None:
-    """Its MaximumMessageSize was lowered since the plan was made."""
-    plan = planned(sqs)
-    sqs.model.call("SetQueueAttributes", {"QueueUrl": sqs.url, "Attributes": {"MaximumMessageSize": "1024"}})
-    said = error(RowError, sqs, None, batch("a" + "1" * 1_024), plan=plan)
-    assert "it has 1,025 bytes with its attributes, and the queue takes at most 1,024 (its MaximumMessageSize)" in said
-
-
-def test_a_row_takes_its_trace_header_to_the_queue(sqs: Sqs) -> None:
-    """As SQS's one system attribute, which does not count; a null one is none."""
-    given = batch("a1", "a2").append_column("awsTraceHeader", pa.array(["Root=1-5759e988-bd862e3f", None]))
-    run(sqs, None, given)
-    assert [each.trace_header for each in sqs.model.messages("q.fifo")] == ["Root=1-5759e988-bd862e3f", None]
-
-
-def test_rows_keep_their_columns_only_where_refused_ones_are_kept() -> None:
-    """They take memory."""
-    assert rows("a1")[0].columns == ()
-    assert rows("a1", form=KEEPS)[0].columns[0] == "a1"

@@ -70,7 +70,7 @@ def test_the_end_of_one_digest_and_the_beginning_of_the_next_is_none() -> None:
 def test_digests_take_little_memory() -> None:
     """Not an object each: 32 bytes at most, also while they are added one by one."""
     digests = Digests()
-    known = many(400_000)
+    known = many(100_000)
     for digest in known:
         digests.add(digest)
     taken = sum(map(sys.getsizeof, (*digests._leaves, *digests._leaves.values()))) + sys.getsizeof(digests._leaves)

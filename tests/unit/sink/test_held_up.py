@@ -178,6 +178,24 @@ def test_a_thread_that_was_abandoned_sends_nothing(sqs: Sqs, store: Store, hang:
     assert sqs.tries("b2") == 0
 
 
+def test_a_put_that_may_still_come_is_not_blamed(sqs: Sqs, store: Store, hang: Hang) -> None:
+    """It began later than the call that is late by now."""
+    young = Hang()
+    hang_in("connect", sqs, store, hang)
+    sender = make(sqs, record(store, sqs))
+    try:
+        sender.add(rows("a1"))
+        hang.wait()
+        sqs.clock.advance(LIMIT_S - 10)
+        hang_in("put", sqs, store, young)
+        sender.add(rows("b1"))
+        young.wait()
+        assert fails(sending(sender), sqs, TransientQueueError).startswith(CALL_HELD_UP)
+    finally:
+        young.end()
+        hang.end()
+
+
 def test_rows_that_come_later_learn_of_it(sqs: Sqs, store: Store, hang: Hang) -> None:
     """Their source may be slow: the task fails with the next ones, though there is room for many more."""
     hang_in("connect", sqs, store, hang)

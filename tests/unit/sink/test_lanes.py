@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES
 from sqs_fifo_spark.sink.lanes import Lanes, Stride
 from sqs_fifo_spark.sink.message import Outgoing
-from tests.unit.sending import STRICT, digests_of, numbered, rows, rows_of
+from tests.unit.sending import STRICT, numbered, rows
 
 BATCH = Stride(rows_in_call=10, max_unrecorded=10)
 
@@ -47,46 +46,6 @@ def calls(lanes: Lanes) -> list[list[Outgoing]]:
 def test_a_call_has_ten_rows_of_groups_in_turn(stride: Stride, given: list[str], expected: list[list[str]]) -> None:
     """Of each as many as the stride allows; what one group leaves of a call is the next one's."""
     assert list(map(bodies, calls(holding(stride, rows(*given))))) == expected
-
-
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ([600_000, 600_000], 2),
-        ([400_000, 400_000, 400_000], 2),
-        ([524_288, 524_288], 1),
-        ([524_288, 524_289], 2),
-        ([104_857] * 9 + [104_863], 1),
-        ([104_857] * 9 + [104_864], 2),
-        ([1_048_576, 1], 2),
-        ([1_048_576], 1),
-    ],
-)
-@pytest.mark.parametrize("stride", [STRICT, BATCH])
-def test_a_call_is_no_larger_than_sqs_takes(sizes: list[int], expected: int, stride: Stride) -> None:
-    """To the byte, and no smaller than it need be: of several groups, or of one."""
-    given = rows_of(
-        (f"g{number * (stride is STRICT)}", f"{number}" + "x" * (size - 1)) for number, size in enumerate(sizes)
-    )
-    taken = calls(holding(stride, given))
-    assert len(taken) == expected
-    assert all(sum(row.size for row in call) <= MAX_CALL_BYTES for call in taken)
-    assert [row.row for call in taken for row in call] == [row.row for row in given]
-
-
-@pytest.mark.parametrize("most", [1, 3])
-def test_a_group_goes_on_when_all_is_confirmed_and_the_record_lacks_few(most: int) -> None:
-    """What is recorded has all that came before it: a put that fails leaves no gap."""
-    lanes = holding(Stride(1, most), rows(*numbered("a", 5)))
-    sent: list[Outgoing] = []
-    for number in range(most):
-        (row,) = lanes.take()
-        assert not lanes.has_ready, "one is under way"
-        sent.append(row)
-        assert {*lanes.confirm([row], [])} == digests_of(*numbered("a", number + 1))
-    assert not lanes.has_ready, "the record lacks as many as it may"
-    lanes.release(sent[:1])
-    assert bodies(lanes.take()) == [f"a{most + 1}"]
 
 
 def test_a_call_holds_no_more_than_the_record_may_lack() -> None:
@@ -129,16 +88,3 @@ def test_a_row_that_the_record_lacks_before_others_is_recorded_before_its_group_
     assert not lanes.has_ready
     lanes.release(missing[:1])
     assert lanes.has_ready
-
-
-def test_a_row_that_is_equal_to_a_sent_one_is_left_out() -> None:
-    """Not before it is known what became of all rows before it."""
-    lanes = holding(BATCH, rows("a1", "a2", "a1", "b1"), frozenset(digests_of("b1")))
-    taken = lanes.take()
-    assert bodies(taken) == ["a1", "a2"]
-    assert (lanes.equal, lanes.rows) == (1, 3)
-    lanes._is_repeated = frozenset(digests_of("a1")).__contains__
-    lanes.confirm(taken, [])
-    assert (lanes.equal, lanes.rows, lanes.has_ready) == (2, 2, False)
-    lanes.release(taken)
-    assert len(lanes) == 0

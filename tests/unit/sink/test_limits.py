@@ -32,7 +32,7 @@ from sqs_fifo_spark.sink.message import RowForm
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError
 from sqs_fifo_spark.sink.record import NoRecord, SentRecord
 from tests.helpers import wait_until
-from tests.unit.sending import LONG_S, LOST, SharedClock, Sqs, Store, make, patched, rows, rows_of, waiting
+from tests.unit.sending import LONG_S, SharedClock, Sqs, Store, make, patched, rows, rows_of, waiting
 from tests.unit.sending import send as send_all
 
 pytestmark = pytest.mark.law("sink-3", "sink-4", "sink-5")
@@ -66,13 +66,6 @@ def test_a_record_that_comes_too_late_stops_the_group(sqs: Sqs) -> None:
     with pytest.raises(JournalUnavailableError, match="took so long"):
         send_all(sqs, rows("a2", "a3"), record)
     assert sqs.bodies("a") == ["a1", "a2"]
-
-
-def test_without_a_journal_no_record_comes_too_late(sqs: Sqs) -> None:
-    """A process that stood still goes on when SQS has confirmed the row: nobody waits for a record of it."""
-    sqs.after = lambda bodies, answer: sqs.clock.advance(RECORDED_S + 1)
-    assert send_all(sqs, rows("a1", "a2"), NoRecord(sqs.clock)).counts.sent == 2
-    assert sqs.bodies() == ["a1", "a2"]
 
 
 class Real:
@@ -212,20 +205,6 @@ def test_a_call_whose_credentials_take_long_sends_nothing_too_late(
 # What SQS takes for equal
 
 
-def test_rows_that_sqs_takes_for_equal_are_counted(sqs: Sqs) -> None:
-    """The same id again, while the group still has rows: what a user would otherwise miss without a word."""
-    assert send_all(sqs, rows("a1", "a2", "a1", "a3", "b1"), NoRecord(sqs.clock)).counts.equal == 1
-    assert sqs.bodies("a") == ["a1", "a2", "a3"]
-
-
-def test_rows_that_are_sent_again_are_not_told_as_equal(sqs: Sqs) -> None:
-    """A replay in the same order is told rising numbers, as the first time."""
-    given = rows("a1", "b1", "a2", "a3")
-    send_all(sqs, given)
-    again = send_all(sqs, given, NoRecord(sqs.clock))
-    assert (again.counts.sent, again.counts.equal) == (4, 0)
-
-
 def test_rows_of_different_groups_that_sqs_takes_for_equal_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty rows, one body, one message: without a word they would be gone."""
     sqs = patched(monkeypatch, ContentBasedDeduplication="true")
@@ -251,20 +230,6 @@ def test_of_two_equal_rows_one_is_counted_whichever_is_confirmed_first(monkeypat
     others_are_told.set()
     made.finish()
     assert (made.counts.sent, made.counts.equal, sqs.bodies()) == (3, 1, ["one body", "b1"])
-
-
-def test_a_row_whose_answer_was_lost_is_not_told_as_equal(sqs: Sqs) -> None:
-    """It is told the id of its own message, which no other row has been told."""
-
-    def lose(bodies: list[str], answer: dict[str, object]) -> None:
-        if len(sqs.calls) in (1, 2):
-            raise LOST
-        if len(sqs.calls) == 3:
-            answer["Successful"] = []
-
-    sqs.after = lose
-    sender = send_all(sqs, rows("a1", "b1", "a2"), NoRecord(sqs.clock))
-    assert (sender.counts.sent, sender.counts.equal) == (3, 0)
 
 
 def test_the_ids_that_are_known_are_bounded(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,15 +61,6 @@ def figures(sender: Sender) -> tuple[int, int, int]:
 # What is sent together
 
 
-def test_a_group_goes_ten_by_ten(sqs: Sqs) -> None:
-    """One call after the other; `test_lanes` has what else a call may hold."""
-    bodies = dealt(1, 35)
-    sender = send(sqs, rows(*bodies), stride=BATCH)
-    assert sqs.calls == [bodies[:10], bodies[10:20], bodies[20:30], bodies[30:]]
-    assert (sqs.most_calls, sqs.bodies()) == (1, bodies)
-    assert figures(sender) == (35, 0, 0)
-
-
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("groups", [1, 3, 25])
 def test_calls_that_fail_as_a_whole_change_no_order(sqs: Sqs, seed: int, groups: int) -> None:
@@ -140,14 +131,6 @@ def test_known_rows_between_others_hold_up_nothing(sqs: Sqs) -> None:
     sender = send(sqs, rows(*bodies), Noted(rows(*known)), BATCH)
     assert sqs.bodies() == [body for body in bodies if body not in known]
     assert (sender.counts.sent, sender.counts.known) == (12, 11)
-
-
-def test_a_row_that_is_refused_for_the_whole_call_is_found_in_order(sqs: Sqs) -> None:
-    """SQS does not say which one it is: each is tried alone, and nothing behind the refused one."""
-    sqs.before = raising(refusal("InvalidMessageContents"), lambda bodies: "a3" in bodies)
-    with pytest.raises(RefusedRowError):
-        finish(make(sqs, stride=BATCH), *numbered("a", 12))
-    assert sqs.bodies() == ["a1", "a2"]
 
 
 # Disorder

@@ -79,18 +79,12 @@ def test_what_is_told_as_taken_and_as_failed_is_pending(failed: dict[str, Any]) 
 
 
 def test_rows_that_are_refused_for_good_are_told_together() -> None:
-    """Each with its reason; beside them others are confirmed."""
-    outcome = told("x", z=REFUSED, y=REFUSED)
+    """Each with its reason; beside them others are confirmed. A fault that is not told whose it is is the sender's."""
+    outcome = told("x", z=REFUSED, y={"Code": REFUSED["Code"]})
     assert names(outcome) == ("x", "")
     assert outcome.fault is None
     reason = "it has characters that SQS does not take (InvalidMessageContents)"
     assert [(each.row, each.refusal) for each in outcome.refused] == [(2, reason), (3, reason)]
-
-
-def test_an_entry_whose_fault_is_not_told_is_the_senders() -> None:
-    """It is not tried for two minutes for nothing."""
-    (refused,) = told(y={"Code": "InvalidParameterValue"}).refused
-    assert refused.row == 2
 
 
 @pytest.mark.parametrize("code", ["UnsupportedOperation", "AWS.SimpleQueueService.UnsupportedOperation", "Unheard.Of"])

@@ -10,7 +10,6 @@ import pytest
 
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
-    JournalUnavailableError,
     QueueNotFoundError,
     QueueRequestError,
     SqsFifoError,
@@ -126,14 +125,6 @@ def test_a_lost_answer_doubles_nothing(monkeypatch: pytest.MonkeyPatch, by_colum
     assert sqs.duplicates == 4
 
 
-def test_an_entry_that_the_answer_does_not_name_is_not_taken_for_sent(sqs: Sqs, confirmed: Noted) -> None:
-    """Neither as successful nor as failed: it is tried again."""
-    sqs.leave_out("-1")
-    send(sqs, confirmed, "a1", "b1", "c1")
-    assert sqs.calls == [["a1", "b1", "c1"], ["b1"]]
-    assert (confirmed.bodies, sqs.bodies()) == (["a1", "c1", "b1"], ["a1", "b1", "c1"])
-
-
 # What SQS refuses
 
 
@@ -177,6 +168,7 @@ def test_a_call_without_a_culprit_is_sent_row_by_row(sqs: Sqs, confirmed: Noted)
         ("KMS.InvalidStateException", AccessDeniedError),
         ("InvalidSignatureException", AccessDeniedError),
         ("AWS.SimpleQueueService.NonExistentQueue", QueueNotFoundError),
+        ("UnsupportedOperation", QueueRequestError),
     ],
 )
 def test_what_is_no_rows_fault_is_raised_as_what_it_is(
@@ -193,13 +185,6 @@ def test_what_is_no_rows_fault_is_raised_as_what_it_is(
     assert code in raised(kind, lambda: send(sqs, confirmed, "c1", "d1"))
     assert len(sqs.calls) == (3 if code == "ExpiredToken" else 2)
     assert sqs.clock.pauses == 0
-
-
-def test_a_call_that_the_queue_does_not_support_is_no_rows_fault(sqs: Sqs, confirmed: Noted) -> None:
-    """Nor is it tried row by row."""
-    sqs.before = raising(refusal("UnsupportedOperation"))
-    assert "UnsupportedOperation" in raised(QueueRequestError, lambda: send(sqs, confirmed, "a1", "b1"))
-    assert len(sqs.calls) == 1
 
 
 # How long
@@ -306,19 +291,14 @@ def test_an_entry_that_is_throttled_lets_the_others_wait_too(sqs: Sqs, confirmed
 # Stopped
 
 
-def test_once_stopped_no_call_is_made(sqs: Sqs, confirmed: Noted) -> None:
-    """Not even the first."""
-    stopped = threading.Event()
-    stopped.set()
-    with pytest.raises(StoppedError):
-        send(sqs, confirmed, "a1", stopped=stopped)
-    assert sqs.calls == []
-
-
-@pytest.mark.parametrize("way", ["throttled", "failed", "refused"])
+@pytest.mark.parametrize("way", ["throttled", "failed", "refused", "another was throttled"])
 def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Noted, way: str) -> None:
     """At once. What was confirmed before stays confirmed; nothing is tried again, nor row by row."""
-    stopped, began = threading.Event(), sqs.clock.monotonic()
+    queue, stopped, began = SinkQueue(sqs.options(), sqs.clock), threading.Event(), sqs.clock.monotonic()
+    if way == "another was throttled":
+        sqs.before = raising(THROTTLED)
+        with pytest.raises(UnsentError):
+            send(sqs, confirmed, "a1", "b1", queue=queue, within_s=0)
     sqs.failing = {"b1": ("InternalError", False)}.get if way == "failed" else sqs.failing
 
     def fail(bodies: list[str]) -> None:
@@ -331,32 +311,10 @@ def test_a_stop_while_a_retry_pauses_ends_it(sqs: Sqs, confirmed: Noted, way: st
     sqs.before = fail
     sqs.clock.on_sleep = stopped.set
     with pytest.raises(StoppedError):
-        send(sqs, confirmed, "a1", "b1", stopped=stopped)
+        send(sqs, confirmed, "a1", "b1", queue=queue, stopped=stopped)
     assert sqs.calls == [["a1", "b1"]]
     assert confirmed.bodies == (["a1"] if way == "failed" else [])
     assert sqs.clock.monotonic() == began
-
-
-def test_a_stop_ends_the_pause_after_another_call_was_throttled(sqs: Sqs, confirmed: Noted) -> None:
-    """At once, too."""
-    queue, stopped = SinkQueue(sqs.options(), sqs.clock), threading.Event()
-    sqs.before = raising(THROTTLED)
-    began = sqs.clock.monotonic()
-    with pytest.raises(UnsentError):
-        send(sqs, confirmed, "a1", queue=queue, within_s=0)
-    sqs.clock.on_sleep = stopped.set
-    with pytest.raises(StoppedError):
-        send(sqs, confirmed, "b1", queue=queue, stopped=stopped)
-    assert sqs.calls == [["a1"]]
-    assert sqs.clock.monotonic() == began
-
-
-def test_what_confirm_raises_ends_the_call(sqs: Sqs) -> None:
-    """A row that could not be recorded is not followed, nor tried again."""
-    sqs.failing = {"b1": ("InternalError", False)}.get
-    confirm = raising(JournalUnavailableError("cannot write"))
-    assert raised(JournalUnavailableError, lambda: send(sqs, confirm, "a1", "b1")) == "cannot write"
-    assert sqs.calls == [["a1", "b1"]]
 
 
 def test_a_refused_row_stops_the_task_before_its_neighbours_are_recorded(sqs: Sqs) -> None:

@@ -27,7 +27,7 @@ from sqs_fifo_spark.sink.marks import (
     forget_writer,
     writers,
 )
-from sqs_fifo_spark.sink.record import MERGE_AT, NoRecord, SentRecord
+from sqs_fifo_spark.sink.record import MERGE_AT, SentRecord
 from sqs_fifo_spark.sink.window import OLDEST_REFRESH_S, REFRESH_AFTER_S
 from tests.helpers import wait_until
 from tests.unit.sending import LONG_S, Panic, SharedClock, Store, raising
@@ -131,29 +131,12 @@ def test_nothing_is_known_of_other_micro_batches_and_queries(record: Records) ->
     assert known(record(query=None, batch="7-r1")) == set()
 
 
-def test_a_batch_write_has_a_record_of_its_own(store: Store, record: Records) -> None:
-    """By its time and its run; its tasks' later attempts know it, another batch write does not."""
-    record([A], query=None, batch="1700-r1")
-    assert all(name.startswith(f"sent/batch-writes/1700-r1/{BEGAN}r1-00003-") for name in store.objects)
-    assert known(record(query=None, batch="1700-r1")) == {A}
-    assert known(record(query=None, batch="1700-r2", run="r2")) == set()
-
-
 def test_objects_of_other_partitions_of_the_same_run_are_not_read(store: Store, record: Records) -> None:
     """They hold none of this task's rows: a micro-batch of many tasks does not read everything in each."""
     for partition in range(20):
         record([A], partition=partition)
     record(partition=100).refresh([A])
     assert not store.count("before get")
-
-
-def test_without_a_journal_nothing_is_known(clock: SharedClock) -> None:
-    """Not even what was added; and that is the state of things at any time."""
-    none = NoRecord(clock)
-    none.add([A], by=math.inf)
-    clock.advance(1_000)
-    assert none.refresh([A]) == clock.monotonic()
-    assert not none.is_sent(A)
 
 
 # Looking
@@ -200,32 +183,6 @@ def test_a_look_during_a_put_does_not_take_own_rows_for_those_of_another(
     assert looks == 1
     clock.advance(REFRESH_AFTER_S + 1)
     assert known(mine) == set()
-
-
-def test_an_object_is_read_once(store: Store, clock: SharedClock, record: Records) -> None:
-    """Later looks only list."""
-    record([A], run="r2")
-    mine = record()
-    mine.refresh([A])
-    store.steps.clear()
-    clock.advance(2 * REFRESH_AFTER_S)
-    assert known(mine) == {A}
-    assert not store.count("before get")
-
-
-def test_threads_that_look_at_once_look_once(store: Store, record: Records) -> None:
-    """Those that come later wait for the look under way, and know what it finds."""
-    record([A], run="r2")
-    mine = record()
-    together = threading.Barrier(8)
-
-    def look() -> set[bytes]:
-        together.wait(LONG_S)
-        return known(mine)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert [each.result(LONG_S) for each in [pool.submit(look) for _ in range(8)]] == [{A}] * 8
-    assert store.count("before get") == 1
 
 
 def test_an_object_that_vanishes_while_it_is_read_has_been_merged(store: Store, record: Records) -> None:
@@ -282,21 +239,6 @@ def test_a_long_look_is_followed_by_a_short_one(store: Store, clock: SharedClock
 
 def slow_list(store: Store, clock: SharedClock, seconds: float) -> None:
     store.on_step = lambda event: clock.advance(seconds if event.startswith("before list sent/") else 0)
-
-
-def test_a_look_that_takes_long_is_used_while_rows_can_be_tried_after_it(
-    store: Store, clock: SharedClock, record: Records
-) -> None:
-    """Where each list takes longer than half a minute, no look is ever younger: it must not go round for ever."""
-    record([A], run="r2")
-    mine = record()
-    slow_list(store, clock, (REFRESH_AFTER_S + 2) / 2)
-    for _ in range(2):
-        steps = len(store.steps)
-        looked_at = mine.refresh([A])
-        assert REFRESH_AFTER_S < clock.monotonic() - looked_at <= OLDEST_REFRESH_S
-        assert sum(step.startswith("before list sent/") for step in store.steps[steps:]) == 6
-        assert mine.is_sent(A)
 
 
 class CountedLock:

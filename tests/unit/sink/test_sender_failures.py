@@ -142,27 +142,6 @@ def test_stop_waits_for_the_call_under_way_and_makes_no_other(sqs: Sqs) -> None:
     assert (sender.counts.sent, record.closed, threads()) == (1, 0, [])
 
 
-def test_what_is_confirmed_after_a_row_has_failed_is_recorded(sqs: Sqs) -> None:
-    """Else the next attempt would send it again, however late."""
-    record = Noted()
-    sender = make(sqs, record)
-    is_answering = threading.Event()
-
-    def hold(called: list[str], answer: Answer) -> None:
-        if "a1" in called:
-            is_answering.set()
-            wait_until(lambda: sender._crew.failure is not None, LONG_S, "the other row has failed")
-
-    sqs.after = hold
-    sqs.refuse("b1")
-    sender.add(rows("a1"))
-    assert is_answering.wait(LONG_S)
-    with pytest.raises(RefusedRowError):
-        finish(sender, "b1")
-    assert (sqs.bodies(), sender.counts.sent) == (["a1"], 1)
-    assert record.digests == digests_of("a1")
-
-
 @pytest.mark.parametrize("error", [JournalUnavailableError, Panic])
 @pytest.mark.parametrize("failures", [1, 3])
 def test_a_task_that_waits_for_its_next_rows_goes_on_recording_what_it_sent(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sqs_fifo_spark.errors import TransientQueueError
+from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.window import SEND_BUDGET_S
 from sqs_fifo_spark.sink.write import Place, send_partition
@@ -83,6 +84,17 @@ def test_what_another_attempt_has_sent_meanwhile_is_not_sent(sqs: Sqs, record: L
     finish(sender, "a1", "a2")
     assert sqs.bodies() == ["a2"]
     assert (sender.counts.known, sender.counts.sent) == (1, 1)
+
+
+def test_what_another_attempt_has_sent_meanwhile_may_stand_behind_what_this_one_sent(sqs: Sqs, record: Looked) -> None:
+    """Of the same call: the row is known then, and has no number to tell."""
+    sqs.may_batch = True
+    (a1,) = rows("a1")
+    sqs.failing = lambda body: ("RequestThrottled", False) if body == "a1" else None
+    record.on_look = lambda: record.digests.update({a1.digest} if record.looks > 4 else ())
+    counts = finish(make(sqs, record, Stride(10, 10)), "a1", "a2", "a3").counts
+    assert sqs.bodies() == ["a2", "a3"]
+    assert (counts.known, counts.sent, counts.overtaking) == (1, 2, 2)
 
 
 @pytest.mark.parametrize("way", ["lost", "failed"])

@@ -16,7 +16,6 @@ from botocore.exceptions import NoCredentialsError
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
     BatchForgottenError,
-    JournalCorruptError,
     JournalMismatchError,
     JournalUnavailableError,
     NotFifoQueueError,
@@ -136,13 +135,6 @@ def test_the_plan_says_what_the_tasks_need(sqs: Sqs, store: Store) -> None:
     assert first.began_ms == int(sqs.clock.now() * 1000)
     assert set(store.objects) == {"journal.json"}
     assert sqs.calls == []
-
-
-def test_a_queues_smaller_limit_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its MaximumMessageSize."""
-    sqs = patched(monkeypatch, MaximumMessageSize="1024")
-    assert planned(sqs).form.max_message_bytes == 1_024
-    assert "1,025 bytes" in error(RowError, sqs, None, batch("a" + "1" * 1_024))
 
 
 def test_content_needs_a_queue_that_deduplicates_by_content(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,17 +335,6 @@ def test_a_bad_row_is_told_with_partition_row_reason_and_count(sqs: Sqs, store: 
     assert sent <= 2
 
 
-def test_a_row_that_sqs_refuses_is_told_alike(sqs: Sqs) -> None:
-    """With the code that SQS gives; the rows before it of its group were sent."""
-    sqs.refuse("a3")
-    said = error(RowError, sqs, None, batch("a1", "a2"), batch("a3", "a4"))
-    assert said.startswith(
-        "row 3 of partition 0 cannot be sent: it has characters that SQS does not take (InvalidMessageContents: no). 2 "
-        "rows of the partition were sent, none of its group after it. "
-    )
-    assert sqs.bodies() == ["a1", "a2"]
-
-
 @pytest.mark.parametrize(
     ("raised", "kind"),
     [
@@ -529,18 +510,6 @@ def test_groups_of_rows_that_were_sent_before_are_compared_again(sqs: Sqs, store
     assert compare([(each.place.partition, each.summary) for each in replay(sqs, store, 3)]).groups == 0
 
 
-def test_a_row_that_sqs_took_for_another_tasks_is_counted(sqs: Sqs) -> None:
-    """By the message that both were told; once, also where its own task has seen that it is no new one."""
-    plan = planned(sqs)
-    first = run(sqs, None, batch("a1", "b1", "c1"), plan=plan, place=Place(0, "q", 1))
-    equal = batch("d1", "e1", "e2")
-    equal = equal.set_column(2, "messageDeduplicationId", pa.array(["a1", "e1", "b1"]))
-    second = run(sqs, None, equal, plan=plan, place=Place(1, "q", 1))
-    assert sqs.bodies() == ["a1", "b1", "c1", "e1"]
-    overlap = compare([(0, first.summary), (1, second.summary)])
-    assert (first.equal, second.equal, overlap.equal, overlap.groups) == (0, 1, 1, 0)
-
-
 def test_a_run_and_its_zombie_send_each_row_once(sqs: Sqs, store: Store) -> None:
     """Two runs of one micro-batch at once, partitioned alike or not: an earlier driver's tasks may live on."""
     both = threading.Barrier(2)
@@ -553,17 +522,6 @@ def test_a_run_and_its_zombie_send_each_row_once(sqs: Sqs, store: Store) -> None
         for each in [pool.submit(start, 1), pool.submit(start, 3)]:
             each.result(LONG_S)
     assert in_groups(sqs) == ONCE_AND_IN_ORDER
-
-
-def test_a_damaged_record_ends_the_task_before_it_sends(sqs: Sqs, store: Store) -> None:
-    """What it said nobody knows."""
-    replay(sqs, store, 1)
-    (name,) = store.under("sent/")
-    store.objects[name] = store.objects[name][32:]
-    calls = len(sqs.calls)
-    said = error(JournalCorruptError, sqs, store, batch(*ROWS))
-    assert said.endswith("Restore the object. 0 rows of partition 0 were sent.")
-    assert len(sqs.calls) == calls
 
 
 # After the commit

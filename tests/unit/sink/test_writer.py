@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from sqs_fifo_spark import logs
 from sqs_fifo_spark.errors import AccessDeniedError, DisorderError, JournalUnavailableError, OptionError
 from sqs_fifo_spark.sink import writer
-from sqs_fifo_spark.sink.write import Draft, Place, Sent, SinkPlan
+from sqs_fifo_spark.sink.write import Draft, Place, Sent
 from sqs_fifo_spark.sink.writer import SentMessage, SqsFifoStreamWriter, SqsFifoWriter
 from tests.unit.sending import THROTTLED, Sqs, Store, batch, patched, raising, refusal
 
@@ -74,14 +74,6 @@ def test_what_passes_is_not_pickled_into_the_plan(
     first, second = (pickled(given)._plan for _ in range(2))
     assert isinstance(first, Draft)
     assert first == second
-
-
-def test_a_writer_is_planned_once(sqs: Sqs) -> None:
-    """However often it is pickled."""
-    given = batch_writer(sqs)
-    plans = [pickled(given)._plan for _ in range(2)]
-    assert isinstance(plans[0], SinkPlan)
-    assert plans[0] == plans[1]
 
 
 @pytest.fixture

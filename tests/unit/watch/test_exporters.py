@@ -19,7 +19,6 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sqs_fifo_spark.aws.client import cloudwatch_client
 from sqs_fifo_spark.errors import MissingPackageError
 from sqs_fifo_spark.watch import METRICS, CloudWatch, EmbeddedMetrics, OpenTelemetry, Prometheus, Sample
 from sqs_fifo_spark.watch import cloudwatch as module
@@ -54,72 +53,10 @@ def test_embedded_metrics_go_to_standard_output(capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["Queue"] == "orders.fifo"
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The calls of PutMetricData, in moto."""
-    made: list[dict[str, Any]] = []
-    make = cloudwatch_client
-
-    def client(*given: Any) -> Any:
-        found = make(*given)
-        found.meta.events.register(
-            "provide-client-params.cloudwatch.PutMetricData", lambda params, **_: made.append(params)
-        )
-        return found
-
-    monkeypatch.setattr(module, "cloudwatch_client", client)
-    return made
-
-
 def export_each_second(exporter: CloudWatch, seconds: int) -> None:
     for second in range(seconds):
         with suppress(NotSentError):
             exporter.export(replace(SAMPLE, at_s=SAMPLE.at_s + second))
-
-
-@mock_aws
-def test_cloudwatch_has_what_was_sent(calls: list[dict[str, Any]]) -> None:
-    """By query and queue, each with its value."""
-    exporter = CloudWatch(namespace="Mine", region="eu-west-1")
-    exporter.export(SAMPLE)
-    there = boto3.client("cloudwatch", region_name="eu-west-1").get_paginator("list_metrics").paginate(Namespace="Mine")
-    found = [metric for page in there for metric in page["Metrics"]]
-    assert {metric["MetricName"] for metric in found} == SENT.keys()
-    assert all(
-        metric["Dimensions"] == [{"Name": "Query", "Value": "orders"}, {"Name": "Queue", "Value": "orders.fifo"}]
-        for metric in found
-    )
-    (call,) = calls
-    assert {each["MetricName"]: each["Value"] for each in call["MetricData"]} == SENT
-
-
-@mock_aws
-def test_cloudwatch_is_called_once_a_minute_and_at_the_end(calls: list[dict[str, Any]]) -> None:
-    """A micro-batch each second costs no call each second."""
-    exporter = CloudWatch(region="eu-west-1")
-    export_each_second(exporter, 150)
-    assert len(calls) == 3, "at the start, and after each minute"
-    exporter.end("run")
-    assert sum(len(each["MetricData"]) for each in calls) == 150 * len(METRICS)
-
-
-@mock_aws
-def test_cloudwatch_gets_no_more_than_it_takes_at_once(calls: list[dict[str, Any]]) -> None:
-    """A thousand figures."""
-    exporter = CloudWatch(region="eu-west-1", every_s=1_000)
-    export_each_second(exporter, 301)
-    exporter.end("run")
-    assert [len(each["MetricData"]) for each in calls] == [9, 1_000, 1_000, 700]
-
-
-@pytest.mark.parametrize(
-    ("name", "sent"), [("заказы 1", "?????? 1"), (" ", "-"), ("", "-"), ("x" * 2_000, "x" * 1_024), ("a\tb", "a?b")]
-)
-def test_a_name_that_cloudwatch_does_not_take_is_made_to_fit(name: str, sent: str, calls: list[dict[str, Any]]) -> None:
-    """Else it would refuse each call, and all that it has of other queries."""
-    with mock_aws():
-        CloudWatch(region="eu-west-1").export(replace(SAMPLE, query=name))
-    assert calls[0]["MetricData"][0]["Dimensions"][0] == {"Name": "Query", "Value": sent}
 
 
 class Client:
@@ -127,14 +64,18 @@ class Client:
 
     def __init__(self, judge: Callable[[set[float]], Exception | None] = lambda values: None) -> None:
         self.judge = judge
-        self.data: list[dict[str, Any]] = []
+        self.sent: list[list[dict[str, Any]]] = []
         self.calls = 0
+
+    @property
+    def data(self) -> list[dict[str, Any]]:
+        return [each for call in self.sent for each in call]
 
     def put_metric_data(self, *, Namespace: str, MetricData: list[dict[str, Any]]) -> None:
         self.calls += 1
         if error := self.judge({each["Value"] for each in MetricData}):
             raise error
-        self.data += MetricData
+        self.sent.append(MetricData)
 
 
 @pytest.fixture
@@ -147,6 +88,47 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Client]:
         return clients[0]
 
     return make
+
+
+@mock_aws
+def test_cloudwatch_has_what_was_sent() -> None:
+    """By query and queue."""
+    CloudWatch(namespace="Mine", region="eu-west-1").export(SAMPLE)
+    there = boto3.client("cloudwatch", region_name="eu-west-1").get_paginator("list_metrics").paginate(Namespace="Mine")
+    found = [metric for page in there for metric in page["Metrics"]]
+    assert {metric["MetricName"] for metric in found} == SENT.keys()
+    assert all(
+        metric["Dimensions"] == [{"Name": "Query", "Value": "orders"}, {"Name": "Queue", "Value": "orders.fifo"}]
+        for metric in found
+    )
+
+
+def test_cloudwatch_is_called_once_a_minute_and_at_the_end(use: Callable[..., Client]) -> None:
+    """A micro-batch each second costs no call each second."""
+    client, exporter = use(Client()), CloudWatch()
+    export_each_second(exporter, 150)
+    assert client.calls == 3, "at the start, and after each minute"
+    assert {each["MetricName"]: each["Value"] for each in client.sent[0]} == SENT
+    exporter.end("run")
+    assert sum(map(len, client.sent)) == 150 * len(METRICS)
+
+
+def test_cloudwatch_gets_no_more_than_it_takes_at_once(use: Callable[..., Client]) -> None:
+    """A thousand figures."""
+    client, exporter = use(Client()), CloudWatch(every_s=1_000)
+    export_each_second(exporter, 301)
+    exporter.end("run")
+    assert [*map(len, client.sent)] == [9, 1_000, 1_000, 700]
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("заказы 1", "?????? 1"), (" ", "-"), ("", "-"), ("x" * 2_000, "x" * 1_024), ("a\tb", "a?b")]
+)
+def test_a_name_that_cloudwatch_does_not_take_is_made_to_fit(name: str, sent: str, use: Callable[..., Client]) -> None:
+    """Else it would refuse each call, and all that it has of other queries."""
+    client = use(Client())
+    CloudWatch().export(replace(SAMPLE, query=name))
+    assert client.sent[0][0]["Dimensions"][0] == {"Name": "Query", "Value": sent}
 
 
 def test_what_cloudwatch_did_not_take_is_sent_later(use: Callable[..., Client]) -> None:
@@ -285,24 +267,6 @@ def test_a_run_that_is_over_leaves_its_totals_and_when_it_last_reported() -> Non
     assert len([each for each in samples if each.labels["query"] == "restarted"]) == len(METRICS) + 1
     observed = observations(reader)
     assert {name for name, query in observed if query == "orders"} == {name.removesuffix("_total") for name in expected}
-
-
-def test_totals_grow_from_run_to_run() -> None:
-    """And there is one series: two of the same labels would be refused."""
-    registry = CollectorRegistry()
-    exporter = Prometheus(registry)
-    exporter.export(SAMPLE)
-    exporter.export(replace(SAMPLE, run_id="another", figures={**FIGURES, "receives": 3.0}, growth={"receives": 3.0}))
-    assert generate_latest(registry).decode().count("sqs_fifo_receives_total{") == 1
-    assert registry.get_sample_value("sqs_fifo_receives_total", LABELS) == GROWTH["receives"] + 3
-
-
-def test_a_second_collector_in_one_registry_is_refused() -> None:
-    """As of a notebook's cell that runs again: its series would stand there twice."""
-    registry = CollectorRegistry()
-    Prometheus(registry)
-    with pytest.raises(ValueError, match="Duplicated timeseries"):
-        Prometheus(registry)
 
 
 UNITS = {"seconds": "s", "messages": "{message}", "rows": "{row}", "calls": "{call}"}

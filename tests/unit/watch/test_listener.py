@@ -196,11 +196,3 @@ def test_a_spark_that_asks_for_no_figures_is_told_of_once(
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == (0 if has_figures else 1)
     assert all("Use Spark 4.2 or later" in each for each in said)
-
-
-def test_a_run_that_is_over_is_forgotten(listener: SqsFifoListener) -> None:
-    """A driver may run many, one after the other."""
-    listener.onQueryProgress(progress(FIGURES))
-    listener.onQueryTerminated(QueryTerminatedEvent(UUID(ID), UUID(RUN), None, None))
-    assert not listener._totals
-    assert not listener._rows
