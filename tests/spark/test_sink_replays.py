@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.law("sink-3", "sink-4")
 
-COUNT, GROUPS = 1_200, 100
+COUNT, GROUPS = 2_400, 100
 FILES = 8
 LATER_S = 600.0
 CALLS, ENTRIES = 8, 10
