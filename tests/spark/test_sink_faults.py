@@ -59,7 +59,7 @@ def test_a_streaming_write_through_faults_puts_each_of_10_000_rows_there_once_an
 
 @pytest.mark.parametrize("faults", [FAULTS, Faults(seed=3)], ids=["faulty", "sound"])
 def test_control_a_sender_that_only_repeats_failed_entries_loses_the_order(rig: Rig, faults: Faults) -> None:
-    """What the test above proves is not for nothing: ten rows in a call, failed ones again, and groups are overtaken.
+    """The test above proves something: ten rows in a call, failed ones again, and groups are overtaken.
 
     Nothing is lost or doubled by it, and the same sender keeps the order where nothing fails.
     """

@@ -156,7 +156,7 @@ def test_with_a_journal_a_micro_batch_that_runs_again_after_ten_minutes_sends_no
 
 
 def test_in_foreach_batch_a_replay_with_other_partitions_sends_nothing_again(late_rig: Rig, clock: ManualClock) -> None:
-    """What was sent is known by its content, not by partition and row number; batch writes find it by Spark's ids.
+    """Sent rows are known by their content, not by partition and row number; batch writes find it by Spark's ids.
 
     Each group is scattered over all partitions until `in_group_order` brings it together.
     """

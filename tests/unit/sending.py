@@ -281,7 +281,7 @@ class Sqs:
         self.duplicates += event.kind == "duplicate"
 
     def bodies(self, group: str | None = None) -> list[str]:
-        """What stands in the queue, oldest first: all of it, or that of one group."""
+        """Return the messages in the queue, oldest first: all, or those of one group."""
         (queue,) = self.model._queues.values()
         found, message = [], queue._store.first
         while message is not None:

@@ -529,7 +529,7 @@ def test_a_host_that_the_aws_sdk_does_not_take_is_refused_with_what_to_use_inste
 )
 @each_side
 def test_a_secret_is_refused_without_being_shown(side: str, option: str, value: str) -> None:
-    """What was typed into a URL, or is malformed, does not reach a log by our hand."""
+    """A password typed into a URL, or a malformed one, does not reach a log by our hand."""
     refusal({option: value}, side=side)
 
 

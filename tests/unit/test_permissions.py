@@ -80,7 +80,7 @@ class Rig:
         return depth(functools.partial(self.call, "GetQueueAttributes"), self.url)
 
     def bodies(self) -> list[str]:
-        """What stands in the queue."""
+        """Return the messages in the queue."""
         return [each["body"] for each in self.server.messages("orders.fifo")]
 
     def drain(self, delete_after: str = "commit") -> list[str]:

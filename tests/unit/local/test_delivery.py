@@ -135,7 +135,7 @@ class Literal:
         self.line_up()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(20))
 def test_any_history_delivers_what_the_laws_read_literally_deliver(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over random sends, receives, deletes, changes and lapses, exactly the lawful messages come."""
     # Every other history has its heap rebuilt all the time, as otherwise only much longer ones have.

@@ -36,7 +36,7 @@ def ends(other: pytest.Pytester, source: str, *arguments: str, **outcomes: int) 
 
 
 def test_each_test_has_a_queue_of_its_own(other: pytest.Pytester) -> None:
-    """What one leaves behind, faults too, the next one does not see, though it fails; the server is the same.
+    """The next one does not see anything that one leaves behind, faults too, though it fails; the server is the same.
 
     Neither queue nor message collides with a name or a deduplication id that a test thought of.
     """
