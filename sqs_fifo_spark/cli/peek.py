@@ -17,8 +17,9 @@ from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json
 from sqs_fifo_spark.cli.waiting import NoAnswerError, begun, is_over
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import QueueRequestError, SqsFifoError, TransientQueueError
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
-from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Outcome, Queue
+from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Queue
 from sqs_fifo_spark.source.startup import FEWEST_RECEIVES
 
 HIDDEN_S = 60

@@ -37,9 +37,10 @@ from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm, colu
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.source import repair
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner, longest_wait_s
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 
 PutAside: TypeAlias = Callable[[pa.RecordBatch], None]
 

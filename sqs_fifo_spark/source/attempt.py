@@ -19,12 +19,14 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES, NO_CALLS, CallCounts
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SourceOptions
+from sqs_fifo_spark.source.batches import Outcome
+from sqs_fifo_spark.source.demand import LINK_BYTES, Allowance
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Message, Receipt, to_arrow
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan
-from sqs_fifo_spark.source.queue import Outcome, Queue
-from sqs_fifo_spark.source.receiving import DELETE_BUDGET_S, LINK_BYTES, Receiver
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.receiving import DELETE_BUDGET_S, Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 
 _log = logging.getLogger(__name__)
@@ -114,7 +116,7 @@ class Attempt:
                 # Another attempt appends, too: its counts are as new as its link.
                 self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
                 chain = Chain() if before is None else before.chain
-                receiver.spend(
+                receiver.chain.spend(
                     sealed.head.chain.served - chain.served - len(counted),
                     sealed.head.chain.size - chain.size - self._size(counted),
                 )
@@ -177,11 +179,15 @@ class Attempt:
             self._lease,
             self._options,
             self._clock,
-            max_messages=plan.max_messages - known,
-            max_bytes=plan.max_bytes - self._size(decided) - chain.size,
+            chain=Allowance(
+                messages=plan.max_messages - known,
+                size=plan.max_bytes - self._size(decided) - chain.size,
+                expected=plan.expected - known,
+                share=-(-plan.expected // plan.partitions) - known,
+                until=self._clock.monotonic() + self._options.max_fetch_s,
+                began_ms=self._clock.now() * 1_000,
+            ),
             in_links=plan.deletes,
-            expected=plan.expected - known,
-            share=-(-plan.expected // plan.partitions) - known,
         )
 
     def _size(self, messages: list[Message]) -> int:

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
+from sqs_fifo_spark.source.batches import Outcome, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
-from sqs_fifo_spark.source.queue import Outcome, Queue, split_into_batches
+from sqs_fifo_spark.source.queue import Queue
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5

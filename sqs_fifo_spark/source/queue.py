@@ -7,7 +7,6 @@ More receipts than ten are split into batches, which the driver's queue calls fo
 
 from __future__ import annotations
 
-import enum
 import functools
 import logging
 import math
@@ -16,22 +15,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
-from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls, named_apart
-from sqs_fifo_spark.aws.codes import LostHoldError, error_from_aws
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls
+from sqs_fifo_spark.aws.codes import error_from_aws
 from sqs_fifo_spark.aws.lean import answered_within
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
-    QueueNotFoundError,
     QueueRequestError,
-    SqsFifoError,
-    TransientQueueError,
 )
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.source.batches import Entries, Outcome, paired, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.pool import Answer, MakePool, Pool, in_calling_thread
+from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
 from sqs_fifo_spark.source.receive import Receive, Received
 
 T = TypeVar("T")
@@ -54,16 +51,6 @@ MOST_RENEWAL_THREADS = 32
 
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
 NO_HANDLE = "sqs-fifo-spark-permission-check"
-
-
-class Outcome(enum.Enum):
-    """The end of one entry of a batch call."""
-
-    DONE = "done"
-    LOST = "lost"
-    """SQS refused the handle, so the hold is lost: it expired, or the message is not in flight any more."""
-    FAILED = "failed"
-    """No answer for this entry within the budget: nothing is known, and it may be tried again."""
 
 
 class Counts(NamedTuple):
@@ -253,7 +240,7 @@ class Queue(QueueCalls):
             return (begun[place] if place < len(begun) else begin(parts[place])).result()
 
         answers = map(outcomes, range(len(parts))) if is_done else self._call_pool.map(outcomes, range(len(parts)))
-        return _paired(parts, answers)
+        return paired(parts, answers)
 
     def begin_delete(
         self, receipts: Sequence[Receipt], *, budget_s: float, before_call: Callable[[Sequence[Receipt]], None]
@@ -295,8 +282,8 @@ class Queue(QueueCalls):
                 is_silent = False
             return outcomes
 
-        answers = _call_in_batches(call, receipts, self._call_pool)
-        return Counter(outcome for _, outcome in answers)
+        answers = self._call_pool.map(call, split_into_batches(receipts))
+        return Counter(outcome for outcomes in answers for outcome in outcomes)
 
     def renew(self, calls: Sequence[Callable[[], None]]) -> None:
         """Make these calls to `extend`, the first ones first, several at once; return when all are over.
@@ -337,7 +324,7 @@ class Queue(QueueCalls):
         with answered_within(answer_s):
             return self._begin_batch("change_message_visibility_batch", entries, budget_s, is_beside=False).result()
 
-    def _tell_refused(self, operation: str, code: str) -> None:
+    def _warn_of_refused(self, operation: str, code: str) -> None:
         if code not in self._refused:
             self._refused.add(code)
             _log.warning(
@@ -349,87 +336,20 @@ class Queue(QueueCalls):
             )
 
     def _begin_batch(
-        self, operation: str, entries: Sequence[Mapping[str, Any]], budget_s: float, *, is_beside: bool = True
+        self, operation: str, given: Sequence[Mapping[str, Any]], budget_s: float, *, is_beside: bool = True
     ) -> Begun[list[Outcome]]:
         """Send a call for up to ten entries, only on demand if not `is_beside`; return outcomes, FAILED if in vain."""
-        outcomes = [Outcome.FAILED] * len(entries)
-        left = set(range(len(entries)))
-        """The places of entries that have no outcome yet."""
-        first_asked = named_apart(range(len(entries)))
-        begun: Ask | None = None
-        if is_beside:
-            begun = self._begin(operation, 0, self._beside, Entries=_entries(entries, first_asked))
+        entries = Entries(operation, self._url, given)
+        request = entries.request()
+        begun = self._begin(operation, 0, self._beside, Entries=request) if is_beside else None
 
         def ask() -> list[Outcome]:
-            nonlocal first_asked, begun
-            asked, first_asked = first_asked or named_apart(sorted(left)), {}
+            nonlocal request, begun
+            asked, request = request or entries.request(), []
             first, begun = begun, None
-            answer = self._call(operation, begun=first, Entries=_entries(entries, asked))
-            refused = {failed.get("Id"): failed for failed in (answer.get("Failed") or ())}
-            for done in answer.get("Successful") or ():
-                place = asked.get(done.get("Id"))
-                if place is not None and done["Id"] not in refused:
-                    outcomes[place] = Outcome.DONE
-                    left.discard(place)
-            unknown: list[tuple[str, SqsFifoError]] = []
-            for key, failed in refused.items():
-                place = asked.get(key)
-                if place is None:
-                    continue
-                code, message = str(failed.get("Code", "")), str(failed.get("Message", ""))
-                error = error_from_aws(operation, self._url, code, message, sender_fault=failed)
-                if isinstance(error, LostHoldError):
-                    outcomes[place] = Outcome.LOST
-                    left.discard(place)
-                elif isinstance(error, (AccessDeniedError, QueueNotFoundError)):
-                    raise error
-                elif not isinstance(error, TransientQueueError):
-                    # It concerns this message alone, and its fate is not known: it stays FAILED.
-                    left.discard(place)
-                    unknown.append((code, error))
-            if len(unknown) == len(asked) > 1:
-                raise unknown[0][1]  # nor would any other call succeed
-            for code, _ in unknown:
-                self._tell_refused(operation, code)
-            if left:
-                raise TransientQueueError(f"{operation}: {len(left)} of {len(entries)} entries failed")
-            return outcomes
+            for code in entries.note(self._call(operation, begun=first, Entries=asked)):
+                self._warn_of_refused(operation, code)
+            entries.require_all()
+            return entries.outcomes
 
-        # Entries still pending in the end stand as FAILED.
-        return Begun(ask, clock=self._clock, budget_s=budget_s, otherwise=lambda: outcomes)
-
-
-def _entries(entries: Sequence[Mapping[str, Any]], places: Mapping[str, int]) -> list[Mapping[str, Any]]:
-    """Return the entries at `places`, numbered by id, as one call has them."""
-    return [{"Id": key, **entries[place]} for key, place in places.items()]
-
-
-def split_into_batches(receipts: Iterable[Receipt]) -> list[list[Receipt]]:
-    """Return the receipts in lists for one batch call each: whole receives, together while they fit in ten.
-
-    AWS advises to build batches from handles of one receive. A receive holds the heads of its groups in front.
-    """
-    calls: list[list[Receipt]] = []
-    by_receive: dict[int, list[Receipt]] = {}
-    for receipt in receipts:
-        by_receive.setdefault(receipt.receive, []).append(receipt)
-    for received in by_receive.values():
-        for start in range(0, len(received), MAX_ENTRIES):
-            part = received[start : start + MAX_ENTRIES]
-            if calls and len(calls[-1]) + len(part) <= MAX_ENTRIES:
-                calls[-1].extend(part)
-            else:
-                calls.append(part)
-    return calls
-
-
-def _call_in_batches(
-    call: Callable[[list[Receipt]], list[Outcome]], receipts: Iterable[Receipt], pool: Pool
-) -> list[tuple[Receipt, Outcome]]:
-    """Return each receipt with its outcome of `call`, made for ten at a time."""
-    parts = split_into_batches(receipts)
-    return _paired(parts, pool.map(call, parts))
-
-
-def _paired(parts: list[list[Receipt]], answers: Iterable[list[Outcome]]) -> list[tuple[Receipt, Outcome]]:
-    return [pair for part, outcomes in zip(parts, answers, strict=True) for pair in zip(part, outcomes, strict=True)]
+        return Begun(ask, clock=self._clock, budget_s=budget_s, otherwise=lambda: entries.outcomes)

@@ -17,21 +17,17 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.source.batches import Outcome
+from sqs_fifo_spark.source.demand import Allowance, Demand
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.pool import Answer
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue, is_held_up
+from sqs_fifo_spark.source.queue import Queue, is_held_up
 from sqs_fifo_spark.source.receive import Received
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
-LINK_MESSAGES = 1_000
-"""Messages of a link at most, where others follow."""
-LINK_BYTES = 8 << 20
-_FIRST_GAP = 8
-_LONGEST_GAP = 64
-"""Links before more is asked for again, after the queue gave less: twice as many each time that it is in vain."""
 DELETE_BUDGET_S = 30.0
 """Seconds for deleting a link, or a copy. The rest is tried again: with the next link, or by the commit."""
 RENEW_BUDGET_S = 1.0
@@ -54,7 +50,7 @@ def hold(received: Received, lease: Lease, options: SourceOptions, clock: Clock)
 
 
 class Receiver:
-    """Receives for one attempt, link by link. Its limits are those of the whole chain."""
+    """Receives for one attempt, link by link, as long as its chain may take more."""
 
     def __init__(
         self,
@@ -64,39 +60,16 @@ class Receiver:
         options: SourceOptions,
         clock: Clock,
         *,
-        max_messages: int,
-        max_bytes: int,
+        chain: Allowance,
         in_links: bool,
-        expected: int,
-        share: int,
     ) -> None:
-        """`max_messages` and `max_bytes` are the rest of the chain's limits; about `expected` messages may come.
-
-        Of those, `share` come if all partitions get as many.
-        """
         self._queue = queue
         self._lease = lease
         self._options = options
         self._clock = clock
         self._copies = _Copies(queue, journal, lease, budget_s=min(options.heartbeat_s, DELETE_BUDGET_S))
-        self._messages_left = max_messages
-        self._bytes_left = max_bytes
-        self._in_links = in_links
-        self._expected = expected
-        self._share = share
-        self._deadline = clock.monotonic() + options.max_fetch_s
-        self._began_ms = clock.now() * 1_000
-        self._has_message = False
-        self._worth = 0
-        """Number of receives for the last link that brought something."""
-        self._largest = 0
-        """Bytes of the largest answer."""
-        self._gap = _FIRST_GAP
-        self._until_more = 0
-        """Number of links until more is asked for."""
-        self._was_full = False
-        """True if the last link has one receive, which brought as much as one can, of one group."""
-        self._has_waited_in_vain = False
+        self._demand = Demand(in_links=in_links)
+        self.chain = chain
         self.is_over = False
         """True if the chain gets nothing more."""
         self.unsealed: list[Receipt] = []
@@ -107,27 +80,16 @@ class Receiver:
         """The ids of copies that it has surely deleted."""
         return frozenset(self._copies.deleted)
 
-    def spend(self, messages: int, size: int) -> None:
-        """Count another attempt's messages towards the limits of the chain; `size` is in bytes."""
-        self._messages_left -= messages
-        self._bytes_left -= size
-        self._expected -= messages
-        self._share -= messages
-
     @property
     def may_wait(self) -> bool:
-        """True if it is worthwhile to receive beside the delete of the last link, which unlocks later messages.
-
-        So it is where one group has all: it filled the last receive, and one more would have brought nothing.
-        """
-        return self._was_full and self._expected > 0 and not self.is_over and not self._has_waited_in_vain
+        """True if it is worthwhile to receive beside the delete of the last link: see `Demand.may_wait`."""
+        return not self.is_over and self._demand.may_wait(self.chain)
 
     def beside_delete(self) -> list[Message]:
         """Return the messages received for a link while the last one is being deleted, perhaps none: see `may_wait`."""
         received = self.next_link(may_end=False, wait_time_s=_WAIT_S)
-        # A queue that does not answer a waiting receive with the messages that a delete unlocks.
-        self._has_waited_in_vain = not received
-        self.is_over = self.is_over or self._has_only_new(received)
+        self._demand.note_wait(received)
+        self.is_over = self.is_over or self.chain.has_only_new(received)
         return received
 
     def next_link(self, *, may_end: bool, wait_time_s: int = 0) -> list[Message]:
@@ -136,34 +98,32 @@ class Receiver:
         Not `may_end`: the link has assigned messages, whose groups are locked until they are deleted. The first receive
         waits for `wait_time_s` at most.
         """
-        most, room, size = self._most_receives(), LINK_MESSAGES, LINK_BYTES
+        link = self._demand.begin_link()
         messages: list[Message] = []
-        receives = 0
         self._copies.lost_groups.clear()
         while True:
-            asked_at = self._clock.monotonic()
-            if self._messages_left <= 0 or self._bytes_left <= 0 or asked_at >= self._deadline:
+            if self.chain.is_used_up(self._clock.monotonic()):
                 self.is_over = True
                 break
-            if self._in_links and (receives == most or room <= 0 or size <= 0):
+            if link.is_full:
                 break
-            at_once = 1 if wait_time_s and not receives else self._at_once(receives, most, room, size)
-            asked = self._receive(at_once, 0 if receives else wait_time_s)
+            if wait_time_s and not link.made:
+                asked = self._receive(1, wait_time_s)
+            else:
+                asked = self._receive(self._demand.at_once(link, self.chain), 0)
             answers = [answer for answer in asked if answer]
-            receives += len(answers)
             has_freed = False
             for answer in answers:
-                self._largest = max(self._largest, sum(message.size for message in answer))
+                self._demand.note_answer(answer)
                 kept = self._keep(answer)
                 messages += kept
-                room -= len(kept)
-                size -= sum(message.size for message in kept)
+                link.take(kept)
                 has_freed = has_freed or len(kept) < len(answer)
             if len(answers) < len(asked) and not has_freed:  # else messages behind a copy were locked
-                self.is_over = not self._in_links or (may_end and not messages)
+                self.is_over = not self._demand.in_links or (may_end and not messages)
                 break
-        self._note(receives, messages)
-        if self._in_links and may_end and self._has_only_new(messages):
+        self._demand.end_link(link, messages)
+        if self._demand.in_links and may_end and self.chain.has_only_new(messages):
             self.is_over = True
         # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
         held_no_more = self._lease.lapsed(each.receipt for each in messages)
@@ -184,38 +144,9 @@ class Receiver:
         handles = {receipt.receipt_handle for receipt in receipts}
         self.unsealed = [each for each in self.unsealed if each.receipt_handle not in handles]
 
-    def _most_receives(self) -> int:
-        """Return the number of receives worth a try for the next link.
-
-        Sealed messages are deleted only after the receives of their link, so groups stay locked: where the queue gave
-        no more for the link before, it is not asked in vain each time.
-        """
-        self._until_more -= 1
-        return LINK_MESSAGES if self._until_more < 0 else max(1, self._worth)
-
-    def _has_only_new(self, messages: list[Message]) -> bool:
-        """Return True if all of these were sent since this attempt began: the backlog is drained, the chain may end."""
-        return bool(messages) and all(message.receipt.sent_at_ms > self._began_ms for message in messages)
-
-    def _note(self, receives: int, messages: list[Message]) -> None:
-        if self._until_more < 0:
-            self._gap = _FIRST_GAP if receives > self._worth else min(_LONGEST_GAP, 2 * self._gap)
-            self._until_more = self._gap
-        self._worth = receives
-        groups = {message.receipt.message_group_id for message in messages}
-        self._was_full = receives == 1 and len(messages) == MAX_ENTRIES and len(groups) == 1
-
-    def _at_once(self, receives: int, most: int, room: int, size: int) -> int:
-        """Return the number of receives to make at once: as many as for the last link, or as have brought something."""
-        hoped = self._worth - receives if receives < self._worth else receives - self._worth
-        wanted, space = min(self._messages_left, max(self._share, 1)), self._bytes_left
-        if self._in_links:
-            hoped, wanted, space = min(hoped, most - receives), min(wanted, room), min(space, size)
-        return max(1, min(CONCURRENT_CALLS, hoped, -(-wanted // MAX_ENTRIES), space // max(1, self._largest)))
-
     def _receive(self, count: int, wait_time_s: int) -> list[Received]:
         """Return the answers of up to so many receives, all held; after an error, which is raised, see `unsealed`."""
-        left = self._messages_left
+        left = self.chain.messages
         begun: list[tuple[float, Begun[Received]]] = []
         while len(begun) < count and not (begun and (self._queue.pace.is_slow or is_held_up(begun[0][0], self._clock))):
             begun.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
@@ -250,7 +181,7 @@ class Receiver:
     def _begin(self, most: int, wait_time_s: int) -> tuple[float, Begun[Received]]:
         self._queue.pace.wait()
         asked_at = self._clock.monotonic()
-        budget_s = self._deadline - asked_at
+        budget_s = self.chain.until - asked_at
         return asked_at, self._queue.begin_receive(most, wait_time_s=wait_time_s, budget_s=budget_s)
 
     def _finish(self, asked_at: float, call: Begun[Received]) -> Received:
@@ -258,7 +189,7 @@ class Receiver:
         try:
             answer = call.result()
         except TransientQueueError as error:
-            if not error.is_throttling or self._deadline - asked_at >= _LAST_S:
+            if not error.is_throttling or self.chain.until - asked_at >= _LAST_S:
                 _log.warning("a partition stops receiving early: %s", error)
             return Received()
         # At once: others may take long, and finding the copies among them reads the ledger.
@@ -273,14 +204,8 @@ class Receiver:
             self._lease.hold((message.receipt for message in kept), since=answer.since)
         if len(kept) < len(answer):
             self._forget({message.receipt for message in answer} - {message.receipt for message in kept})
-            if not self._has_message:
-                # The fetch time counts from the first message to serve. It comes in the end: a copy is deleted once.
-                self._deadline = self._clock.monotonic() + self._options.max_fetch_s
-        self._has_message = self._has_message or bool(kept)
-        self._messages_left -= len(kept)
-        self._expected -= len(kept)
-        self._share -= len(kept)
-        self._bytes_left -= sum(message.size for message in kept)
+            self.chain.extend(self._clock.monotonic() + self._options.max_fetch_s)
+        self.chain.take(kept)
         return kept
 
 

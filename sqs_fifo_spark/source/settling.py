@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.ledger import Unconfirmed
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 
 SETTLE_BUDGET_S = 60.0
 """Seconds for which a commit tries to delete, before it leaves the rest to the ledger and the next commit."""

@@ -24,10 +24,11 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.local import LocalQueueServer, errors, server
 from sqs_fifo_spark.local.faults import Injector, Verdict
 from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.pool import Pools
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 from tests.bench.queue_process import QueueProcess, started
 
 _ACTION = "ChangeMessageVisibilityBatch"

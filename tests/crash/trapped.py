@@ -19,11 +19,12 @@ from pyspark.sql.types import StructType
 from sqs_fifo_spark.datasource import SqsFifoDataSource
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.reader import SqsFifoStreamReader
 from sqs_fifo_spark.source.segment import Segment
 from tests.crash.traps import Traps

@@ -13,10 +13,10 @@ from unittest import mock
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
 from sqs_fifo_spark.source.attempt import Attempt
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import deal_of
-from sqs_fifo_spark.source.queue import Outcome
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
 from tests.simulation.planting import Mutations, instead_of, put, rewrite
 
@@ -324,7 +324,7 @@ def _():
 @planted("delete what is not sealed yet", "source.receiving.Receiver._keep")
 def _(keep, receiver, *given):
     kept = keep(receiver, *given)
-    if receiver._in_links:
+    if receiver._demand.in_links:
         receiver._queue.delete([message.receipt for message in kept])
     return kept
 

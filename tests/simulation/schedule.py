@@ -15,13 +15,14 @@ from unittest import mock
 
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, JournalCorruptError, SqsFifoError
 from sqs_fifo_spark.local import SqsError
+from sqs_fifo_spark.source.batches import Outcome
+from sqs_fifo_spark.source.demand import LINK_BYTES
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import LONGEST_INLINE, PartitionPlan
 from sqs_fifo_spark.source.pool import Pool, in_calling_thread
-from sqs_fifo_spark.source.queue import Outcome, Queue
-from sqs_fifo_spark.source.receiving import LINK_BYTES
+from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.climate import CLEAR, MOST_FAILURES, PAUSES_S, Climate, Link
 from tests.simulation.hub import Hub, HubPool, Process, StuckError, Thread, Threading
 from tests.simulation.laws import Laws
@@ -947,6 +948,7 @@ class Schedule:
             mock.patch("sqs_fifo_spark.source.chains.threading", Threading(self.hub)),
             mock.patch("sqs_fifo_spark.source.planning.MESSAGES_PER_PARTITION", 4),
             mock.patch("sqs_fifo_spark.source.receiving.MAX_ENTRIES", self._most_in_a_receive),
+            mock.patch("sqs_fifo_spark.source.demand.MAX_ENTRIES", self._most_in_a_receive),
             mock.patch("sqs_fifo_spark.source.attempt.LINK_BYTES", self._most_kept),
             mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", self._longest_inline),
             mock.patch.dict("sqs_fifo_spark.source.receive._portions", clear=True),

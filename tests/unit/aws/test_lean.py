@@ -31,8 +31,8 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import AccessDeniedError, TransientQueueError
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import AWS_CHAIN
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome
 from tests.helpers import wait_until
 from tests.unit.aws.answering import Answer, Answering, answering, make_authority, source_queue
 

@@ -18,8 +18,9 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock, ManualClock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.source import queue as source_queue
 from sqs_fifo_spark.source import receive
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Outcome, Queue
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, Queue
 from sqs_fifo_spark.source.receive import Received
 from tests.unit.aws.answering import Answer, answering, source_options, sqs_message
 

@@ -13,8 +13,9 @@ import pytest
 from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.cli.peek import HIDDEN_S
 from sqs_fifo_spark.local import Faults
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 from tests.unit.cli.conftest import Rig, lines, one_error
 from tests.unit.cli.outcomes import error_of, output_of
 

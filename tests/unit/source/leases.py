@@ -9,8 +9,9 @@ from typing import Any
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import FifoModel
 from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 
 VISIBILITY_S = 30
 HEARTBEAT_S = 10.0

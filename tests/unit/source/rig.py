@@ -11,8 +11,9 @@ from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.clock import ManualClock, SystemClock
 from sqs_fifo_spark.local import FifoModel, LocalQueueServer
 from sqs_fifo_spark.options import SourceOptions, parse_source_options
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Message, Receipt
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 
 
 class QuickClock(SystemClock):

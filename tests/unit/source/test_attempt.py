@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
+from sqs_fifo_spark.source.demand import LINK_BYTES
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.receiving import LINK_BYTES
 from tests.simulation.hub import Crash
 from tests.simulation.spark import read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row

@@ -16,6 +16,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import parse_source_options
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import PASS_S, Heartbeat, Lease
@@ -24,7 +25,7 @@ from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 from tests.helpers import wait_until
 from tests.unit.source.leases import HEARTBEAT_S, OPTIONS, VISIBILITY_S, ModelQueue
 

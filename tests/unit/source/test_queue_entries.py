@@ -14,15 +14,9 @@ from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.source.batches import Outcome, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import (
-    CONCURRENT_CALLS,
-    DRIVER_DELETES,
-    LONGEST_BEGIN_S,
-    Outcome,
-    Queue,
-    split_into_batches,
-)
+from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, DRIVER_DELETES, LONGEST_BEGIN_S, Queue
 from tests.unit.source.rig import Rig
 
 pytestmark = pytest.mark.usefixtures("transport")

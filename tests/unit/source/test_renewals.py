@@ -17,10 +17,11 @@ from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.retry import retry_transient
 from sqs_fifo_spark.source import lease as lease_module
 from sqs_fifo_spark.source import queue as queue_module
+from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import ANSWER_MARGIN_S, LONGEST_LOOK_S
-from sqs_fifo_spark.source.queue import Outcome, Queue
+from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.hub import Hub, HubLock, HubPool, Process, Threading
 
 pytestmark = pytest.mark.law("source-7")
