@@ -27,6 +27,25 @@ class Continuity:
         is_own = start.journal == self._owned.journal.id and start.generation == self._owned.claim
         return not start.plan or (self._gives_up and not is_own)
 
+    def next_offset(self, start: Offset, partitions: int) -> Offset:
+        """Return the offset of a new epoch after `start`; a generation begins with it if one does after that."""
+        owned, begins = self._owned, self.begins_after(start)
+        return Offset(
+            owned.journal.id,
+            max(start.epoch + 1, owned.first_number()) if begins else owned.number_after(start),
+            partitions,
+            owned.claim,
+            after=0 if begins else start.plan,
+            after_epoch=0 if begins else start.epoch,
+            generation=owned.claim if begins else max(owned.ledger.generation, start.generation),
+        )
+
+    def blind_offset(self, partitions: int) -> Offset:
+        """Return the offset of a new epoch after all that Spark's log may have."""
+        owned = self._owned
+        number, claim = owned.first_number(), owned.claim
+        return Offset(owned.journal.id, number, partitions, claim, is_blind=True, generation=claim)
+
     def knows(self, start: Offset) -> bool:
         """Return True if Spark's log, which has `start`, fits the journal, or is that of a query that begins.
 

@@ -22,19 +22,18 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import FencedError, OptionError
+from sqs_fifo_spark.errors import FencedError
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.checkpoint import Announce, Settle
 from sqs_fifo_spark.source.continuity import Continuity
-from sqs_fifo_spark.source.epoch import Epoch
+from sqs_fifo_spark.source.epochs import Epochs
 from sqs_fifo_spark.source.figures import Figures
 from sqs_fifo_spark.source.lease import Heartbeat, Lease
-from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import answer_questions
 from sqs_fifo_spark.source.ownership import Ownership
@@ -84,14 +83,13 @@ class Driver:
             heartbeat_s=options.heartbeat_s,
         )
         self._heartbeat = Heartbeat(self._lease, clock, every_s=options.heartbeat_s, discover=self._discover)
+        self._epochs = Epochs(
+            options, self._lease, clock, read_pool=self._read_pool, discovery_pool=self._discovery_pool
+        )
         self._work = Work(options, queue, self._lease, clock)
         self._figures = Figures(options.queue_name, clock)
         self._owned_or_none: Ownership | None = None
         self._log_or_none: Continuity | None = None
-        self._open: Epoch | None = None
-        """The epoch whose tasks may be running, or that is closed and waits for its commit."""
-        self._next: Epoch | None = None
-        """The epoch that was announced and not planned."""
         self.position: Offset | None = None
         """Spark's place in the journal, as far as it has said."""
         self.query: str | None = None
@@ -99,8 +97,8 @@ class Driver:
 
     def __repr__(self) -> str:
         return (
-            f"<Driver epoch={self.position.epoch if self.position else 0} open={self._open!r} next={self._next!r} "
-            f"owned={self._owned_or_none!r} lease={self._lease!r}>"
+            f"<Driver epoch={self.position.epoch if self.position else 0} open={self._epochs.open!r} "
+            f"next={self._epochs.next!r} owned={self._owned_or_none!r} lease={self._lease!r}>"
         )
 
     # Spark calls these
@@ -126,7 +124,7 @@ class Driver:
     @property
     def announced(self) -> Offset | None:
         """The offset that was announced last, and that Spark has not planned."""
-        return self._next.offset if self._next else None
+        return self._epochs.next.offset if self._epochs.next else None
 
     def latest_offset(self, start: Offset, max_messages: int | None = None) -> Offset:
         """Return the offset of the next epoch if there is work, else `start`.
@@ -139,17 +137,15 @@ class Driver:
         `prepare_available_now`, TransientQueueError.
         """
         owned = self._owned(start)
-        if self._next is not None:
-            if self._next.offset != start:
-                return self._next.offset
-            self._open_unread(owned, start)
+        if self.announced is not None and not self._epochs.open_unread(owned, start):
+            return self.announced
         self._heartbeat.check()
         self.position = start
         if self._work.is_finished:
             owned.require_claim()
             return start
         limit = max_messages or self._options.max_messages_per_trigger
-        lost = self._reconcile(owned, start, may_be_lost=self._open is None)
+        lost = self._reconcile(owned, start, may_be_lost=self._epochs.open is None)
         if lost is not None:
             return self._announce_again(owned, lost, start, limit)
         return self._announce_next(owned, start, limit)
@@ -167,10 +163,7 @@ class Driver:
             lost.epoch,
             owned.journal.location,
         )
-        owned.take(lost)
-        self._next = self._epoch(owned, lost, limit)
-        with owned.told_as_fenced():
-            self._next.replay(start.name)
+        self._epochs.announce_again(owned, lost, after=start.name, max_messages=limit)
         return lost
 
     def _announce_next(self, owned: Ownership, start: Offset, limit: int) -> Offset:
@@ -178,36 +171,43 @@ class Driver:
         # Before the verdict on `start`: messages that it has served, and they have taken over, are not carried.
         owned.release_others()
         if not self.log(start).begins_after(start) and start.epoch > owned.ledger.epoch:
-            open_epoch = self._opened(owned, start)
+            open_epoch = self._epochs.opened(owned, start)
             verdict = owned.close(open_epoch)
             self._figures.note_over(open_epoch, verdict)
             carried = len(verdict.carried_receipts())
         else:
             owned.require_claim()
             verdict, carried = Verdict(), owned.carried_count()
-        caught = self._work.find(owned, self._open, verdict, limit, carries=carried > 0)
+        caught = self._work.find(owned, self._epochs.open, verdict, limit, carries=carried > 0)
         if self._work.is_finished:
-            return self._announce(owned, self._new_offset(owned, 0, start), limit)
+            return self._epochs.announce(owned, self.log(start).next_offset(start, 0), max_messages=limit)
         if caught is None:
             if self._work.may_end:
                 owned.require_claim()  # the query ends, so nothing else shows that another one has the messages
                 self._heartbeat.check()
             return start
         count, expected = self._size(limit, verdict, len(caught), carried)
-        return self._announce(owned, self._new_offset(owned, count, start), limit, expected, caught, start.name)
+        return self._epochs.announce(
+            owned,
+            self.log(start).next_offset(start, count),
+            max_messages=limit,
+            expected=expected,
+            caught=caught,
+            after=start.name,
+        )
 
     def _size(self, limit: int, verdict: Verdict, caught: int, carried: int) -> tuple[int, int]:
         """Return the number of partitions of the next epoch, and about how many messages it can get."""
         self._work.count_waiting(verdict.held + caught)
-        has_read = self._open is not None and self._open.plans is not None
+        before = self._epochs.open
         return epoch_size(
             self._work.counts.waiting + caught,
             carried,
             served=verdict.count,
             groups=verdict.groups,
-            expected_before=self._open.expected if self._open is not None and has_read else None,
+            expected_before=before.expected if before is not None and before.plans is not None else None,
             most=min(self._options.num_partitions, limit),
-            deletes=self._deletes,
+            deletes=self._epochs.deletes,
         )
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
@@ -223,48 +223,17 @@ class Driver:
     def _plan(self, owned: Ownership, start: Offset, end: Offset) -> list[PartitionPlan]:
         if start == end:
             return []
-        if self._open is not None and self._open.offset == end and self._open.plans is not None:
-            return self._open.plans
+        if self._epochs.open is not None and self._epochs.is_open(end) and self._epochs.open.plans is not None:
+            return self._epochs.open.plans
         if not self.log(end).may_follow(start, end):
             return []
-        if self._open is not None and self._open.offset == start:
-            self._require_committed(owned, end)
+        if self._epochs.is_open(start):
+            self._epochs.require_committed(owned, end)
         # Spark plans from an epoch only when it has committed it; a crash may have kept us from settling it.
         owned.take(end)
         self._commit(owned, start, followed_by=end)
         owned.release_others()
-        limit = self._options.max_messages_per_trigger
-        is_announced = self._next is not None and self._next.offset == end
-        epoch = self._next if self._next is not None and is_announced else self._epoch(owned, end, limit, limit)
-        with owned.told_as_fenced():
-            if not is_announced:
-                epoch.replay(start.name)
-            plans = epoch.plan(
-                owned.ledger, after=start.name, claim=owned.claim, max_bytes=self._options.max_bytes_per_trigger
-            )
-        self._open = epoch
-        if self._next is not None and self._next.offset.epoch <= end.epoch:
-            if self._next is not epoch:
-                owned.release(self._next.caught)
-            self._next = None
-        return plans
-
-    def _open_unread(self, owned: Ownership, given: Offset) -> None:
-        """Open the epoch `given` if its batch ran without a look at its rows, so that its plan was never asked for."""
-        if self._next is not None and self._next.offset == given:
-            self._require_committed(owned, given)
-            self._open, self._next, self.position = self._next, None, given
-
-    def _require_committed(self, owned: Ownership, later: Offset) -> None:
-        """Raise OptionError if Spark has read the open epoch, and goes on with a `later` one without a commit."""
-        if self._open is None or self._open.plans is None:
-            return
-        owned.require_claim()
-        raise OptionError(
-            f"Spark plans epoch {later.epoch} and has not committed epoch {self._open.offset.epoch}, as it does with "
-            "the option 'asyncProgressTrackingEnabled'. Leave that out: a message is deleted, and its group goes on, "
-            "only when its micro-batch is committed."
-        )
+        return self._epochs.plan(owned, end, after=start.name)
 
     def commit(self, end: Offset, *, logs_next: bool = True) -> None:
         """Settle the epoch `end`, which Spark has committed: delete its messages, put the ledger, drop objects.
@@ -277,11 +246,11 @@ class Driver:
         whose rows nobody has looked at, before Spark asks for the next one: there is nothing to delete.
         """
         owned = self._owned(end)
-        is_unread = self._next is not None and self._next.offset == end
-        self._open_unread(owned, end)
-        following = self._next.offset if self._next and logs_next else None
-        epoch = self._open if self._open is not None and self._open.offset == end else None
+        is_unread = self._epochs.open_unread(owned, end)
+        following = self.announced if logs_next else None
+        epoch = self._epochs.open if self._epochs.is_open(end) else None
         if is_unread:
+            self.position = end
             self._reconcile(owned, end)  # its generation begins with it, if it is the first one
         if logs_next and following is None and epoch is not None and (is_unread or epoch.leaves_nothing):
             return
@@ -297,7 +266,7 @@ class Driver:
     def _reconcile(self, owned: Ownership, given: Offset, *, may_be_lost: bool = False) -> Offset | None:
         """Bring the journal to where Spark's log is, which has `given` last. Return the epoch that the log has lost."""
         while True:
-            has_planned = self._open is not None and self._open.offset == given
+            has_planned = self._epochs.is_open(given)
             match self.log(given).next_step(given, has_planned=has_planned, may_be_lost=may_be_lost):
                 case Settle(before):
                     self._settle(owned, before, followed_by=given)
@@ -309,14 +278,14 @@ class Driver:
     def _settle(self, owned: Ownership, end: Offset, *, followed_by: Offset | None) -> None:
         owned.take(end)
         before = owned.ledger.unconfirmed
-        settled = self._opened(owned, end)
+        settled = self._epochs.opened(owned, end)
         owned.settle(settled, followed_by=followed_by)
         self.query = self.query or settled.query
         for message_id, entry in owned.ledger.unconfirmed.items() - before.items():
             last = before.get(message_id)
             receipt = entry.receipt or (last.receipt if last else None)
             self._work.note_unconfirmed(receipt.sent_at_ms if receipt else None)
-        self._open = None
+        self._epochs.open = None
 
     def report(self) -> dict[str, Any]:
         """Return figures for Spark's progress report. An idle query's queue is asked for them once a minute."""
@@ -359,7 +328,7 @@ class Driver:
             self._heartbeat.start()
         return self._owned_or_none
 
-    def log(self, known: Offset) -> Continuity:
+    def log(self, known: Offset | None) -> Continuity:
         """Return the `Continuity` with Spark's log, which has `known`."""
         self._owned(known)
         assert self._log_or_none is not None
@@ -374,7 +343,7 @@ class Driver:
         owned = self._owned(first)
         if self.log(first).note_first(first):
             owned.require_claim()
-            self._epoch(owned, first, 0).catch((), "")
+            self._epochs.make(owned, first).catch((), "")
 
     def announce_blindly(self) -> Offset:
         """Announce an epoch after all that Spark's log may have, as Spark has not yet said where it is."""
@@ -385,71 +354,15 @@ class Driver:
         limit = self._options.max_messages_per_trigger
         waiting = self._work.counts.waiting
         count = partition_count(waiting, min(self._options.num_partitions, limit))
-        offset = Offset(
-            owned.journal.id, owned.first_number(), count, owned.claim, is_blind=True, generation=owned.claim
-        )
-        return self._announce(owned, offset, limit, waiting)
-
-    def _new_offset(self, owned: Ownership, partitions: int, start: Offset) -> Offset:
-        begins = self.log(start).begins_after(start)
-        return Offset(
-            owned.journal.id,
-            max(start.epoch + 1, owned.first_number()) if begins else owned.number_after(start),
-            partitions,
-            owned.claim,
-            after=0 if begins else start.plan,
-            after_epoch=0 if begins else start.epoch,
-            generation=owned.claim if begins else max(owned.ledger.generation, start.generation),
-        )
-
-    def _announce(
-        self,
-        owned: Ownership,
-        offset: Offset,
-        max_messages: int,
-        expected: int = 0,
-        caught: Sequence[Message] = (),
-        after: str = "",
-    ) -> Offset:
-        announced = self._epoch(owned, offset, max_messages, expected)
-        if caught:
-            announced.catch(caught, after)
-            # A newer driver knows only of objects put before its claim.
-            owned.require_claim_of(announced.caught)
-        self._next = announced
-        return offset
-
-    def _opened(self, owned: Ownership, offset: Offset) -> Epoch:
-        """Return the open epoch, the one named by `offset`, be it of an earlier driver."""
-        if self._open is None or self._open.offset != offset:
-            self._open = self._epoch(owned, offset, 0)
-        return self._open
-
-    @property
-    def _deletes(self) -> bool:
-        return self._options.delete_after == "journal"
-
-    def _epoch(self, owned: Ownership, offset: Offset, max_messages: int, expected: int = 0) -> Epoch:
-        return Epoch(
-            offset,
-            journal=owned.journal,
-            lease=self._lease,
-            clock=self._clock,
-            heartbeat_s=self._options.heartbeat_s,
-            read_pool=self._read_pool,
-            discovery_pool=self._discovery_pool,
-            max_messages=max_messages,
-            expected=expected,
-            deletes=self._deletes,
-            skipped=owned.skipped,
-        )
+        offset = self.log(None).blind_offset(count)
+        return self._epochs.announce(owned, offset, max_messages=limit, expected=waiting)
 
     def _discover(self) -> None:
         """Hold the messages of the open epoch's links while this driver owns the journal; answer operators' questions.
 
         Runs on a thread of the heartbeat's, and in its `check`.
         """
-        owned, epoch = self._owned_or_none, self._open
+        owned, epoch = self._owned_or_none, self._epochs.open
         if owned is None:
             return
         try:

@@ -140,11 +140,11 @@ def _(begin, owned, *given):
     begin(owned, *given)
 
 
-@planted("begin a generation that Spark has not logged", "source.driver.Driver._new_offset")
-def _(make, driver, owned, partitions, start):
-    offset = make(driver, owned, partitions, start)
-    if driver.log(start).begins_after(start):
-        owned.begin(offset, start)
+@planted("begin a generation that Spark has not logged", "source.continuity.Continuity.next_offset")
+def _(next_offset, log, start, partitions):
+    offset = next_offset(log, start, partitions)
+    if log.begins_after(start):
+        log._owned.begin(offset, start)
     return offset
 
 
@@ -258,7 +258,7 @@ def _(gone, objects, received, ledger):
 
 @planted("wrong number of partitions at a replay", "source.driver.Driver.plan")
 def _(plan, driver, start, end):
-    is_first = driver._open is None and driver._next is None
+    is_first = driver._epochs.open is None and driver._epochs.next is None
     if is_first and start != end:
         end = replace(end, partitions=max(1, end.partitions - 1))
     return plan(driver, start, end)
@@ -297,10 +297,10 @@ def _():
     put("source.plan.older_deals", lambda journal, claim: [])
 
 
-@planted("let all plans of an epoch share number and name", "source.driver.Driver._new_offset")
-def _(make, driver, owned, partitions, start):
-    number = max(start.epoch, owned.ledger.epoch) + 1
-    return replace(make(driver, owned, partitions, start), epoch=number, plan=1)
+@planted("let all plans of an epoch share number and name", "source.continuity.Continuity.next_offset")
+def _(next_offset, log, start, partitions):
+    number = max(start.epoch, log._owned.ledger.epoch) + 1
+    return replace(next_offset(log, start, partitions), epoch=number, plan=1)
 
 
 @planted("take the journal's word for where Spark is", "source.ownership.Ownership.first_number")
@@ -315,7 +315,7 @@ def _(lost_after, start, standing):
 
 @planted("let tasks receive for an epoch that the offset log has lost")
 def _():
-    rewrite("source.driver.Driver._announce_again", "self._next.replay(start.name)", "pass")
+    rewrite("source.epochs.Epochs.announce_again", "self.next.replay(after)", "pass")
 
 
 # Chains

@@ -89,7 +89,7 @@ def test_a_plan_is_not_larger_for_a_longer_queue(world: World) -> None:
         world.send(*(f"g{len(world.sent) + index}x1" for index in range(count)))
         query = Query(world).resume()
         assert query.trigger()
-        plans = query.driver._open.plans if query.driver._open else None
+        plans = query.driver._epochs.open.plans if query.driver._epochs.open else None
         assert plans
         lengths.append(sum(sys.getsizeof(repr(plan)) for plan in plans))
         query.drain()

@@ -217,7 +217,7 @@ def test_partitions_are_for_what_is_carried_too(world: World) -> None:
     query = Query(world)
     assert query.trigger()
     end = query.latest_offset(query.start_of(1))
-    carried = [receipt.message_group_id for receipt in query.driver._open.verdict.carried_receipts()]  # type: ignore[union-attr]
+    carried = [receipt.message_group_id for receipt in query.driver._epochs.open.verdict.carried_receipts()]  # type: ignore[union-attr]
     assert len(carried) > 8
     assert end.partitions >= min(-(-len(carried) // 4), len(set(carried)))
 
