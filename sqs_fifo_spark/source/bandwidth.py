@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 
-from sqs_fifo_spark.aws.calls import MAX_ENTRIES
-from sqs_fifo_spark.source.queue import most_renewed
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
 from sqs_fifo_spark.source.receive import WORTH
 
 RENEWAL_BYTES = 600
 """Sent for the renewal of one message: its receipt handle, and its part of the call for ten."""
+RENEWAL_S = 0.1
+"""Seconds that a renewal of ten messages takes, on a slow day."""
+MOST_RENEWAL_THREADS = 32
 
 
 def bytes_at_once(partitions: int, max_bytes: int, message_bytes: int) -> int:
@@ -37,3 +39,17 @@ def most_held(heartbeat_s: float, bytes_per_s: float | None) -> int:
     """Return the number of messages that can be renewed within half a heartbeat, at `bytes_per_s` if it is known."""
     carried = math.inf if bytes_per_s is None else bytes_per_s * heartbeat_s / 2 / RENEWAL_BYTES
     return int(min(most_renewed(heartbeat_s), carried))
+
+
+def most_renewed(heartbeat_s: float) -> int:
+    """Return the number of messages that MOST_RENEWAL_THREADS renew within half a heartbeat, for it may begin late."""
+    return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / 2 / RENEWAL_S)
+
+
+def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
+    """Return the number of calls at once that renew `max_messages` in time, from 4 to MOST_RENEWAL_THREADS.
+
+    Within half a heartbeat, and within the budget of one call, as a restart wants it.
+    """
+    wanted = math.ceil(max_messages / MAX_ENTRIES * RENEWAL_S / min(heartbeat_s / 2, CALL_BUDGET_S))
+    return max(4, min(MOST_RENEWAL_THREADS, wanted))

@@ -38,7 +38,6 @@ from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.owner import answer_questions
 from sqs_fifo_spark.source.ownership import Ownership
 from sqs_fifo_spark.source.plan import PartitionPlan
-from sqs_fifo_spark.source.planning import epoch_size, partition_count
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.startup import Preflight, open_journal
@@ -180,35 +179,17 @@ class Driver:
             verdict, carried = Verdict(), owned.carried_count()
         caught = self._work.find(owned, self._epochs.open, verdict, limit, carries=carried > 0)
         if self._work.is_finished:
-            return self._epochs.announce(owned, self.log(start).next_offset(start, 0), max_messages=limit)
+            return self._epochs.announce(owned, self.log(start).next_offset(start, 0), limit)
         if caught is None:
             if self._work.may_end:
                 owned.require_claim()  # the query ends, so nothing else shows that another one has the messages
                 self._heartbeat.check()
             return start
-        count, expected = self._size(limit, verdict, len(caught), carried)
-        return self._epochs.announce(
-            owned,
-            self.log(start).next_offset(start, count),
-            max_messages=limit,
-            expected=expected,
-            caught=caught,
-            after=start.name,
+        count, expected = self._work.size(
+            self._epochs.open, verdict, len(caught), carried, max_messages=limit, deletes=self._epochs.deletes
         )
-
-    def _size(self, limit: int, verdict: Verdict, caught: int, carried: int) -> tuple[int, int]:
-        """Return the number of partitions of the next epoch, and about how many messages it can get."""
-        self._work.count_waiting(verdict.held + caught)
-        before = self._epochs.open
-        return epoch_size(
-            self._work.counts.waiting + caught,
-            carried,
-            served=verdict.count,
-            groups=verdict.groups,
-            expected_before=before.expected if before is not None and before.plans is not None else None,
-            most=min(self._options.num_partitions, limit),
-            deletes=self._epochs.deletes,
-        )
+        offset = self.log(start).next_offset(start, count)
+        return self._epochs.announce(owned, offset, limit, expected=expected, caught=caught, after=start.name)
 
     def plan(self, start: Offset, end: Offset) -> list[PartitionPlan]:
         """Return each partition's share of the plan of the epoch `end`; the same ones when this driver is asked again.
@@ -281,10 +262,7 @@ class Driver:
         settled = self._epochs.opened(owned, end)
         owned.settle(settled, followed_by=followed_by)
         self.query = self.query or settled.query
-        for message_id, entry in owned.ledger.unconfirmed.items() - before.items():
-            last = before.get(message_id)
-            receipt = entry.receipt or (last.receipt if last else None)
-            self._work.note_unconfirmed(receipt.sent_at_ms if receipt else None)
+        self._work.note_settled(before, owned.ledger.unconfirmed)
         self._epochs.open = None
 
     def report(self) -> dict[str, Any]:
@@ -350,12 +328,9 @@ class Driver:
         owned = self._owned(None)
         owned.require_claim()
         self._heartbeat.check()
-        self._work.count_waiting(0)
-        limit = self._options.max_messages_per_trigger
-        waiting = self._work.counts.waiting
-        count = partition_count(waiting, min(self._options.num_partitions, limit))
-        offset = self.log(None).blind_offset(count)
-        return self._epochs.announce(owned, offset, max_messages=limit, expected=waiting)
+        count, expected = self._work.blind_size()
+        offset, limit = self.log(None).blind_offset(count), self._options.max_messages_per_trigger
+        return self._epochs.announce(owned, offset, limit, expected=expected)
 
     def _discover(self) -> None:
         """Hold the messages of the open epoch's links while this driver owns the journal; answer operators' questions.

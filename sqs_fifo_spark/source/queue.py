@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, TypeVar
 
-from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES, Ask, QueueCalls
+from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, Ask, QueueCalls
 from sqs_fifo_spark.aws.codes import error_from_aws
 from sqs_fifo_spark.aws.lean import answered_within
 from sqs_fifo_spark.clock import Clock
@@ -26,6 +26,7 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.source.bandwidth import MOST_RENEWAL_THREADS, RENEWAL_S, renewal_threads
 from sqs_fifo_spark.source.batches import Entries, Outcome, paired, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
@@ -45,9 +46,6 @@ DRIVER_DELETES = 32
 """Deletes that the driver has under way at once: they are those of all tasks."""
 LONGEST_BEGIN_S = 1.0
 """Seconds after which no call is begun beside others: new connections may be slow, and answers wait to be read."""
-RENEWAL_S = 0.1
-"""Seconds that a renewal of ten messages takes, on a slow day."""
-MOST_RENEWAL_THREADS = 32
 
 # Never a valid handle: SQS checks the permission first, then refuses the entry, and nothing happens.
 NO_HANDLE = "sqs-fifo-spark-permission-check"
@@ -62,20 +60,6 @@ class Counts(NamedTuple):
     """Received, by anybody, and not deleted yet."""
     delayed: int = 0
     """Hidden by the queue's `DelaySeconds`."""
-
-
-def most_renewed(heartbeat_s: float) -> int:
-    """Return the number of messages that MOST_RENEWAL_THREADS renew within half a heartbeat, for it may begin late."""
-    return int(MOST_RENEWAL_THREADS * MAX_ENTRIES * heartbeat_s / 2 / RENEWAL_S)
-
-
-def renewal_threads(max_messages: int, heartbeat_s: float) -> int:
-    """Return the number of calls at once that renew `max_messages` in time, from 4 to MOST_RENEWAL_THREADS.
-
-    Within half a heartbeat, and within the budget of one call, as a restart wants it.
-    """
-    wanted = math.ceil(max_messages / MAX_ENTRIES * RENEWAL_S / min(heartbeat_s / 2, CALL_BUDGET_S))
-    return max(4, min(MOST_RENEWAL_THREADS, wanted))
 
 
 def is_held_up(begun_at: float, clock: Clock) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S, MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
@@ -16,8 +17,10 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.available_now import WAIT_S, AvailableNow
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.ledger import Unconfirmed
 from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.ownership import Ownership
+from sqs_fifo_spark.source.planning import epoch_size, partition_count
 from sqs_fifo_spark.source.queue import Counts, Queue
 from sqs_fifo_spark.source.receiving import hold
 from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S
@@ -91,6 +94,37 @@ class Work:
         """Note that a commit could not delete a message, and the time at which that was sent, if known."""
         if self._available_now is not None:
             self._available_now.note_unconfirmed(sent_at_ms)
+
+    def note_settled(self, before: Mapping[str, Unconfirmed], after: Mapping[str, Unconfirmed]) -> None:
+        """Note the messages that a commit could not delete: what the ledger lists as unconfirmed after it."""
+        for message_id, entry in after.items() - before.items():
+            last = before.get(message_id)
+            receipt = entry.receipt or (last.receipt if last else None)
+            self.note_unconfirmed(receipt.sent_at_ms if receipt else None)
+
+    def size(
+        self, before: Epoch | None, verdict: Verdict, caught: int, carried: int, *, max_messages: int, deletes: bool
+    ) -> tuple[int, int]:
+        """Return the number of partitions of the next epoch, and about how many messages it can get.
+
+        `before` is the epoch that this driver has closed with `verdict`, if any.
+        """
+        self.count_waiting(verdict.held + caught)
+        return epoch_size(
+            self.counts.waiting + caught,
+            carried,
+            served=verdict.count,
+            groups=verdict.groups,
+            expected_before=before.expected if before is not None and before.plans is not None else None,
+            most=min(self._options.num_partitions, max_messages),
+            deletes=deletes,
+        )
+
+    def blind_size(self) -> tuple[int, int]:
+        """Return the same of an epoch that is announced before Spark has said where it is."""
+        self.count_waiting(0)
+        most = min(self._options.num_partitions, self._options.max_messages_per_trigger)
+        return partition_count(self.counts.waiting, most), self.counts.waiting
 
     def count_waiting(self, ours: int) -> None:
         """Ask roughly how many messages wait: an old answer will do. `ours` of those in flight this query knows of."""

@@ -10,8 +10,7 @@ import pytest
 from sqs_fifo_spark.aws.calls import MAX_CALL_BYTES, QueueFacts
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.options import parse_source_options
-from sqs_fifo_spark.source.bandwidth import bytes_at_once, most_held, visibility_needed_s
-from sqs_fifo_spark.source.queue import RENEWAL_S
+from sqs_fifo_spark.source.bandwidth import RENEWAL_S, bytes_at_once, most_held, visibility_needed_s
 from sqs_fifo_spark.source.receive import Receive
 from sqs_fifo_spark.source.startup import _warn
 

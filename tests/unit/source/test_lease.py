@@ -10,10 +10,11 @@ import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import QueueRequestError
+from sqs_fifo_spark.source.bandwidth import renewal_threads
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Receipt
-from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, renewal_threads
+from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S
 from sqs_fifo_spark.source.settling import release
 from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue
 

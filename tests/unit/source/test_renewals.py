@@ -15,6 +15,7 @@ from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.errors import JournalUnavailableError, TransientQueueError
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.retry import retry_transient
+from sqs_fifo_spark.source import bandwidth
 from sqs_fifo_spark.source import lease as lease_module
 from sqs_fifo_spark.source import queue as queue_module
 from sqs_fifo_spark.source.batches import Outcome
@@ -150,6 +151,7 @@ def test_what_is_tried_again_within_its_call_is_found_to_cost_others_their_holds
     """The check of the law above finds this defect, on as many threads as do when nothing fails."""
     with (
         mock.patch.object(UncertainQueue, "extend", _stubborn(UncertainQueue.extend)),
+        mock.patch.object(bandwidth, "MOST_RENEWAL_THREADS", 4),
         mock.patch.object(queue_module, "MOST_RENEWAL_THREADS", 4),
         pytest.raises(AssertionError, match="healthy holds have lapsed"),
     ):
