@@ -91,14 +91,12 @@ class FifoModel:
         self._moves = MoveTasks(self._clock, self._rng, self._by_arn, lambda queue: bool(self._sources_of(queue)))
         self._actions: dict[str, Callable[[Request], Response]] = {
             "CancelMessageMoveTask": self._moves.cancel,
-            "ChangeMessageVisibility": self._change_message_visibility,
             "DeleteMessage": self._delete_message,
             "DeleteQueue": self._delete_queue,
             "GetQueueAttributes": self._get_queue_attributes,
             "ListMessageMoveTasks": self._moves.recent,
             "ListQueueTags": self._tags.listed,
             "PurgeQueue": self._purge_queue,
-            "SendMessage": self._send_message,
             "SetQueueAttributes": self._set_queue_attributes,
             "StartMessageMoveTask": self._moves.start,
             "TagQueue": self._tags.tag,
@@ -111,7 +109,12 @@ class FifoModel:
             "ListDeadLetterSourceQueues": self._list_dead_letter_source_queues,
             "ListQueues": self._list_queues,
         }
-        self._batch_actions: dict[str, Callable[[FifoQueue, dict[str, Any]], Response]] = {
+        # These do the same for one message that a batch does for each of its entries.
+        self._entry_actions: dict[str, Callable[[FifoQueue, Request], Response]] = {
+            "ChangeMessageVisibility": self._change_visibility_entry,
+            "SendMessage": self._send_entry,
+        }
+        self._batch_actions: dict[str, Callable[[FifoQueue, Request], Response]] = {
             "ChangeMessageVisibilityBatch": self._change_visibility_entry,
             "DeleteMessageBatch": self._delete_entry,
             "SendMessageBatch": self._send_entry,
@@ -136,6 +139,8 @@ class FifoModel:
         self._let_move()
         if action == "ReceiveMessage":
             return self._receive_message(request, receive_share)
+        if action in self._entry_actions:
+            return self._entry_actions[action](self._queue_of(request), request)
         if action in self._batch_actions:
             return self._batch(action, request, failing_entries)
         if action in self._url_actions:
@@ -259,11 +264,8 @@ class FifoModel:
         if target is None:
             raise errors.invalid_value(written, "RedrivePolicy", "Dead letter target does not exist.")
         if target.settings.is_fifo != parsed.is_fifo:
-            raise errors.invalid_value(
-                written,
-                "RedrivePolicy",
-                "Dead-letter queue must be same type of queue as the source.",
-            )
+            reason = "Dead-letter queue must be same type of queue as the source."
+            raise errors.invalid_value(written, "RedrivePolicy", reason)
 
     def _get_queue_url(self, request: Request, base_url: str) -> Response:
         queue = self._queue_at(validation.required_text(request, "QueueName"))
@@ -322,17 +324,10 @@ class FifoModel:
 
     # Messages
 
-    def _send_message(self, request: Request) -> Response:
-        return self._send_entry(self._queue_of(request), request)
-
     def _receive_message(self, request: Request, receive_share: float) -> Response:
         queue = self._queue_of(request)
         limit = validation.optional_number(
-            request,
-            "MaxNumberOfMessages",
-            1,
-            validation.MAX_ENTRIES,
-            "Must be between 1 and 10, if provided.",
+            request, "MaxNumberOfMessages", 1, validation.MAX_ENTRIES, "Must be between 1 and 10, if provided."
         )
         timeout_s = validation.optional_number(request, "VisibilityTimeout", 0, validation.MAX_VISIBILITY_TIMEOUT_S)
         self.wait_s(request)
@@ -356,9 +351,6 @@ class FifoModel:
         handle = validation.required_text(request, "ReceiptHandle")
         queue.delete(handle, self._clock.now(), expired=errors.expired_handle)
         return {}
-
-    def _change_message_visibility(self, request: Request) -> Response:
-        return self._change_visibility_entry(self._queue_of(request), request)
 
     def _change_visibility_entry(self, queue: FifoQueue, entry: Request) -> Response:
         handle = validation.required_text(entry, "ReceiptHandle")

@@ -7,14 +7,10 @@ request is handled on one event loop, on a thread of the server's own, so the mo
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-import socket
-import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from email.utils import formatdate
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,28 +18,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from aiohttp import web
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
-from sqs_fifo_spark.local import errors, names
+from sqs_fifo_spark.local import names
 from sqs_fifo_spark.local.ahead import AheadClock
-from sqs_fifo_spark.local.control import PREFIX, Control
+from sqs_fifo_spark.local.control import Control
+from sqs_fifo_spark.local.endpoint import Endpoint
 from sqs_fifo_spark.local.errors import SqsError
-from sqs_fifo_spark.local.faults import Faults, Injector, Verdict
+from sqs_fifo_spark.local.faults import Faults, Injector
 from sqs_fifo_spark.local.inspection import Inspector
-from sqs_fifo_spark.local.model import ACCOUNT, IN_FLIGHT_CAP, SCAN_LIMIT, FifoModel
+from sqs_fifo_spark.local.model import IN_FLIGHT_CAP, SCAN_LIMIT, FifoModel
 from sqs_fifo_spark.local.policy import Policies
-from sqs_fifo_spark.local.requests import RequestLog, RequestRecord
-from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
+from sqs_fifo_spark.local.requests import RequestLog
+from sqs_fifo_spark.local.waiting import WaitingRoom
 
 if TYPE_CHECKING:
     from aiohttp.http_parser import RawRequestMessage
     from aiohttp.streams import StreamReader
     from aiohttp.web_protocol import RequestHandler
 
-_CONTENT_TYPE = "application/x-amz-json-1.0"
-_TARGET_PREFIX = "AmazonSQS."
 _MAX_REQUEST_BYTES = 64 * 1024 * 1024
 _SHUTDOWN_S = 1.0
-# SO_LINGER with a linger time of 0: closing sends a reset instead of an orderly end.
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 # Addresses to listen on that nobody can call, and the ones to call instead.
 _CALLABLE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -80,9 +73,6 @@ class LocalQueueServer:
         self._host = host
         self._port = port
         self._clock = AheadClock(clock)
-        # Replaced as a whole, never changed in place, so that any thread may set new faults.
-        self._injector = Injector(Faults() if faults is None else faults)
-        self._policies = Policies(policies or {})
         self._model = FifoModel(
             self._clock,
             random.Random(seed),
@@ -93,11 +83,18 @@ class LocalQueueServer:
         self._queues = names.of_new_queues(queues)
         self._room = WaitingRoom(self._model, self._clock)
         self._inspector = Inspector(self._model)
-        self._control = Control(
+        control = Control(
             self.requests, self._inspector, lambda: self.faults, self._set_faults, self._clock.now, self._advance
         )
-        self._request_number = 0
-        self._failure: BaseException | None = None
+        self._endpoint = Endpoint(
+            self._model,
+            self._room,
+            control,
+            self.requests,
+            self._clock,
+            injector=Injector(Faults() if faults is None else faults),
+            policies=Policies(policies or {}),
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
@@ -139,7 +136,7 @@ class LocalQueueServer:
     @property
     def faults(self) -> Faults:
         """The failures on purpose. Setting them starts the server's dice, and the counting of requests, anew."""
-        return self._injector.faults
+        return self._endpoint.injector.faults
 
     @faults.setter
     def faults(self, faults: Faults) -> None:
@@ -147,7 +144,7 @@ class LocalQueueServer:
 
     def set_policies(self, documents: Mapping[str, Any]) -> None:
         """Put these policies in place of all others, for requests that come from now on."""
-        self._policies = Policies(documents)
+        self._endpoint.policies = Policies(documents)
 
     @property
     def waiting(self) -> int:
@@ -182,7 +179,7 @@ class LocalQueueServer:
         if thread.is_alive():
             loop.call_soon_threadsafe(stopping.set)
             thread.join()
-        failure, self._failure = self._failure, None
+        failure, self._endpoint.failure = self._endpoint.failure, None
         if failure is not None:
             raise RuntimeError("the local queue failed to handle a request; its cause is above") from failure
 
@@ -229,7 +226,7 @@ class LocalQueueServer:
         return self._loop
 
     def _set_faults(self, faults: Faults) -> None:
-        self._injector = Injector(faults)
+        self._endpoint.injector = Injector(faults)
 
     def _advance(self, seconds: float) -> None:
         self._clock.advance(seconds)
@@ -242,14 +239,16 @@ class LocalQueueServer:
         except Exception as error:
             # Raised by start() if it still waits for us, else by stop().
             if started.done():
-                self._failure = error
+                self._endpoint.failure = error
             else:
                 started.set_exception(error)
 
     async def _main(self, started: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        server = web.Server(self._handle, request_factory=_make_request, handler_cancellation=True, access_log=None)
+        server = web.Server(
+            self._endpoint.handle, request_factory=_make_request, handler_cancellation=True, access_log=None
+        )
         runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_S)
         await runner.setup()
         try:
@@ -264,139 +263,6 @@ class LocalQueueServer:
             self._room.close()
         finally:
             await runner.cleanup()
-
-    async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
-        # Errors here are the client's or the connection's doing, and aiohttp deals with them.
-        body = await http.read()
-        try:
-            if http.path.startswith(PREFIX):
-                status, content = self._control.answer(http.method, http.path, http.query, body)
-                return web.json_response(content, status=status)
-            return await self._sqs(http, body)
-        except Exception as error:
-            self._failure = error
-            return self._refusal(errors.internal_failure())
-
-    async def _sqs(self, http: web.BaseRequest, body: bytes) -> web.StreamResponse:
-        target = http.headers.get("X-Amz-Target", "")
-        action = target.removeprefix(_TARGET_PREFIX)
-        try:
-            if not target.startswith(_TARGET_PREFIX):
-                raise errors.malformed_request(
-                    "This queue speaks AWS JSON 1.0 only: X-Amz-Target must be AmazonSQS.<Action>."
-                )
-            try:
-                request = json.loads(body)
-            except (ValueError, RecursionError) as error:
-                raise errors.malformed_request("The request's body is not JSON.") from error
-            if not isinstance(request, dict):
-                raise errors.malformed_request("The request's body must be a JSON map.")
-        except SqsError as error:
-            self._record(action, 1, error.query_code)
-            return self._refusal(error)
-        return await self._act(http, action, request)
-
-    async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
-        name = names.of_request(request)
-        resource = name if name == "*" else f"arn:aws:sqs:{self._model.region}:{ACCOUNT}:{name}"
-        access_key = _access_key(http.headers.get("Authorization", ""))
-        verdict = self._injector.decide(action, resource, access_key)
-        batch = request.get("Entries")
-        entries = len(batch) if isinstance(batch, list) else 1
-        try:
-            if verdict.delay_s:
-                await asyncio.sleep(verdict.delay_s)
-            if verdict.reset:
-                self._record(action, entries, "reset")
-                return self._hang_up(http, reset=True)
-            if verdict.error is not None:
-                raise verdict.error
-            self._policies.require(access_key, action, resource)
-            if self._model.has_quota(name) and not self._injector.admits(action, name, self._clock.monotonic()):
-                raise errors.throttled()
-            if action == "ReceiveMessage":
-                response = await self._receive(http, request, verdict)
-                entries = len(response.get("Messages", ()))
-            else:
-                host = http.headers.get("Host")
-                response = self._model.call(
-                    action,
-                    request,
-                    base_url=f"http://{host}" if host else None,
-                    failing_entries=verdict.failing_entries,
-                )
-                self._room.serve()
-        except SqsError as error:
-            self._record(action, entries, error.query_code)
-            return self._refusal(error)
-        except asyncio.CancelledError:
-            self._record(action, entries, "gone")
-            raise
-        if verdict.drop_answer:
-            self._record(action, entries, "dropped")
-            return self._hang_up(http, reset=False)
-        self._record(action, entries, "ok")
-        return self._respond(200, response)
-
-    async def _receive(self, http: web.BaseRequest, request: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
-        def receive() -> dict[str, Any]:
-            return self._model.call("ReceiveMessage", request, receive_share=verdict.receive_share)
-
-        # Waiting polls come first, also for messages that lapsed just now.
-        self._room.serve()
-        response = receive()
-        # A receive can move messages to a dead-letter queue on which somebody waits.
-        self._room.serve()
-        wait_s = self._model.wait_s(request)
-        if response or wait_s == 0 or verdict.receive_share < 1:
-            return response
-        return await self._room.wait(
-            Waiter(
-                queue_url=self._model.queue_url(self._model.queue_name(request)),
-                receive=receive,
-                is_gone=lambda: http.transport is None or http.transport.is_closing(),
-                deadline=self._clock.now() + wait_s,
-                attempt_id=request.get("ReceiveRequestAttemptId"),
-            )
-        )
-
-    def _respond(self, status: int, content: dict[str, Any], query_error: str | None = None) -> web.Response:
-        self._request_number += 1
-        headers = {
-            # Of the same clock as the times of sending, which a client compares with it.
-            "Date": formatdate(self._clock.now(), usegmt=True),
-            "x-amzn-RequestId": f"00000000-0000-4000-8000-{self._request_number:012x}",
-        }
-        if query_error is not None:
-            headers["x-amzn-query-error"] = query_error
-        return web.Response(
-            status=status,
-            body=json.dumps(content, separators=(",", ":")).encode(),
-            headers=headers,
-            content_type=_CONTENT_TYPE,
-        )
-
-    def _refusal(self, error: SqsError) -> web.Response:
-        content = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
-        fault = "Sender" if error.sender_fault else "Receiver"
-        return self._respond(error.status, content, f"{error.query_code};{fault}")
-
-    def _hang_up(self, http: web.BaseRequest, *, reset: bool) -> web.Response:
-        transport = http.transport
-        if transport is not None:
-            if reset:
-                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-            transport.abort()
-        # Goes nowhere: the connection is closed.
-        return web.Response()
-
-    def _record(self, action: str, entries: int, outcome: str) -> None:
-        self.requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
-
-
-def _access_key(authorization: str) -> str:
-    """The access key that a Signature Version 4 header names, or ""."""
-    return authorization.partition("Credential=")[2].partition("/")[0]
 
 
 def _make_request(

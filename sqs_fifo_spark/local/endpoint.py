@@ -1,0 +1,187 @@
+"""The answers to HTTP requests in AWS JSON 1.0, as SQS gives them, with the failures that were asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from email.utils import formatdate
+from typing import Any
+
+from aiohttp import web
+
+from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.local import errors, names
+from sqs_fifo_spark.local.control import PREFIX, Control
+from sqs_fifo_spark.local.errors import SqsError
+from sqs_fifo_spark.local.faults import Injector, Verdict
+from sqs_fifo_spark.local.model import ACCOUNT, FifoModel
+from sqs_fifo_spark.local.policy import Policies
+from sqs_fifo_spark.local.requests import RequestLog, RequestRecord
+from sqs_fifo_spark.local.waiting import Waiter, WaitingRoom
+
+_CONTENT_TYPE = "application/x-amz-json-1.0"
+_TARGET_PREFIX = "AmazonSQS."
+# SO_LINGER with a linger time of 0: closing sends a reset instead of an orderly end.
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class Endpoint:
+    """Handles the requests of one server, all of them on its event loop."""
+
+    def __init__(
+        self,
+        model: FifoModel,
+        room: WaitingRoom,
+        control: Control,
+        requests: RequestLog,
+        clock: Clock,
+        *,
+        injector: Injector,
+        policies: Policies,
+    ) -> None:
+        self._model = model
+        self._room = room
+        self._control = control
+        self._requests = requests
+        self._clock = clock
+        # Both are replaced as a whole, never changed in place, so that any thread may set new ones.
+        self.injector = injector
+        self.policies = policies
+        self.failure: BaseException | None = None
+        """The last defect of the server itself that made a request fail."""
+        self._request_number = 0
+
+    async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
+        # Errors here are the client's or the connection's doing, and aiohttp deals with them.
+        body = await http.read()
+        try:
+            if http.path.startswith(PREFIX):
+                status, content = self._control.answer(http.method, http.path, http.query, body)
+                return web.json_response(content, status=status)
+            return await self._sqs(http, body)
+        except Exception as error:
+            self.failure = error
+            return self._refusal(errors.internal_failure())
+
+    async def _sqs(self, http: web.BaseRequest, body: bytes) -> web.StreamResponse:
+        target = http.headers.get("X-Amz-Target", "")
+        action = target.removeprefix(_TARGET_PREFIX)
+        try:
+            if not target.startswith(_TARGET_PREFIX):
+                raise errors.malformed_request(
+                    "This queue speaks AWS JSON 1.0 only: X-Amz-Target must be AmazonSQS.<Action>."
+                )
+            try:
+                request = json.loads(body)
+            except (ValueError, RecursionError) as error:
+                raise errors.malformed_request("The request's body is not JSON.") from error
+            if not isinstance(request, dict):
+                raise errors.malformed_request("The request's body must be a JSON map.")
+        except SqsError as error:
+            self._record(action, 1, error.query_code)
+            return self._refusal(error)
+        return await self._act(http, action, request)
+
+    async def _act(self, http: web.BaseRequest, action: str, request: dict[str, Any]) -> web.StreamResponse:
+        name = names.of_request(request)
+        resource = name if name == "*" else f"arn:aws:sqs:{self._model.region}:{ACCOUNT}:{name}"
+        access_key = _access_key(http.headers.get("Authorization", ""))
+        verdict = self.injector.decide(action, resource, access_key)
+        batch = request.get("Entries")
+        entries = len(batch) if isinstance(batch, list) else 1
+        try:
+            if verdict.delay_s:
+                await asyncio.sleep(verdict.delay_s)
+            if verdict.reset:
+                self._record(action, entries, "reset")
+                return self._hang_up(http, reset=True)
+            if verdict.error is not None:
+                raise verdict.error
+            self.policies.require(access_key, action, resource)
+            if self._model.has_quota(name) and not self.injector.admits(action, name, self._clock.monotonic()):
+                raise errors.throttled()
+            if action == "ReceiveMessage":
+                response = await self._receive(http, request, verdict)
+                entries = len(response.get("Messages", ()))
+            else:
+                host = http.headers.get("Host")
+                response = self._model.call(
+                    action,
+                    request,
+                    base_url=f"http://{host}" if host else None,
+                    failing_entries=verdict.failing_entries,
+                )
+                self._room.serve()
+        except SqsError as error:
+            self._record(action, entries, error.query_code)
+            return self._refusal(error)
+        except asyncio.CancelledError:
+            self._record(action, entries, "gone")
+            raise
+        if verdict.drop_answer:
+            self._record(action, entries, "dropped")
+            return self._hang_up(http, reset=False)
+        self._record(action, entries, "ok")
+        return self._respond(200, response)
+
+    async def _receive(self, http: web.BaseRequest, request: dict[str, Any], verdict: Verdict) -> dict[str, Any]:
+        def receive() -> dict[str, Any]:
+            return self._model.call("ReceiveMessage", request, receive_share=verdict.receive_share)
+
+        # Waiting polls come first, also for messages that lapsed just now.
+        self._room.serve()
+        response = receive()
+        # A receive can move messages to a dead-letter queue on which somebody waits.
+        self._room.serve()
+        wait_s = self._model.wait_s(request)
+        if response or wait_s == 0 or verdict.receive_share < 1:
+            return response
+        return await self._room.wait(
+            Waiter(
+                queue_url=self._model.queue_url(self._model.queue_name(request)),
+                receive=receive,
+                is_gone=lambda: http.transport is None or http.transport.is_closing(),
+                deadline=self._clock.now() + wait_s,
+                attempt_id=request.get("ReceiveRequestAttemptId"),
+            )
+        )
+
+    def _respond(self, status: int, content: dict[str, Any], query_error: str | None = None) -> web.Response:
+        self._request_number += 1
+        headers = {
+            # Of the same clock as the times of sending, which a client compares with it.
+            "Date": formatdate(self._clock.now(), usegmt=True),
+            "x-amzn-RequestId": f"00000000-0000-4000-8000-{self._request_number:012x}",
+        }
+        if query_error is not None:
+            headers["x-amzn-query-error"] = query_error
+        return web.Response(
+            status=status,
+            body=json.dumps(content, separators=(",", ":")).encode(),
+            headers=headers,
+            content_type=_CONTENT_TYPE,
+        )
+
+    def _refusal(self, error: SqsError) -> web.Response:
+        content = {"__type": f"com.amazonaws.sqs#{error.shape}", "message": error.message}
+        fault = "Sender" if error.sender_fault else "Receiver"
+        return self._respond(error.status, content, f"{error.query_code};{fault}")
+
+    def _hang_up(self, http: web.BaseRequest, *, reset: bool) -> web.Response:
+        transport = http.transport
+        if transport is not None:
+            if reset:
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            transport.abort()
+        # Goes nowhere: the connection is closed.
+        return web.Response()
+
+    def _record(self, action: str, entries: int, outcome: str) -> None:
+        self._requests.add(RequestRecord(self._clock.now(), action, entries, outcome))
+
+
+def _access_key(authorization: str) -> str:
+    """The access key that a Signature Version 4 header names, or ""."""
+    return authorization.partition("Credential=")[2].partition("/")[0]
