@@ -17,15 +17,18 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
 from sqs_fifo_spark.clock import Clock
+from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import MAX_VISIBILITY_S
 from sqs_fifo_spark.source.batches import Outcome, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.owner import LONGEST_LOOK_S
 from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.receive import Received
 
 _log = logging.getLogger(__name__)
 CAP_MARGIN_S = 5
@@ -36,6 +39,8 @@ FIRST_PAUSE_S = 0.5
 """Pause before a renewal that failed is tried again: twice as long each time, up to an eighth of the time left."""
 PASS_S = CALL_BUDGET_S - LONGEST_ANSWER_S
 """Seconds for which a pass begins calls, so that it ends within the budget of one call, whatever SQS does."""
+LATE_PASS_S = 1.0
+"""The same where an answer came late: others wait to be read."""
 _MOST_DOUBLINGS = 8
 
 
@@ -96,6 +101,16 @@ class Lease:
                     self._holds[handle] = _Hold(
                         receipt, since + self._heartbeat_s, since + self._visibility_timeout_s, may_be_deleted
                     )
+
+    def hold_received(self, received: Received) -> None:
+        """Hold the messages of one receive. If they were long on their way, renew them at once, by one try.
+
+        A heartbeat that held nothing may wake only after they have lapsed. A refusal is left to it: it meets the same.
+        """
+        self.hold((message.receipt for message in received), since=received.since)
+        if received and self._clock.monotonic() - received.since >= self._heartbeat_s:
+            with suppress(SqsFifoError):
+                self.renew(within_s=LATE_PASS_S)
 
     def next_renewal(self) -> float | None:
         """Return the monotonic time of the next renewal that is due, or None while nothing is held."""

@@ -10,11 +10,10 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.errors import SqsFifoError, TransientQueueError
+from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.retry import Begun
 from sqs_fifo_spark.source.batches import Outcome
@@ -30,23 +29,10 @@ from sqs_fifo_spark.source.settling import release
 _log = logging.getLogger(__name__)
 DELETE_BUDGET_S = 30.0
 """Seconds for deleting a link, or a copy. The rest is tried again: with the next link, or by the commit."""
-RENEW_BUDGET_S = 1.0
-"""Seconds for which renewals are begun for an answer that came late: others wait to be read."""
 _LAST_S = 1.0
 """A receive that begins so late, where SQS throttles, may have no turn any more: that is no news."""
 _WAIT_S = 1
 """Seconds for which a receive beside a delete waits for the messages that the delete unlocks."""
-
-
-def hold(received: Received, lease: Lease, options: SourceOptions, clock: Clock) -> None:
-    """Hold the messages of one receive. If they were long on their way, renew them at once, by one try.
-
-    A heartbeat that held nothing may wake only after they have lapsed. A refusal is left to it: it meets the same one.
-    """
-    lease.hold((message.receipt for message in received), since=received.since)
-    if received and clock.monotonic() - received.since >= options.heartbeat_s:
-        with suppress(SqsFifoError):
-            lease.renew(within_s=RENEW_BUDGET_S)
 
 
 class Receiver:
@@ -193,7 +179,7 @@ class Receiver:
                 _log.warning("a partition stops receiving early: %s", error)
             return Received()
         # At once: others may take long, and finding the copies among them reads the ledger.
-        hold(answer, self._lease, self._options, self._clock)
+        self._lease.hold_received(answer)
         return answer
 
     def _keep(self, answer: Received) -> list[Message]:

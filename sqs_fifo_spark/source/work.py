@@ -22,7 +22,6 @@ from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.ownership import Ownership
 from sqs_fifo_spark.source.planning import epoch_size, partition_count
 from sqs_fifo_spark.source.queue import Counts, Queue
-from sqs_fifo_spark.source.receiving import hold
 from sqs_fifo_spark.source.settling import SETTLE_BUDGET_S
 from sqs_fifo_spark.source.verdict import Verdict
 
@@ -207,7 +206,7 @@ class Work:
             received = self._queue.receive(min(MAX_ENTRIES, max_messages), wait_time_s=wait_time_s)
             if not received:
                 return (), is_all
-            hold(received, self._lease, self._options, self._clock)
+            self._lease.hold_received(received)
             if received.is_cut:
                 self.note_unconfirmed(None)  # the rest shows again within one visibility timeout, too
             if not self._available_now:

@@ -7,8 +7,6 @@ from unittest import mock
 
 import pytest
 
-from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receive import WORTH, Received
@@ -56,10 +54,10 @@ def test_what_came_late_is_renewed_at_once(world: World, side: str) -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_hold_that_counts_from_when_its_message_came_is_caught(world: World, side: str) -> None:
-    def hold(received: Received, lease: Lease, options: SourceOptions, clock: Clock) -> None:
-        lease.hold([message.receipt for message in received], since=clock.monotonic())
+    def hold_received(lease: Lease, received: Received) -> None:
+        lease.hold([message.receipt for message in received], since=lease._clock.monotonic())
 
-    with mock.patch(f"sqs_fifo_spark.source.{side}.hold", hold), pytest.raises(AssertionError):
+    with mock.patch.object(Lease, "hold_received", hold_received), pytest.raises(AssertionError):
         require_renewed_at_once(world, side)
 
 
