@@ -28,6 +28,7 @@ from sqs_fifo_spark.source.plan import Deal, PartitionPlan
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receiving import DELETE_BUDGET_S, Receiver
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
+from sqs_fifo_spark.source.sieve import Sieve, sequence_number
 
 _log = logging.getLogger(__name__)
 
@@ -64,15 +65,12 @@ class Attempt:
         self._skipped = deal.skipped
         self._refused: set[str] = set()
         """Handles among those that SQS has refused."""
-        self._deferred_groups = deferred_groups | deal.reserved | (set() if plan.deletes else deal.groups.keys())
-        self._decided_elsewhere = {
-            group: partition for group, partition in deal.groups.items() if partition != plan.partition
-        }
-        """Groups of messages assigned to other partitions, and not in their chains when this attempt looked."""
+        self._sieve = Sieve(
+            deferred_groups | deal.reserved | (set() if plan.deletes else deal.groups.keys()),
+            {group: partition for group, partition in deal.groups.items() if partition != plan.partition},
+        )
         self._told = NO_CALLS
         """Calls of this attempt that its links have counted."""
-        self._again: dict[str, Receipt] = {}
-        """Messages of the chain that SQS has delivered again to this attempt, by message id: the handles that work."""
 
     def __enter__(self) -> Attempt:
         self._heartbeat.start()
@@ -99,7 +97,7 @@ class Attempt:
                 received = self._without_known(self._receive(receiver, may_end=not decided), decided)
                 received = self._without_overtaking(received, receiver)
                 self._heartbeat.check()
-            decided = [each._replace(receipt=self._newest(each.receipt)) for each in decided]
+            decided = [each._replace(receipt=self._sieve.newest(each.receipt)) for each in decided]
             is_last = not self._plan.deletes or (receiver.is_over and not decided and not received)
             others: list[Segment | int] = []
             waiting = 0
@@ -114,15 +112,16 @@ class Attempt:
                     self._told = calls
                     break
                 # Another attempt appends, too: its counts are as new as its link.
-                self._in_flight = tuple(map(self._newest, sealed.head.in_flight()))
+                self._in_flight = tuple(map(self._sieve.newest, sealed.head.in_flight()))
                 chain = Chain() if before is None else before.chain
                 receiver.chain.spend(
                     sealed.head.chain.served - chain.served - len(counted),
                     sealed.head.chain.size - chain.size - self._size(counted),
                 )
-                self._deferred_groups |= deferred_groups(sealed.head)
+                self._sieve.note_link(sealed.head)
                 with _released_on_error(receiver):
-                    received = self._not_overtaken(received, sealed.head, receiver)
+                    received, released = self._sieve.without_overtaken(received, sealed.head, self._in_flight)
+                    receiver.release(released)
                 # Spark gets them once the received messages are put or released, for it may take long over the rows.
                 if sealed.head.chain.is_last:
                     receiver.release()
@@ -227,59 +226,25 @@ class Attempt:
         """Return the messages that the chain does not have; of the others, keep the newer handles."""
         known = {message.receipt.message_id for message in decided}
         known.update(receipt.message_id for receipt in self._in_flight)
-        again = [each.receipt for each in received if each.receipt.message_id in known]
-        self._again.update((receipt.message_id, receipt) for receipt in again)
-        self._in_flight = tuple(map(self._newest, self._in_flight))
-        return [each for each in received if each.receipt.message_id not in known]
+        unknown = self._sieve.without_known(received, known)
+        self._in_flight = tuple(map(self._sieve.newest, self._in_flight))
+        return unknown
 
     def _without_overtaking(self, received: list[Message], receiver: Receiver) -> list[Message]:
         """Release messages that would overtake those assigned to another partition and not in its chain yet.
 
-        SQS hands out later messages of a group only once the earlier ones are sealed and deleted; or have expired, or
-        somebody else has taken them away: then nothing may be served before those. A released message comes again, and
-        any task of this epoch that receives it then defers it, for it was received before. If the first link of that
-        chain defers something of a group, later messages of the group are deferred here, too.
+        If the first link of that chain defers something of a group, later messages of the group are deferred here, too.
         """
         if not self._plan.deletes:
             return received  # all of these are deferred anyway
-        groups = {message.receipt.message_group_id for message in received} & self._decided_elsewhere.keys()
-        for partition in sorted({self._decided_elsewhere[group] for group in groups}):
+        for partition in self._sieve.partitions_to_look_at(received):
             name = self._journal.segment_name(self._plan.epoch, partition, self._plan.plan)
             first = self._journal.head(name)  # all assigned messages are in there, unless the driver has put it
             if first is not None:
-                for each in _served(first):
-                    self._decided_elsewhere.pop(each.message_group_id, None)
-                self._deferred_groups |= deferred_groups(first)
-        overtaking = groups & self._decided_elsewhere.keys()
-        again = {each.receipt.message_group_id for each in received if each.receipt.receive_count > 1}
-        self._deferred_groups |= overtaking & again
-        overtaking -= again
-        receiver.release(each.receipt for each in received if each.receipt.message_group_id in overtaking)
-        return [each for each in received if each.receipt.message_group_id not in overtaking]
-
-    def _not_overtaken(self, received: list[Message], head: Head, receiver: Receiver) -> list[Message]:
-        """Release messages of whose groups `head`, another attempt's link, has later ones; return the rest.
-
-        SQS hands those out only once it has let go of the messages that this attempt has received: they have expired,
-        or somebody has taken them away. Or they came to that attempt, too, which then has put them. They would now
-        stand behind the later ones.
-        """
-        last: dict[str, int] = {}
-        for receipt in head.receipts:
-            last[receipt.message_group_id] = max(receipt.sequence_number, last.get(receipt.message_group_id, 0))
-        there = {receipt.message_id for receipt in (*head.receipts, *self._in_flight)}
-        overtaken = {
-            each.receipt.message_id
-            for each in received
-            if each.receipt.message_id not in there
-            and each.receipt.sequence_number < last.get(each.receipt.message_group_id, 0)
-        }
-        receiver.release(each.receipt for each in received if each.receipt.message_id in overtaken)
-        return [each for each in received if each.receipt.message_id not in overtaken]
-
-    def _newest(self, receipt: Receipt) -> Receipt:
-        again = self._again.get(receipt.message_id, receipt)
-        return again._replace(deferred=False) if again.recency > receipt.recency else receipt
+                self._sieve.note_first_link(first)
+        kept, released = self._sieve.without_overtaking(received)
+        receiver.release(released)
+        return kept
 
     def _segment(
         self,
@@ -290,19 +255,9 @@ class Attempt:
         *,
         is_last: bool,
     ) -> Segment:
-        """Return the chain's next link: first assigned, then received messages, each by sequence number.
-
-        A received message is deferred if anybody received it before, or if its group is: because a message of it is
-        left for a later epoch, or deferred; or assigned, where the commit deletes.
-        """
+        """Return the chain's next link: first assigned, then received messages, each by sequence number."""
         plan, end = self._plan, self._end
-        messages = sorted(decided, key=_sequence_number)
-        for message in sorted(received, key=_sequence_number):
-            receipt = message.receipt
-            if receipt.receive_count > 1 or receipt.message_group_id in self._deferred_groups:
-                self._deferred_groups.add(receipt.message_group_id)
-                message = message._replace(receipt=receipt._replace(deferred=True))
-            messages.append(message)
+        messages = sorted(decided, key=sequence_number) + self._sieve.in_order(received)
         receipts = tuple(message.receipt for message in messages)
         link = 0 if end is None else end.origin.link + 1
         origin = Origin(
@@ -337,13 +292,5 @@ def _released_on_error(receiver: Receiver) -> Iterator[None]:
         raise
 
 
-def deferred_groups(head: Head) -> set[str]:
-    return {receipt.message_group_id for receipt in head.receipts if receipt.deferred}
-
-
 def _served(head: Head) -> tuple[Receipt, ...]:
     return tuple(receipt for receipt in head.receipts if not receipt.deferred)
-
-
-def _sequence_number(message: Message) -> int:
-    return message.receipt.sequence_number

@@ -69,16 +69,16 @@ def _(make_segment, attempt, *given, **named):
 
 @planted("serve what follows what an earlier link defers", "source.attempt.Attempt._segment")
 def _(make_segment, attempt, *given, **named):
-    before = set(attempt._deferred_groups)
+    before = set(attempt._sieve.deferred_groups)
     segment = make_segment(attempt, *given, **named)
-    attempt._deferred_groups = before
+    attempt._sieve.deferred_groups = before
     return segment
 
 
 @planted("serve what follows carried messages", "source.attempt.Attempt.__init__")
 def _(make, attempt, plan, deal, end, deferred_groups, *given):
     make(attempt, plan, deal, end, deferred_groups, *given)
-    attempt._deferred_groups = deferred_groups
+    attempt._sieve.deferred_groups = deferred_groups
 
 
 def _locked_groups(attempt: Attempt) -> Set[str]:
