@@ -11,7 +11,7 @@ from types import FrameType
 import click
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
-from sqs_fifo_spark.cli.export import row_as_json
+from sqs_fifo_spark.cli.export import CONTENT, rows_as_json
 from sqs_fifo_spark.cli.flags import connection_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, print_table
 from sqs_fifo_spark.cli.waiting import NoAnswerError, begun, is_over
@@ -27,7 +27,6 @@ ANSWER_S = 1.0
 """Seconds for which an interruption waits, at most, for the receive under way, to release its messages."""
 MOST = 1_000
 _COLUMNS = ("messageGroupId", "sequenceNumber", "messageId", "sentTimestamp", "receiveCount")
-_CONTENT = ("body", "messageAttributes")
 
 
 @click.command(short_help="Look at messages of a queue, and give them back.")
@@ -116,13 +115,12 @@ def _release(queue: Queue, receipts: list[Receipt]) -> int:
 
 
 def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_letters: bool) -> None:
-    rows = [row_as_json(row) for row in to_arrow(messages).to_pylist()]
-    columns = (*_COLUMNS, *(_CONTENT if bodies else ()))
+    rows = list(rows_as_json(to_arrow(messages), bodies=bodies))
     if as_json:
         for row in rows:
-            print_json({name: value for name, value in row.items() if bodies or name not in _CONTENT})
+            print_json(row)
         return
-    print_table(columns, ([row[column] for column in columns] for row in rows))
+    print_table(_COLUMNS + CONTENT if bodies else _COLUMNS, rows)
     if messages:
         print_line(f"{len(messages)} messages were received; the receive count of each has risen by one.")
     else:
