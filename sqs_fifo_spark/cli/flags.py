@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import click
 
 from sqs_fifo_spark import option_rules as rules
-from sqs_fifo_spark.option_rules import Option, OptionTable
+from sqs_fifo_spark.option_rules import Option
 from sqs_fifo_spark.options import SOURCE, ConnectionOptions, SourceOptions, parse_source_options
+from sqs_fifo_spark.options.table import OptionTable, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NOT_OPENED = "/"
@@ -43,11 +43,10 @@ def journal_flags(*, required: bool, has_queue: bool = True) -> Callable[[F], F]
 
 
 def _flags(command: F, is_wanted: Callable[[str], bool]) -> F:
-    for each in reversed(fields(ConnectionOptions)):
-        option: Option = each.metadata["option"]
+    for field, option in reversed(options_of(ConnectionOptions).items()):
         # A command line shows in the list of processes: keys come from environment or profile.
-        if is_wanted(each.name) and option.rule is not rules.secret:
-            command = _flag(each.name, option)(command)
+        if is_wanted(field) and option.rule is not rules.secret:
+            command = _flag(field, option)(command)
     return command
 
 
