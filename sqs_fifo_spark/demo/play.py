@@ -85,7 +85,6 @@ def _work_directory(keep: Path | None) -> Iterator[Path]:
 
 def _play(made: Sequence[Bid], work: Path) -> Audit:
     try:
-        import boto3
         import pyspark
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -100,15 +99,13 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
     print(title, flush=True)
     try:
         with ExitStack() as stack:
-            # Entered last, left first: the query stops, then Spark, the bidders, the client, the queue, the screen.
+            # Entered last, left first: the query stops, then Spark, the bidders, the queue, the screen.
             screen = make_screen(len(made), SYSTEM_CLOCK)
             stack.enter_context(screen)
             screen.begin("a local FIFO queue, and bidders who send to it")
-            server = stack.enter_context(LocalQueueServer())
-            sqs = boto3.client("sqs", endpoint_url=server.endpoint_url)
-            stack.callback(sqs.close)
-            url: str = sqs.create_queue(QueueName="bids.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
-            bidders = _Bidders(sqs, url, made, screen)
+            server = stack.enter_context(LocalQueueServer(queues=["bids.fifo"]))
+            url = server.queue_url("bids.fifo")
+            bidders = _Bidders(server.client, url, made, screen)
             pool = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="bidders"))
             stack.callback(bidders.leave.set)
             sending = pool.submit(bidders.send)
