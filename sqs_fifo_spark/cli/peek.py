@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -64,10 +63,10 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
         )
     held: list[Message] = []
     failure: SqsFifoError | None = None
-    with _interruptions() as interrupted:
+    with _interruptions() as interruptions:
         try:
-            while len(held) < wanted and not interrupted.is_set():
-                received = _receive(queue, min(MAX_ENTRIES, wanted - len(held)), interrupted)
+            while len(held) < wanted and not interruptions:
+                received = _receive(queue, min(MAX_ENTRIES, wanted - len(held)), interruptions)
                 held += received
                 if not received:
                     break
@@ -78,7 +77,7 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
                 f"interrupted before SQS has answered; what it hands out all the same is hidden for up to {HIDDEN_S} s"
             )
         kept = _release(queue, [message.receipt for message in held])
-    if held or (failure is None and not interrupted.is_set()):
+    if held or (failure is None and not interruptions):
         _show(held, bodies=bodies, as_json=as_json, has_dead_letters=most_receives is not None)
     if kept:
         print_error(f"{kept} messages could not be released; they stay hidden for up to {HIDDEN_S} s")
@@ -87,16 +86,16 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
         print_error(f"what the last receive took, if anything, is not released; it stays hidden for up to {HIDDEN_S} s")
     if failure is not None:
         raise failure
-    if interrupted.is_set():
-        return interrupted.status
+    if interruptions:
+        return Status(128 + interruptions[-1])
     return Status.PROBLEM if kept else Status.OK
 
 
-def _receive(queue: Queue, most: int, interrupted: threading.Event) -> list[Message]:
-    """Receive up to `most` messages. Raises NoAnswerError, and leaves the call behind, if it is `interrupted`."""
+def _receive(queue: Queue, most: int, interruptions: Sequence[int]) -> list[Message]:
+    """Receive up to `most` messages. Raises NoAnswerError, and leaves the call behind, if it is interrupted."""
     call = begun(lambda: queue.receive(most))
     while not is_over(call, ANSWER_S):
-        if interrupted.is_set():
+        if interruptions:
             raise NoAnswerError
     return call.result()
 
@@ -128,22 +127,17 @@ def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_lett
         print_line(f"SQS gave no message: the queue is empty, or others hold the heads of its groups{moved}.")
 
 
-class _Interruption(threading.Event):
-    status = Status.INTERRUPTED
-
-
 @contextmanager
-def _interruptions() -> Iterator[_Interruption]:
-    """Let SIGINT and SIGTERM set the event, rather than end the process while it holds messages."""
-    interrupted = _Interruption()
+def _interruptions() -> Iterator[list[int]]:
+    """Yield the numbers of SIGINTs and SIGTERMs as they come: they do not end a process that holds messages."""
+    interruptions: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        interrupted.status = Status.TERMINATED if number == signal.SIGTERM else Status.INTERRUPTED
-        interrupted.set()
+        interruptions.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield interrupted
+        yield interruptions
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
