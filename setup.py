@@ -35,7 +35,7 @@ setup(
     package_dir={"": "."},
     packages=[
         f"sqs_fifo_spark{room}"
-        for room in ("", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo", ".cli")
+        for room in ("", ".options", ".aws", ".journal", ".source", ".sink", ".watch", ".local", ".demo", ".cli")
     ],
     py_modules=["pyspark_sqsfifo"],
     entry_points={

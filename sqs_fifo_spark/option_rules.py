@@ -1,16 +1,15 @@
-"""The declaration of an option, the rules for its value, and one way to read all options of a side.
+"""The declaration of an option, and the rules for its value.
 
 Nothing here touches the network. Of the disk, botocore's own table of AWS's partitions is read once.
 """
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
@@ -49,7 +48,6 @@ _BYTES = re.compile(r"(\d+)\s*(?:([kmg])i?)?b?", re.IGNORECASE)
 _BYTE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 T = TypeVar("T")
-_NONE_GIVEN: Any = object()
 
 
 @dataclass(frozen=True)
@@ -60,20 +58,18 @@ class Option:
     rule: Callable[[Option, str], Any]
     """Turns a user's text into the value; OptionError, or NotFifoQueueError, if it is none."""
     meaning: str
-    default: Any
-    default_from: Callable[[Mapping[str, Any]], Any] | None
-    default_text: str | None
-    needs: str | None
-    low: float
-    high: float
-
-    @property
-    def is_required(self) -> bool:
-        return self.default is _NONE_GIVEN and self.default_from is None
-
-    def default_beside(self, values: Mapping[str, Any]) -> Any:
-        """Return the default where the fields declared before have these values."""
-        return self.default_from(values) if self.default_from else self.default
+    """Its line in the documentation."""
+    is_required: bool = False
+    default: Any = None
+    default_from: Callable[[Mapping[str, Any]], Any] | None = None
+    """Works the default out from the fields declared before."""
+    default_text: str | None = None
+    """The default in the documentation, where it is worked out, or in place of "none"."""
+    needs: str | None = None
+    """The option without which this one would have no effect."""
+    low: float = 0
+    high: float = 0
+    """The bounds of a number."""
 
     def shown_default(self) -> str:
         """Return the default for the documentation: a user's text for it, unless it has a text of its own."""
@@ -88,27 +84,11 @@ class Option:
         return str(self.default).lower() if self.rule is boolean else str(self.default)
 
 
-def option(
-    name: str,
-    rule: Callable[[Option, str], T],
-    meaning: str,
-    *,
-    default: T = _NONE_GIVEN,
-    default_from: Callable[[Mapping[str, Any]], T] | None = None,
-    default_text: str | None = None,
-    needs: str | None = None,
-    low: float = 0,
-    high: float = 0,
-    repr: bool = True,
-) -> T:
-    """Declare the option `name` as a field of a dataclass; `meaning` is its line in the documentation.
-
-    Without a default it is required. `default_from` works the default out from the fields declared before;
-    `default_text` stands in the documentation then, or in place of "none". Without the option called `needs` this one
-    would have no effect. `low` and `high` bound a number.
-    """
-    declared = Option(name, rule, meaning, default, default_from, default_text, needs, low, high)
-    made: T = field(repr=repr, metadata={"option": declared})
+def option(name: str, rule: Callable[[Option, str], T], meaning: str, *, repr: bool = True, **more: Any) -> T:
+    """Declare an option as a field of a dataclass; `more` are the fields of `Option`."""
+    declared = Option(name, rule, meaning, **more)
+    default: Any = MISSING if declared.is_required or declared.default_from else declared.default
+    made: T = field(default=default, repr=repr, metadata={"option": declared})
     return made
 
 
@@ -212,42 +192,41 @@ def queue_url(option: Option, value: str) -> str:
 
 
 def journal_location(option: Option, value: str) -> str:
-    _without_query(option, _without_password(option, value))
+    fault = _fault_of_location(_without_query(option, _without_password(option, value)))
+    if fault:
+        raise refuse(option, value, fault)
+    return value
+
+
+def _fault_of_location(value: str) -> str | None:
+    """Return the rule that the location of a journal breaks, and the remedy."""
     scheme = urlsplit(value).scheme if "://" in value else ""
     is_volume = _DATABRICKS_PATH.match(value) is not None and _RUNTIME_OF_DATABRICKS in os.environ
     if value.startswith("dbfs:") or is_volume:
-        raise refuse(
-            option,
-            value,
+        return (
             "a journal needs hard links or an object store's conditional writes, which DBFS and volumes do not offer. "
-            "Name the object store itself: s3://, gs:// or abfss://.",
+            "Name the object store itself: s3://, gs:// or abfss://."
         )
     if scheme in ("hdfs", "viewfs", "webhdfs"):
-        raise refuse(
-            option,
-            value,
+        return (
             "HDFS does not write an object only if it is not there. Use s3://, gs://, abfss://, or an absolute path "
-            "that driver and executors share.",
+            "that driver and executors share."
         )
     if scheme and scheme not in JOURNAL_SCHEMES:
         known = ", ".join(f"{name}://" for name in JOURNAL_SCHEMES)
-        raise refuse(option, value, f"it must be an absolute path or begin with one of {known}.")
+        return f"it must be an absolute path or begin with one of {known}."
     if not scheme and not value.startswith("/"):
-        raise refuse(
-            option,
-            value,
-            "a path must be absolute, because driver and executors do not share a working directory.",
-        )
+        return "a path must be absolute, because driver and executors do not share a working directory."
     path = unquote(urlsplit(value).path) if scheme else value
     if not path.isprintable():
-        raise refuse(option, value, "it must not hold line breaks or other characters that do not print.")
+        return "it must not hold line breaks or other characters that do not print."
     if {".", ".."} & set(path.split("/")):
-        raise refuse(option, value, "it must not hold '.' or '..', which behind a link lead elsewhere. Write it out.")
+        return "it must not hold '.' or '..', which behind a link lead elsewhere. Write it out."
     if scheme == "file" and (urlsplit(value).netloc or not urlsplit(value).path.startswith("/")):
-        raise refuse(option, value, "a file:// location must hold an absolute path, as in file:///data/journal.")
+        return "a file:// location must hold an absolute path, as in file:///data/journal."
     if scheme not in ("", "file") and not urlsplit(value).netloc:
-        raise refuse(option, value, "it must name a bucket or container, as in s3://bucket/journals/bids.")
-    return value
+        return "it must name a bucket or container, as in s3://bucket/journals/bids."
+    return None
 
 
 def overlap(location: str, other: str) -> bool:
@@ -349,76 +328,3 @@ def endpoint_of(queue_url: str) -> str | None:
     """Return the URL's own host as an endpoint, unless the endpoint follows from the region."""
     parts = urlsplit(queue_url)
     return None if _PLAIN_AWS_HOST.fullmatch(parts.hostname or "") else f"{parts.scheme}://{parts.netloc}"
-
-
-class OptionTable:
-    """All options of one side, source or sink: the required ones first, then as they are declared."""
-
-    def __init__(self, side: str, declared: type[Any], *, added_by_spark: Sequence[str]):
-        """`declared` is a dataclass whose fields are `option`s; `added_by_spark` are keys that no user wrote."""
-        options = [(each.name, each.metadata["option"]) for each in fields(declared)]
-        self.side = side
-        self.by_field: dict[str, Option] = dict(sorted(options, key=lambda each: not each[1].is_required))
-        self.options = tuple(self.by_field.values())
-        self._declared = declared
-        self._added_by_spark = {key.lower() for key in added_by_spark}
-        self._fields = {option.name.lower(): name for name, option in self.by_field.items()}
-
-    def __contains__(self, key: str) -> bool:
-        return key.lower() in self._fields
-
-    def __getitem__(self, key: str) -> Option:
-        """Return the option that users call so, without regard to case."""
-        return self.by_field[self._fields[key.lower()]]
-
-    def parse(self, given: Mapping[str, str], other: OptionTable, *, beside_missing: str = "") -> Any:
-        """Return the dataclass, complete with defaults; keys are compared without regard to case.
-
-        Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says the remedy.
-        `other` is the other side's table: an option of that side is reported as such. `beside_missing` is the text to
-        add where a required option is missing.
-        """
-        values: dict[str, Any] = {}
-        for key, written in given.items():
-            if key.lower() in self._added_by_spark:
-                continue
-            if key not in self:
-                raise OptionError(self._unknown(key, other))
-            values[self._fields[key.lower()]] = value_of(self[key], written)
-        for name, option in self.by_field.items():
-            if option.is_required and name not in values:
-                raise OptionError(f"option '{option.name}' is missing. {option.meaning}{beside_missing}")
-            if option.needs and name in values and self._fields[option.needs.lower()] not in values:
-                raise OptionError(
-                    f"option '{option.name}' is given without '{option.needs}', so it would have no effect. Give "
-                    f"{option.needs}, or leave {option.name} out."
-                )
-        for name, option in self.by_field.items():
-            if name not in values:
-                values[name] = option.default_beside(values)
-        return self._declared(**values)
-
-    def markdown(self) -> str:
-        """Return the table for `docs/options.md`."""
-        rows = ["| option | default | meaning |", "|---|---|---|"]
-        rows += [f"| `{option.name}` | {option.shown_default()} | {option.meaning} |" for option in self.options]
-        return "\n".join(rows)
-
-    def _unknown(self, key: str, other: OptionTable) -> str:
-        if key in other:
-            return f"option '{other[key].name}' is one of the {other.side}, not of the {self.side}. Leave it out."
-        near = difflib.get_close_matches(key.lower(), self._fields, n=1, cutoff=0.6)
-        if near:
-            return f"unknown option {key!r}. Did you mean '{self[near[0]].name}'?"
-        return f"unknown option {key!r}. The options are {', '.join(option.name for option in self.options)}."
-
-
-def value_of(option: Option, written: str | None) -> Any:
-    """Return the value as the options have it. Raises OptionError."""
-    value = "" if written is None else str(written).strip()
-    if not value:
-        raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")
-    if not value.isprintable():  # no path, URL or header takes it, and it would break the lines of logs
-        # Not shown: it may be a URL with a password or a signature in it.
-        raise OptionError(f"option '{option.name}' holds line breaks or other characters that do not print.")
-    return option.rule(option, value)

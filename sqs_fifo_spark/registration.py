@@ -7,37 +7,25 @@ is started by its own Python, and when the package comes in a jar.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqs_fifo_spark.errors import MissingPackageError, needs_spark
+from sqs_fifo_spark.interpreter import REQUIRED, ask
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-_REQUIRED = ("sqs_fifo_spark", "pyarrow", "boto3", "obstore", "tenacity")
-"""Imports of Spark's Python workers."""
 _ARCHIVES = (".zip", ".egg", ".jar")
 """Spark puts shipped files that end so on its workers' path."""
 _STREAMING_FILES = "streaming_job"
 """Subfolder in which Spark's runner of streaming sources looks for shipped files."""
 _NOT_NAMED = "python3"
 """Spark's choice where nobody has named an interpreter; its launcher `pyspark` even puts it into PYSPARK_PYTHON."""
-_PROBE = """
-import json, sys
-from importlib.util import find_spec
-required, version = json.loads(sys.argv[1]), sys.argv[2]
-sys.path[:0] = sys.argv[3:]
-missing = [] if version == "%d.%d" % sys.version_info[:2] else ["Python " + version]
-print(json.dumps(missing + [name for name in required if find_spec(name) is None]))
-"""
-_PROBE_S = 60.0
 
 
 def register(spark: SparkSession) -> None:
@@ -81,7 +69,7 @@ def _choose_python(context: SparkContext) -> None:
     else:
         raise MissingPackageError(
             f"'{context.pythonExec}', with which Spark runs its Python workers, has no {', '.join(missing)}: source "
-            f"and sink need {', '.join(_REQUIRED[1:])} installed there, and a jar brings sqs_fifo_spark alone. Install "
+            f"and sink need {', '.join(REQUIRED[1:])} installed there, and a jar brings sqs_fifo_spark alone. Install "
             f"what is missing with pip, on driver and workers, or set PYSPARK_PYTHON, before Spark starts, to a Python "
             f"that has it."
         )
@@ -106,13 +94,11 @@ def _missing_packages(context: SparkContext, python: str) -> list[str]:
     set_for_workers: dict[str, Any] = context.environment
     both = (set_for_workers.get("PYTHONPATH"), os.environ.get("PYTHONPATH"))
     environment = {**os.environ, **set_for_workers, "PYTHONPATH": os.pathsep.join(filter(None, both))}
-    command = [python, "-c", _PROBE, json.dumps(_REQUIRED), context.pythonVer, *paths]
-    try:
-        done = subprocess.run(command, capture_output=True, check=True, env=environment, timeout=_PROBE_S)
-        found: list[str] = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
+    answer = ask(python, REQUIRED, paths, environment)
+    if answer is None:
         return []
-    return found
+    missing, version = answer
+    return missing if version.startswith(f"{context.pythonVer}.") else [f"Python {context.pythonVer}", *missing]
 
 
 def _shipped_files() -> Path:

@@ -38,10 +38,9 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 class Commands(click.Group):
     """A group whose commands are attributes of this package's modules: `module:attribute`."""
 
-    def __init__(self, *given: Any, places: Mapping[str, str], **named: Any) -> None:
-        super().__init__(*given, callback=_show_help, **named)
-        self.invoke_without_command = True
-        self._places = dict(places)
+    def __init__(self, name: str, places: Mapping[str, str], **named: Any) -> None:
+        super().__init__(name, **named)
+        self._places = places
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self._places)
@@ -64,7 +63,7 @@ class Commands(click.Group):
         try:
             status = super().main(args, prog_name or "sqs-fifo-spark", **extra)
         except click.exceptions.NoArgsIsHelpError as error:
-            click.echo(error.ctx.get_help() if error.ctx else "", err=True)
+            error.show()
             status = Status.USAGE
         except click.UsageError as error:
             hint = f" See '{error.ctx.command_path} --help'." if error.ctx else ""
@@ -77,8 +76,6 @@ class Commands(click.Group):
             is_terminated = isinstance(error.__cause__, _Terminated)
             status = _fail("interrupted", Status.TERMINATED if is_terminated else Status.INTERRUPTED)
         except OSError as error:  # of the output, for all others are reported where they are met
-            if isinstance(error, BrokenPipeError):
-                raise
             status = _fail(f"the output cannot be written: {error.strerror or error}.", Status.REFUSED)
         sys.exit(int(status or 0))
 
@@ -86,13 +83,6 @@ class Commands(click.Group):
 def _fail(text: str, status: Status) -> Status:
     print_error(text)
     return status
-
-
-@click.pass_context
-def _show_help(ctx: click.Context) -> Status:
-    if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help(), err=True)
-    return Status.USAGE  # counts only where no command was named
 
 
 journal = Commands(

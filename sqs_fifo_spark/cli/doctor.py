@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from sqs_fifo_spark.cli.finding import FAILURE, STYLES, Finding
-from sqs_fifo_spark.cli.flags import checked_location, journal_flags, parse_connection
+from sqs_fifo_spark.cli.flags import journal_flags, parse_connection
 from sqs_fifo_spark.cli.journal_checks import check_journal
 from sqs_fifo_spark.cli.output import Status, json_flag, print_json, print_line
 from sqs_fifo_spark.cli.python_checks import check_python
@@ -46,8 +46,8 @@ def doctor(
     No message is received, hidden, deleted or sent. Into the journal's place one object is written below check/, and
     deleted again. A warning is what may be wrong, or cannot be told; it does not change the exit status.
     """
-    location = None if journal_location is None else checked_location(journal_location)
-    options = parse_connection(connection, location)
+    options = parse_connection(connection, journal_location)
+    location = None if journal_location is None else options.journal_location
     is_well = True
     for finding in _findings(options, location, _ROLES[role], start_spark=start_spark):
         is_well = is_well and finding.level != FAILURE

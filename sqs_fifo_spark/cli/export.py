@@ -1,4 +1,7 @@
-"""Rows of a journal in a file: Parquet, or JSON lines. The file appears whole, under its name, or not at all."""
+"""Rows of a queue or a journal as JSON, and in a file: Parquet, or JSON lines.
+
+The file appears whole, under its name, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import base64
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,8 +20,38 @@ import pyarrow.parquet as pq
 from sqs_fifo_spark.cli.output import time_text
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 
+CONTENT = ("body", "messageAttributes")
+"""The columns that are somebody's data."""
 FORMATS = ("parquet", "jsonl")
 _ENDINGS = {".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+
+
+def rows_as_json(batch: pa.RecordBatch, *, bodies: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield rows of the source's columns as JSON has them: times as text, attributes as an object, bytes in base64.
+
+    Without `bodies` they have no content.
+    """
+    names = [name for name in batch.schema.names if bodies or name not in CONTENT]
+    for row in pa.Table.from_batches([batch]).select(names).to_pylist():
+        for name in names:
+            if name.endswith("Timestamp") and row[name]:
+                row[name] = time_text(row[name])
+        if "messageAttributes" in row:
+            row["messageAttributes"] = {
+                name: {key: _text(each) for key, each in value.items() if each is not None}
+                for name, value in row["messageAttributes"] or ()
+            }
+        yield row
+
+
+def _text(value: Any) -> Any:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def json_lines(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield each row of the source's columns as a line of JSON."""
+    for row in rows_as_json(batch):
+        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
 def format_of(file: Path, chosen: str | None) -> str:
@@ -31,21 +64,6 @@ def format_of(file: Path, chosen: str | None) -> str:
     return found
 
 
-def row_as_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the source's columns as JSON has it: times as text, attributes as an object, bytes in base64."""
-    shown = {name: time_text(value) if name.endswith("Timestamp") and value else value for name, value in row.items()}
-    if "messageAttributes" in row:
-        shown["messageAttributes"] = {
-            name: {key: _text(each) for key, each in value.items() if each is not None}
-            for name, value in row["messageAttributes"] or ()
-        }
-    return shown
-
-
-def _text(value: Any) -> Any:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
-
-
 def write_file(file: Path, chosen: str, batches: Iterable[pa.RecordBatch], *, replace: bool) -> int:
     """Write the rows to a file in the format `chosen`, and return their number.
 
@@ -56,8 +74,8 @@ def write_file(file: Path, chosen: str, batches: Iterable[pa.RecordBatch], *, re
     try:
         if file.exists() and not file.is_file():
             raise click.UsageError(f"'{file}' is not a regular file.")
-        if not replace:
-            _require_absent(file)
+        if file.exists() and not replace:
+            raise FileExistsError(file)  # before the work is done rather than after it
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as out:
@@ -79,12 +97,6 @@ def write_file(file: Path, chosen: str, batches: Iterable[pa.RecordBatch], *, re
     return count
 
 
-def _require_absent(file: Path) -> None:
-    """Raise FileExistsError before the work is done rather than after it."""
-    if file.exists():
-        raise FileExistsError(file)
-
-
 def _write_parquet(out: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
     count = 0
     with pq.ParquetWriter(out, ARROW_SCHEMA) as writer:
@@ -97,7 +109,6 @@ def _write_parquet(out: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
 def _write_lines(out: IO[bytes], batches: Iterable[pa.RecordBatch]) -> int:
     count = 0
     for batch in batches:
-        for row in batch.to_pylist():
-            out.write(json.dumps(row_as_json(row), ensure_ascii=False).encode() + b"\n")
-            count += 1
+        out.writelines(json_lines(batch))
+        count += batch.num_rows
     return count

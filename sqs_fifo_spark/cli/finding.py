@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 OK = "ok"
 WARNING = "warning"
@@ -20,16 +21,9 @@ class Finding:
     remedy: str = ""
 
 
-def ok(check: str, says: str) -> Finding:
-    return Finding(OK, check, says)
-
-
-def warning(check: str, says: str, remedy: str = "") -> Finding:
-    return Finding(WARNING, check, says, remedy)
-
-
-def failure(check: str, says: str, remedy: str = "") -> Finding:
-    return Finding(FAILURE, check, says, remedy)
+ok = partial(Finding, OK)
+warning = partial(Finding, WARNING)
+failure = partial(Finding, FAILURE)
 
 
 def not_checked(check: str, why: str) -> Finding:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any, TypeVar
 
 import click
 
 from sqs_fifo_spark import option_rules as rules
-from sqs_fifo_spark.journal.object_store import S3Access, journal_access
-from sqs_fifo_spark.option_rules import Option, OptionTable
+from sqs_fifo_spark.option_rules import Option
 from sqs_fifo_spark.options import SOURCE, ConnectionOptions, SourceOptions, parse_source_options
+from sqs_fifo_spark.options.table import OptionTable, options_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NOT_OPENED = "/"
 """A journalLocation for a command that has none: the source's options ask for one."""
-_NOT_CALLED = "http://localhost/0/none.fifo"
+NOT_CALLED = "http://localhost/0/none.fifo"
 """A queueUrl for a command that looks at a journal alone; it names no region."""
 
 
@@ -44,11 +43,10 @@ def journal_flags(*, required: bool, has_queue: bool = True) -> Callable[[F], F]
 
 
 def _flags(command: F, is_wanted: Callable[[str], bool]) -> F:
-    for each in reversed(fields(ConnectionOptions)):
-        option: Option = each.metadata["option"]
+    for field, option in reversed(options_of(ConnectionOptions).items()):
         # A command line shows in the list of processes: keys come from environment or profile.
-        if is_wanted(each.name) and option.rule is not rules.secret:
-            command = _flag(each.name, option)(command)
+        if is_wanted(field) and option.rule is not rules.secret:
+            command = _flag(field, option)(command)
     return command
 
 
@@ -67,16 +65,5 @@ def parse_connection(
     chosen: Mapping[str, str | None], journal_location: str | None = None, **more: str
 ) -> SourceOptions:
     """Return the options of the flags in `chosen`, and `more`; raises as `parse_source_options` does."""
-    return parse_source_options({"journalLocation": journal_location or _NOT_OPENED, **given(chosen), **more})
-
-
-def access_of(chosen: Mapping[str, str | None], journal_location: str) -> S3Access:
-    """Return the access to a journal on S3 with the flags in `chosen`. Raises as `parse_connection`."""
-    queue_url = chosen.get("queue_url") or _NOT_CALLED
-    return journal_access(parse_connection({**chosen, "queue_url": queue_url}, journal_location))
-
-
-def checked_location(value: str) -> str:
-    """Return a `journalLocation` that source and sink take. Raises OptionError."""
-    location: str = rules.value_of(SOURCE["journalLocation"], value)
-    return location
+    place = _NOT_OPENED if journal_location is None else journal_location
+    return parse_source_options({"journalLocation": place, **given(chosen), **more})

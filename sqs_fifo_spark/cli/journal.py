@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import QueueCalls
-from sqs_fifo_spark.cli.export import FORMATS, format_of, row_as_json, write_file
-from sqs_fifo_spark.cli.flags import (
-    access_of,
-    checked_location,
-    journal_flags,
-    parse_connection,
-)
+from sqs_fifo_spark.cli.export import CONTENT, FORMATS, format_of, rows_as_json, write_file
+from sqs_fifo_spark.cli.flags import journal_flags, parse_connection
 from sqs_fifo_spark.cli.output import (
     Status,
     Track,
@@ -27,47 +22,26 @@ from sqs_fifo_spark.cli.output import (
     print_line,
     print_table,
     progress,
-    time_text,
 )
-from sqs_fifo_spark.cli.view import JournalView, PlanView, look_at, open_to_look, plans_of
+from sqs_fifo_spark.cli.view import look_at, open_journal
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import EpochSettledError
-from sqs_fifo_spark.sink.marks import Writer
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.owner import Owner
 from sqs_fifo_spark.source.repair import require_open
+from sqs_fifo_spark.source.segment import Origin
 
-F = TypeVar("F", bound=Callable[..., Any])
-_CONTENT = ("body", "messageAttributes")
-"""The columns that are somebody's data."""
-_PLAN_COLUMNS = (
-    "epoch",
-    "plan",
-    "partitions",
-    "segments",
-    "closed",
-    "messages",
-    "deferred",
-    "caught",
-    "bytes",
-    "oldest",
-)
 _SHOWN = ("partition", "sequenceNumber", "messageGroupId", "messageId", "sentTimestamp", "receiveCount")
+_RUNNING = {True: "running", False: "not running", None: "cannot be seen from here"}
+
+_place = journal_flags(required=True)
 
 
-def _place(command: F) -> F:
-    """Add the flags that name the journal, and the queue that it has to belong to."""
-    return journal_flags(required=True)(command)
-
-
-def _open(journal_location: str, connection: dict[str, str | None]) -> Journal:
-    """Return the journal. With `--queue-url` the queue is asked for its ARN, which must be the journal's."""
-    location = checked_location(journal_location)
-    access = access_of(connection, location)
-    if connection["queue_url"] is None:
-        return open_to_look(location, access)
-    queue = QueueCalls(parse_connection(connection, location), SYSTEM_CLOCK)
-    return open_to_look(location, access, queue.describe().arn)
+def _open(journal_location: str, connection: Mapping[str, str | None]) -> Journal:
+    """Return the journal. With `--queue-url` it has to be that queue's."""
+    queue = None
+    if connection["queue_url"] is not None:
+        queue = QueueCalls(parse_connection(connection, journal_location), SYSTEM_CLOCK)
+    return open_journal(journal_location, connection, queue)
 
 
 @click.command(short_help="Show owner, committed epochs, and what the open ones hold.")
@@ -82,136 +56,87 @@ def show(journal_location: str, as_json: bool, **connection: str | None) -> Stat
     journal = _open(journal_location, connection)
     with progress(is_shown=not as_json) as track:
         view = look_at(journal, track)
-    (_print_view_json if as_json else _print_view)(journal, view)
-    return Status.PROBLEM if view.damage else Status.OK
+    (print_json if as_json else _print_view)(view)
+    return Status.PROBLEM if view["damage"] else Status.OK
 
 
-def _print_view_json(journal: Journal, view: JournalView) -> None:
-    ledger = view.ledger
-    print_json(
-        {
-            "location": journal.location,
-            "journal": journal.id,
-            "queueArn": journal.queue_arn,
-            "claims": view.claims,
-            "owner": _owner_json(view.owner),
-            "skippedMessages": view.skipped,
-            "ledger": {
-                "settledEpoch": ledger.epoch,
-                "settledPlan": ledger.plan,
-                "unconfirmedDeletes": len(ledger.unconfirmed),
-                "carriedMessages": sum(map(len, ledger.carried.values())),
-            },
-            "leftoverObjects": view.leftovers,
-            "plans": [
-                {
-                    "epoch": each.epoch,
-                    "plan": each.plan,
-                    "partitions": each.partitions,
-                    "partitionsStored": len(each.chains),
-                    "segments": each.segments,
-                    "isClosed": each.is_closed,
-                    "messages": each.messages,
-                    "deferredMessages": each.deferred,
-                    "caughtMessages": each.caught,
-                    "bytes": each.size,
-                    "oldestSentTimestamp": None if each.oldest_ms is None else time_text(each.oldest_ms / 1_000),
-                    "oldestAgeSeconds": _age_s(each),
-                }
-                for each in view.plans
-            ],
-            "writers": list(map(_writer_json, view.writers)),
-            "damage": view.damage,
-        }
-    )
-
-
-def _print_view(journal: Journal, view: JournalView) -> None:
-    print_line(f"journal    {journal.id} at {journal.location}")
-    print_line(f"queue      {journal.queue_arn}")
-    if view.claims or not view.writers:  # a sink makes no claim, and has no epochs
+def _print_view(view: Mapping[str, Any]) -> None:
+    print_line(f"journal    {view['journal']} at {view['location']}")
+    print_line(f"queue      {view['queueArn']}")
+    if view["claims"] or not view["writers"]:  # a sink makes no claim, and has no epochs
         _print_source(view)
-    if view.writers:
-        rows = list(map(_writer_json, view.writers))
-        print_table(tuple(rows[0]), (tuple(row.values()) for row in rows))
-    for line in view.damage:
+    if view["writers"]:
+        print_table(tuple(view["writers"][0]), view["writers"])
+    for line in view["damage"]:
         print_line(f"damaged    {line}", "red")
 
 
-def _print_source(view: JournalView) -> None:
-    ledger = view.ledger
-    carried = sum(map(len, ledger.carried.values()))
-    print_line(f"owner      {_owner_text(view.owner)}")
+def _print_source(view: Mapping[str, Any]) -> None:
+    ledger = view["ledger"]
+    print_line(f"owner      {_owner_text(view['owner'])}")
     print_line(
-        f"committed  up to epoch {ledger.epoch}; {len(ledger.unconfirmed)} deletes not confirmed, {carried} messages "
-        f"carried over, {view.leftovers} objects left"
+        f"committed  up to epoch {ledger['settledEpoch']}; {ledger['unconfirmedDeletes']} deletes not confirmed, "
+        f"{ledger['carriedMessages']} messages carried over, {view['leftoverObjects']} objects left"
     )
-    if view.skipped:
-        print_line(f"skipped    {', '.join(view.skipped)}")
-    if view.plans:
-        print_table(_PLAN_COLUMNS, map(_plan_row, view.plans))
+    if view["skippedMessages"]:
+        print_line(f"skipped    {', '.join(view['skippedMessages'])}")
+    rows = list(map(_plan_row, view["plans"]))
+    if rows:
+        print_table(tuple(rows[0]), rows)
     else:
         print_line("open       no epoch")
 
 
-def _owner_json(owner: Owner | None) -> dict[str, Any] | None:
-    if owner is None:
-        return None
-    return {
-        "claim": owner.claim,
-        "host": owner.host,
-        "pid": owner.pid,
-        "claimedTimestamp": time_text(owner.claimed_at),
-        "isCommand": owner.is_command,
-        "isRunning": owner.is_running_here(),
-    }
-
-
-def _owner_text(owner: Owner | None) -> str:
+def _owner_text(owner: Mapping[str, Any] | None) -> str:
     if owner is None:
         return "nobody yet"
-    if owner.is_command:
-        return f"claim {owner.claim}, of a command on {owner.host}; no query has started since"
-    states = {True: "running", False: "not running", None: "cannot be seen from here"}
-    return f"{owner}, claimed at {time_text(owner.claimed_at)}; {states[owner.is_running_here()]}"
-
-
-def _plan_row(each: PlanView) -> tuple[Any, ...]:
-    age_s = _age_s(each)
+    if owner["isCommand"]:
+        return f"claim {owner['claim']}, of a command on {owner['host']}; no query has started since"
     return (
-        each.epoch,
-        each.plan,
-        f"{len(each.chains)} of {each.partitions}",
-        each.segments,
-        "yes" if each.is_closed else "no",
-        each.messages,
-        each.deferred,
-        each.caught,
-        each.size,
-        "" if age_s is None else f"{age_s:.0f} s ago",
+        f"claim {owner['claim']}, process {owner['pid']} on {owner['host']}, claimed at {owner['claimedTimestamp']}; "
+        f"{_RUNNING[owner['isRunning']]}"
     )
 
 
-def _writer_json(each: Writer) -> dict[str, Any]:
-    counts = {"rows": each.rows, "bytes": each.size, "objects": each.objects}
-    return {"writer": each.name, **counts, "lastUsedTimestamp": time_text(each.last_used_at)}
+def _plan_row(plan: Mapping[str, Any]) -> dict[str, Any]:
+    age_s = plan["oldestAgeSeconds"]
+    return {
+        "epoch": plan["epoch"],
+        "plan": plan["plan"],
+        "partitions": f"{plan['partitionsStored']} of {plan['partitions']}",
+        "segments": plan["segments"],
+        "closed": "yes" if plan["isClosed"] else "no",
+        "messages": plan["messages"],
+        "deferred": plan["deferredMessages"],
+        "caught": plan["caughtMessages"],
+        "bytes": plan["bytes"],
+        "oldest": "" if age_s is None else f"{age_s:.0f} s ago",
+    }
 
 
-def _age_s(each: PlanView) -> float | None:
-    return None if each.oldest_ms is None else max(0.0, round(SYSTEM_CLOCK.now() - each.oldest_ms / 1_000, 3))
+def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str]]:
+    """Return the names of the epoch's segments, in order, by plan; of all plans, or of `plan`.
+
+    Raises EpochSettledError if there are none.
+    """
+    require_open(journal, epoch)
+    found: dict[int, list[str]] = defaultdict(list)
+    for name in sorted(journal.objects().get(epoch, ())):
+        number = journal.plan_of(name)
+        if number is not None and plan in (None, number) and journal.link_of(name, number):
+            found[number].append(name)
+    if not found:
+        which = f"epoch {epoch}" if plan is None else f"plan {plan} of epoch {epoch}"
+        raise EpochSettledError(
+            f"the journal at '{journal.location}' has nothing of {which}: none of it is sealed. 'journal show' lists "
+            "what there is."
+        )
+    return found
 
 
-@dataclass(frozen=True)
-class _Part:
-    """The rows that one segment serves."""
-
-    plan: int
-    partition: int
-    link: int
-    rows: pa.RecordBatch
-
-
-def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]], track: Track) -> Iterator[_Part]:
+def _served(
+    journal: Journal, epoch: int, plans: dict[int, list[str]], track: Track
+) -> Iterator[tuple[Origin, pa.RecordBatch]]:
     """Yield the served rows of each segment, in order. Raises EpochSettledError if the epoch is committed meanwhile."""
     skipped = journal.skipped()
     for name in track([name for names in plans.values() for name in names], f"epoch {epoch}"):
@@ -220,24 +145,8 @@ def _parts(journal: Journal, epoch: int, plans: dict[int, list[str]], track: Tra
             raise EpochSettledError(
                 f"epoch {epoch} was committed, and '{name}' dropped, while it was read. Its messages are deleted."
             )
-        origin = segment.head.origin
-        yield _Part(origin.plan, origin.partition, origin.link, segment.served(skipped))
+        yield segment.head.origin, segment.served(skipped)
     require_open(journal, epoch)
-
-
-def _plans(journal: Journal, epoch: int, plan: int | None) -> dict[int, list[str]]:
-    """Return the names of the epoch's segments, by plan, of all or of `plan`; EpochSettledError if there are none."""
-    require_open(journal, epoch)
-    found = plans_of(journal, epoch)
-    if plan is not None:
-        found = {number: names for number, names in found.items() if number == plan}
-    if not found:
-        which = f"epoch {epoch}" if plan is None else f"plan {plan} of epoch {epoch}"
-        raise EpochSettledError(
-            f"the journal at '{journal.location}' has nothing of {which}: none of it is sealed. 'journal show' lists "
-            "what there is."
-        )
-    return found
 
 
 _epoch = click.option("--epoch", type=click.IntRange(min=1), required=True, help="Number of the epoch.")
@@ -274,20 +183,18 @@ def cat(
     rows = []
     is_found = message_id is None
     with progress(is_shown=not as_json) as track:
-        for part in _parts(journal, epoch, plans, track):
-            names = [name for name in part.rows.schema.names if bodies or name not in _CONTENT]
-            for row in pa.Table.from_batches([part.rows]).select(names).to_pylist():
+        for origin, batch in _served(journal, epoch, plans, track):
+            for row in rows_as_json(batch, bodies=bodies):
                 if message_id not in (None, row["messageId"]):
                     continue
                 is_found = True
-                placed = {"plan": part.plan, "partition": part.partition, "link": part.link, **row_as_json(row)}
+                placed = {"plan": origin.plan, "partition": origin.partition, "link": origin.link, **row}
                 if as_json:
                     print_json(placed)
                 else:
                     rows.append(placed)
     if not as_json:
-        columns = (*_SHOWN, *(_CONTENT if bodies else ()))
-        print_table(columns, ([row[column] for column in columns] for row in rows))
+        print_table(_SHOWN + CONTENT if bodies else _SHOWN, rows)
     if not is_found:
         print_error(f"epoch {epoch} has no message with the id '{message_id}'")
         return Status.PROBLEM
@@ -335,7 +242,7 @@ def export(
             "its offset log tells which. Give --plan."
         )
     with progress(is_shown=not as_json) as track:
-        rows = (part.rows for part in _parts(journal, epoch, plans, track))
+        rows = (batch for _, batch in _served(journal, epoch, plans, track))
         count = write_file(to_file, chosen, rows, replace=force)
     if as_json:
         print_json({"epoch": epoch, "plan": next(iter(plans)), "messages": count, "file": str(to_file)})

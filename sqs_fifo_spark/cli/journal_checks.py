@@ -7,10 +7,10 @@ Where the place gives no answer, that is waited for once.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqs_fifo_spark.cli.finding import FAILURE, Finding, failure, not_checked, ok, warning
 from sqs_fifo_spark.cli.waiting import NoAnswerError, answer
@@ -44,20 +44,10 @@ class _Asked:
         self.store = self.answer(lambda: open_store(location, access))
         self.location = self.store.location
 
-    def get(self, name: str) -> bytes | None:
-        return self.answer(lambda: self.store.get(name))
-
-    def get_range(self, name: str, start: int, length: int) -> bytes | None:
-        return self.answer(lambda: self.store.get_range(name, start, length))
-
-    def list(self, prefix: str) -> list[str]:
-        return self.answer(lambda: self.store.list(prefix))
-
-    def put_if_absent(self, name: str, data: bytes) -> bool:
-        return self.answer(lambda: self.store.put_if_absent(name, data))
-
-    def delete(self, names: Iterable[str]) -> None:
-        self.answer(lambda: self.store.delete(names))
+    def __getattr__(self, name: str) -> Any:
+        """Return this method of the store, whose answers are waited for."""
+        method = getattr(self.store, name)
+        return lambda *given: self.answer(lambda: method(*given))
 
     def answer(self, call: Callable[[], T]) -> T:
         if self._is_silent:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import enum
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias
 
 import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
 
 from sqs_fifo_spark.errors import (
     AccessDeniedError,
@@ -24,7 +28,6 @@ from sqs_fifo_spark.errors import (
     TransientQueueError,
 )
 
-T = TypeVar("T")
 _USAGE = (OptionError, NotFifoQueueError)
 _REFUSED = (
     AccessDeniedError,
@@ -60,13 +63,7 @@ json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON, fo
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=_as_json))
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return time_text(value)
-    raise TypeError(f"no JSON for {type(value).__name__}")
+    click.echo(json.dumps(value))
 
 
 def time_text(at: datetime | float) -> str:
@@ -87,27 +84,22 @@ def print_error(text: str) -> None:
 
 def print_line(text: str, style: str = "") -> None:
     """Print one line; a terminal shows it in `style`."""
-    from rich.text import Text
-
     _console().print(Text(printable(text), style), soft_wrap=True)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
+def print_table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print these columns of the rows, below their names."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text("" if value is None else printable(str(value))) for value in row))
+        values = [row[column] for column in columns]
+        table.add_row(*(Text("" if value is None else printable(str(value))) for value in values))
     _console().print(table)
 
 
-class Track(Protocol):
-    """Goes through `items`; a terminal's line about it begins with `what`."""
-
-    def __call__(self, items: Sequence[T], what: str) -> Iterable[T]: ...
+Track: TypeAlias = Callable[[Sequence[Any], str], Iterable[Any]]
+"""Goes through items; a terminal's line about it begins with the text."""
 
 
 @contextmanager
@@ -116,9 +108,6 @@ def progress(*, is_shown: bool) -> Iterator[Track]:
 
     It has one line to move its cursor in, so only one sequence is to be tracked.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     console = Console(stderr=True)
     if not (is_shown and sys.stderr.isatty() and console.is_interactive):  # by FORCE_COLOR rich may err
         yield lambda items, what: items
@@ -127,8 +116,6 @@ def progress(*, is_shown: bool) -> Iterator[Track]:
         yield lambda items, what: shown.track(items, description=what)
 
 
-def _console() -> Any:
-    from rich.console import Console
-
+def _console() -> Console:
     console = Console(highlight=False, markup=False)
     return console if console.is_terminal else Console(highlight=False, markup=False, width=_WIDEST)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import signal
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 import click
 
 from sqs_fifo_spark.aws.calls import MAX_ENTRIES
-from sqs_fifo_spark.cli.export import row_as_json
+from sqs_fifo_spark.cli.export import CONTENT, rows_as_json
 from sqs_fifo_spark.cli.flags import connection_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, print_table
 from sqs_fifo_spark.cli.waiting import NoAnswerError, begun, is_over
@@ -28,7 +27,6 @@ ANSWER_S = 1.0
 """Seconds for which an interruption waits, at most, for the receive under way, to release its messages."""
 MOST = 1_000
 _COLUMNS = ("messageGroupId", "sequenceNumber", "messageId", "sentTimestamp", "receiveCount")
-_CONTENT = ("body", "messageAttributes")
 
 
 @click.command(short_help="Look at messages of a queue, and give them back.")
@@ -66,10 +64,10 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
         )
     held: list[Message] = []
     failure: SqsFifoError | None = None
-    with _interruptions() as interrupted:
+    with _interruptions() as interruptions:
         try:
-            while len(held) < wanted and not interrupted.is_set():
-                received = _receive(queue, min(MAX_ENTRIES, wanted - len(held)), interrupted)
+            while len(held) < wanted and not interruptions:
+                received = _receive(queue, min(MAX_ENTRIES, wanted - len(held)), interruptions)
                 held += received
                 if not received:
                     break
@@ -80,7 +78,7 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
                 f"interrupted before SQS has answered; what it hands out all the same is hidden for up to {HIDDEN_S} s"
             )
         kept = _release(queue, [message.receipt for message in held])
-    if held or (failure is None and not interrupted.is_set()):
+    if held or (failure is None and not interruptions):
         _show(held, bodies=bodies, as_json=as_json, has_dead_letters=most_receives is not None)
     if kept:
         print_error(f"{kept} messages could not be released; they stay hidden for up to {HIDDEN_S} s")
@@ -89,16 +87,16 @@ def peek(wanted: int, force: bool, bodies: bool, as_json: bool, **connection: st
         print_error(f"what the last receive took, if anything, is not released; it stays hidden for up to {HIDDEN_S} s")
     if failure is not None:
         raise failure
-    if interrupted.is_set():
-        return interrupted.status
+    if interruptions:
+        return Status(128 + interruptions[-1])
     return Status.PROBLEM if kept else Status.OK
 
 
-def _receive(queue: Queue, most: int, interrupted: threading.Event) -> list[Message]:
-    """Receive up to `most` messages. Raises NoAnswerError, and leaves the call behind, if it is `interrupted`."""
+def _receive(queue: Queue, most: int, interruptions: Sequence[int]) -> list[Message]:
+    """Receive up to `most` messages. Raises NoAnswerError, and leaves the call behind, if it is interrupted."""
     call = begun(lambda: queue.receive(most))
     while not is_over(call, ANSWER_S):
-        if interrupted.is_set():
+        if interruptions:
             raise NoAnswerError
     return call.result()
 
@@ -117,13 +115,12 @@ def _release(queue: Queue, receipts: list[Receipt]) -> int:
 
 
 def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_letters: bool) -> None:
-    rows = [row_as_json(row) for row in to_arrow(messages).to_pylist()]
-    columns = (*_COLUMNS, *(_CONTENT if bodies else ()))
+    rows = list(rows_as_json(to_arrow(messages), bodies=bodies))
     if as_json:
         for row in rows:
-            print_json({name: value for name, value in row.items() if bodies or name not in _CONTENT})
+            print_json(row)
         return
-    print_table(columns, ([row[column] for column in columns] for row in rows))
+    print_table(_COLUMNS + CONTENT if bodies else _COLUMNS, rows)
     if messages:
         print_line(f"{len(messages)} messages were received; the receive count of each has risen by one.")
     else:
@@ -131,22 +128,17 @@ def _show(messages: list[Message], *, bodies: bool, as_json: bool, has_dead_lett
         print_line(f"SQS gave no message: the queue is empty, or others hold the heads of its groups{moved}.")
 
 
-class _Interruption(threading.Event):
-    status = Status.INTERRUPTED
-
-
 @contextmanager
-def _interruptions() -> Iterator[_Interruption]:
-    """Let SIGINT and SIGTERM set the event, rather than end the process while it holds messages."""
-    interrupted = _Interruption()
+def _interruptions() -> Iterator[list[int]]:
+    """Yield the numbers of SIGINTs and SIGTERMs as they come: they do not end a process that holds messages."""
+    interruptions: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        interrupted.status = Status.TERMINATED if number == signal.SIGTERM else Status.INTERRUPTED
-        interrupted.set()
+        interruptions.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield interrupted
+        yield interruptions
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

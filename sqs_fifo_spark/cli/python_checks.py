@@ -6,29 +6,21 @@ workers with PYSPARK_PYTHON, else that python3. Only the environment is known he
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
 import sqs_fifo_spark
 from sqs_fifo_spark.cli.finding import Finding, failure, ok, warning
+from sqs_fifo_spark.interpreter import REQUIRED, ask
 
 _PACKAGES = ("pyspark", "boto3", "botocore", "obstore", "pyarrow")
-_NEEDED = ("sqs_fifo_spark", "pyarrow", "boto3", "obstore", "tenacity")
-"""Imports of Spark's Python workers."""
 _LOOKED_FOR = "pyspark_sqsfifo"
 """By this module Spark finds the format."""
-_PROBE = """
-import json, sys
-from importlib.util import find_spec
-print(json.dumps([[name for name in json.loads(sys.argv[1]) if find_spec(name) is None], sys.version.split()[0]]))
-"""
-_PROBE_S = 60.0
 _SPARK = """
 from pyspark.sql import SparkSession
 spark = (
@@ -49,7 +41,7 @@ def check_python(*, start_spark: bool) -> Iterator[Finding]:
     for name in _PACKAGES:
         yield _version(name)
     yield _java()
-    yield from _interpreters(os.environ)
+    yield from _interpreters()
     if start_spark:
         yield _spark()
 
@@ -80,16 +72,16 @@ def _java() -> Finding:
     return ok("java", f"{values.get('JAVA_VERSION', 'version not known').strip(chr(34))}, {found}")
 
 
-def _interpreters(environment: Mapping[str, str]) -> Iterator[Finding]:
-    worker = environment.get("PYSPARK_PYTHON")
-    looker = environment.get("PYSPARK_DRIVER_PYTHON") or worker
-    yield _lookup(looker or "python3", _named(environment, "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
-    yield _workers(worker or "python3", _named(environment, "PYSPARK_PYTHON"))
+def _interpreters() -> Iterator[Finding]:
+    worker = os.environ.get("PYSPARK_PYTHON")
+    looker = os.environ.get("PYSPARK_DRIVER_PYTHON") or worker
+    yield _lookup(looker or "python3", _named("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"))
+    yield _workers(worker or "python3", _named("PYSPARK_PYTHON"))
 
 
-def _named(environment: Mapping[str, str], *names: str) -> str:
+def _named(*names: str) -> str:
     """Return the name of the setting that chooses an interpreter."""
-    return next((name for name in names if environment.get(name)), f"the PATH, as {' or '.join(names)} is not set")
+    return next((name for name in names if os.environ.get(name)), f"the PATH, as {' or '.join(names)} is not set")
 
 
 def _lookup(python: str, named_by: str) -> Finding:
@@ -98,7 +90,7 @@ def _lookup(python: str, named_by: str) -> Finding:
         "Call sqs_fifo_spark.register(spark) in the application; or set PYSPARK_PYTHON, before Spark starts, to an "
         "interpreter that has the package"
     )
-    answer = _ask(python, [_LOOKED_FOR, *_NEEDED, "pyspark"])
+    answer = ask(python, [_LOOKED_FOR, *REQUIRED, "pyspark"])
     if answer is None:
         return warning(check, f"'{python}' ({named_by}), by which Spark looks formats up, gives no answer", remedy)
     missing, _ = answer
@@ -112,7 +104,7 @@ def _lookup(python: str, named_by: str) -> Finding:
 def _workers(python: str, named_by: str) -> Finding:
     check = "workers"
     remedy = "Set PYSPARK_PYTHON, before Spark starts, to a Python that has the package, at the same path everywhere"
-    answer = _ask(python, _NEEDED)
+    answer = ask(python, REQUIRED)
     if answer is None:
         return failure(check, f"'{python}' ({named_by}), with which Spark runs its workers, gives no answer", remedy)
     missing, version = answer
@@ -122,17 +114,6 @@ def _workers(python: str, named_by: str) -> Finding:
             return warning(check, says, f"{remedy}; 'register' helps in local mode")
         return failure(check, says, remedy)
     return ok(check, f"Python {version}, '{python}' ({named_by}), on this machine; others are not looked at")
-
-
-def _ask(python: str, names: Sequence[str]) -> tuple[list[str], str] | None:
-    """Return those of these modules that the interpreter lacks, and its version; None if it gives no answer."""
-    try:
-        command = [python, "-c", _PROBE, json.dumps(names)]
-        done = subprocess.run(command, capture_output=True, check=True, timeout=_PROBE_S, stdin=subprocess.DEVNULL)
-        missing, version = json.loads(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return None
-    return missing, version
 
 
 def _spark() -> Finding:

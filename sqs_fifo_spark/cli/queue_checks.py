@@ -161,7 +161,6 @@ def check_queue(
     """
     queue = CheckedQueue(options, patience_s)
     probes = [probe for role in roles for probe in _PROBES[role]]
-    attributes: Mapping[str, str] = {}
     failed: SqsFifoError | None = None
     try:
         attributes = queue.attributes()
@@ -235,7 +234,10 @@ def _settings(attributes: Mapping[str, str], roles: tuple[str, ...]) -> Iterator
         )
     yield _retention(int(attributes.get("MessageRetentionPeriod", 345_600)))
     if "sink" in roles:
-        yield _deduplication(attributes)
+        is_on = attributes.get("ContentBasedDeduplication") == "true"
+        on = "ContentBasedDeduplication is on: deduplication=content works, and ids do too"
+        off = "ContentBasedDeduplication is off: rows need the column messageDeduplicationId"
+        yield ok("deduplication", on if is_on else off)
     yield _encryption(attributes, roles)
 
 
@@ -259,12 +261,6 @@ def _retention(seconds: int) -> Finding:
             f"Set MessageRetentionPeriod to {SHORT_RETENTION_S} or more, up to 1209600",
         )
     return ok("retention", f"SQS keeps messages for {seconds} s")
-
-
-def _deduplication(attributes: Mapping[str, str]) -> Finding:
-    if attributes.get("ContentBasedDeduplication") == "true":
-        return ok("deduplication", "ContentBasedDeduplication is on: deduplication=content works, and ids do too")
-    return ok("deduplication", "ContentBasedDeduplication is off: rows need the column messageDeduplicationId")
 
 
 def _encryption(attributes: Mapping[str, str], roles: tuple[str, ...]) -> Finding:
@@ -293,12 +289,11 @@ def _redrive(attributes: Mapping[str, str], options: SourceOptions, queue: Check
     except (ValueError, KeyError, TypeError):
         yield failure("redrive policy", "it cannot be read", "Set RedrivePolicy anew")
         return
-    remedy = f"Set maxReceiveCount to {FEWEST_RECEIVES} at the least, better to {GOOD_RECEIVES}"
     says = f"a message goes to the dead-letter queue after {most} receives"
-    if most < FEWEST_RECEIVES:
-        yield failure("maxReceiveCount", f"{says}; each crash of a query costs one", remedy)
-    elif most < GOOD_RECEIVES:
-        yield warning("maxReceiveCount", f"{says}; each crash of a query costs one", remedy)
+    if most < GOOD_RECEIVES:
+        judge = failure if most < FEWEST_RECEIVES else warning
+        remedy = f"Set maxReceiveCount to {FEWEST_RECEIVES} at the least, better to {GOOD_RECEIVES}"
+        yield judge("maxReceiveCount", f"{says}; each crash of a query costs one", remedy)
     else:
         yield ok("maxReceiveCount", says)
     yield (

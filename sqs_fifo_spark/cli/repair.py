@@ -10,23 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, TypeAlias
 
 import click
 import pyarrow as pa
 
 from sqs_fifo_spark.aws.calls import CALL_BUDGET_S
-from sqs_fifo_spark.cli.export import row_as_json
-from sqs_fifo_spark.cli.flags import (
-    access_of,
-    checked_location,
-    given,
-    journal_flags,
-    parse_connection,
-)
+from sqs_fifo_spark.cli.export import json_lines
+from sqs_fifo_spark.cli.flags import given, journal_flags, parse_connection
 from sqs_fifo_spark.cli.output import Status, json_flag, print_error, print_json, print_line, time_text
 from sqs_fifo_spark.cli.queue_checks import require_sending
-from sqs_fifo_spark.cli.view import open_to_look
+from sqs_fifo_spark.cli.view import open_journal
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.errors import OptionError, RowError
 from sqs_fifo_spark.journal.file_store import FileStore
@@ -34,7 +28,6 @@ from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SINK, parse_sink_options
 from sqs_fifo_spark.sink import marks
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm, columns_of, outgoing
-from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.batches import Outcome
@@ -83,17 +76,14 @@ def skip(
     """
     if (to_file is None) == (to_queue is None):
         raise click.UsageError("give either --to-file or --to-queue.")
-    location = checked_location(journal_location)
-    journal = open_to_look(location, access_of(connection, location))
+    journal = open_journal(journal_location, connection)
     is_moved = False
     if journal.skip_of(message_id) is None:
         row = repair.find(journal, epoch, message_id)
-        aside: AbstractContextManager[PutAside]
-        if to_file is not None:
-            to, aside = str(to_file.absolute()), _to_file(to_file, message_id)
-        else:
-            to = str(to_queue)
-            aside = nullcontext(_to_queue(journal, to, connection, row))
+        to = str(to_queue if to_file is None else to_file.absolute())
+        aside: AbstractContextManager[PutAside] = (
+            nullcontext(_to_queue(journal, to, connection, row)) if to_file is None else _to_file(to_file, message_id)
+        )
         after = _owner_to_follow(journal, force=force)
         with aside as put_aside:
             taken = repair.take_over(journal, SYSTEM_CLOCK, after=after)  # last, so that no query stops for nothing
@@ -127,9 +117,8 @@ def release(journal_location: str, force: bool, as_json: bool, **connection: str
     the query starts again, it serves them from there, even if other consumers have received them meanwhile. Copies that
     SQS delivers to the query again are recognised. Safe to repeat.
     """
-    location = checked_location(journal_location)
-    queue = Queue(parse_connection(connection, location), SYSTEM_CLOCK)
-    journal = open_to_look(location, access_of(connection, location), queue.describe().arn)
+    queue = Queue(parse_connection(connection, journal_location), SYSTEM_CLOCK)
+    journal = open_journal(journal_location, connection, queue)
     found = Counter[Outcome]()
     if journal.claims():
         after = _owner_to_follow(journal, force=force)
@@ -156,8 +145,7 @@ def forget(journal_location: str, writer: str, force: bool, as_json: bool, **con
     error, so nothing is sent twice. Safe to repeat, also after it broke off. Exits with 1 if nothing was ever recorded
     for the writer.
     """
-    location = checked_location(journal_location)
-    store = open_to_look(location, access_of(connection, location)).store
+    store = open_journal(journal_location, connection).store
     known = next((each for each in marks.writers(store)[0] if each.name == writer), marks.Writer(writer))
     if known.objects:
         _require_own_user(store)
@@ -216,8 +204,7 @@ def _to_file(file: Path, message_id: str) -> Iterator[PutAside]:
         is_there = message_id in map(_id_in, there.splitlines())
 
         def add(row: pa.RecordBatch) -> None:
-            (values,) = row.to_pylist()
-            line = json.dumps(row_as_json(values), ensure_ascii=False).encode() + b"\n"
+            (line,) = json_lines(row)
             # A line that was cut off by a crash stays as it is, on a line of its own.
             out.write((b"\n" if there and not there.endswith(b"\n") else b"") + line)
             out.flush()
@@ -286,12 +273,8 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], 
     def send(row: pa.RecordBatch) -> None:
         deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
         with refusal_told():
-            queue.send([message_of(row)], _confirmed, stopped=threading.Event(), deadline=deadline)
+            queue.send([message_of(row)], lambda found, pending: None, stopped=threading.Event(), deadline=deadline)
 
     with refusal_told():
         message_of(row)
     return send
-
-
-def _confirmed(found: list[Confirmed], pending: list[Any]) -> None:
-    """Note nothing: the call returns only once the one message is confirmed."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 import click
@@ -67,17 +66,26 @@ def send(
         raise click.UsageError("there is no line, so nothing to send.")
     queue = SinkQueue(options, SYSTEM_CLOCK)
     done: list[Confirmed] = []
+
+    def confirmed(found: list[Confirmed], pending: list[Outgoing]) -> None:
+        done.extend(found)
+        for each in found:
+            (_print_json if as_json else _print)(each)
+
     try:
-        _send(queue, _checked(lines, queue, options.message_group_id), done, _print_json if as_json else _print)
+        for call in _calls(_checked(lines, queue, options.message_group_id)):
+            deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
+            queue.send(call, confirmed, stopped=threading.Event(), deadline=deadline)
         added = len({each.message_id for each in done})
         if not as_json:
             print_line(f"{added} of {len(lines)} messages sent")
-    except (RefusedRowError, SqsFifoError) as error:
-        what = str(error)
-        if isinstance(error, RefusedRowError):
-            what = f"{'the message' if file is None else f'line {error.row}'} cannot be sent: {error.reason}."
-        print_error(f"{what} {_confirmed(done, lines)}")
-        return Status.PROBLEM if isinstance(error, RefusedRowError) else status_of(error)
+    except RefusedRowError as error:
+        which = "the message" if file is None else f"line {error.row}"
+        print_error(f"{which} cannot be sent: {error.reason}. {_confirmed(done, lines)}")
+        return Status.PROBLEM
+    except SqsFifoError as error:
+        print_error(f"{error} {_confirmed(done, lines)}")
+        return status_of(error)
     except (OSError, KeyboardInterrupt, SystemExit):  # rich raises SystemExit at a closed pipe
         click.echo(_confirmed(done, lines), err=True)
         raise
@@ -114,10 +122,8 @@ def _read(file: IO[bytes]) -> list[dict[str, Any]]:
 
 def _attributes(number: int, told: Any) -> list[tuple[str, Any]]:
     """Return attributes as rows have them; each is a string, or an object such as the source's columns have."""
-    if told is None:
-        return []
-    values = told.values() if isinstance(told, dict) else [None]
-    if not all(isinstance(value, (str, dict)) for value in values):
+    told = {} if told is None else told
+    if not isinstance(told, dict) or not all(isinstance(value, (str, dict)) for value in told.values()):
         raise click.UsageError(f"line {number}: messageAttributes must be an object of strings or objects.")
     return [(name, _value(number, name, value)) for name, value in told.items()]
 
@@ -131,7 +137,7 @@ def _value(number: int, name: str, value: str | dict[str, Any]) -> Any:
         raise click.UsageError(f"line {number}: the attribute {name!r} must have strings.")
     try:
         return {**value, "binaryValue": binary and base64.b64decode(binary, validate=True)}
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise click.UsageError(f"line {number}: the binaryValue of {name!r} must be base64.") from None
 
 
@@ -152,21 +158,8 @@ def _checked(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | 
     return outgoing(columns, form, first_row=1)
 
 
-def _send(queue: SinkQueue, rows: Sequence[Outgoing], done: list[Confirmed], show: Callable[[Confirmed], None]) -> None:
-    """Send the messages, in calls that hold at most one of each group; add to `done` those that SQS has confirmed."""
-
-    def confirmed(found: list[Confirmed], pending: list[Outgoing]) -> None:
-        done.extend(found)
-        for each in found:
-            show(each)
-
-    for call in _calls(rows):
-        deadline = SYSTEM_CLOCK.monotonic() + CALL_BUDGET_S
-        queue.send(call, confirmed, stopped=threading.Event(), deadline=deadline)
-
-
 def _calls(rows: Sequence[Outgoing]) -> list[list[Outgoing]]:
-    """Return the rows in calls of up to ten rows of as many groups, each group's in order."""
+    """Return the rows in calls that hold at most one of each group, and up to ten in all; each group's in order."""
     calls: list[list[Outgoing]] = []
     groups: set[str] = set()
     for row in rows:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -47,21 +49,16 @@ def bids(count: int, auctions: int) -> list[Bid]:
     The same arguments give the same bids.
     """
     dice = random.Random(0)
-    last: dict[str, Bid] = {}
+    numbers, raises = Counter[str](), Counter[str]()
     made = []
     for index in range(count):
         # Every auction gets a bid before chance decides.
         chosen = index if index < auctions else dice.randrange(auctions)
         auction = f"auction-{chosen:03d}"
-        before = last.get(auction)
-        bid = Bid(
-            auction,
-            before.number + 1 if before else 1,
-            f"bidder-{dice.randrange(500):03d}",
-            (before.amount if before else 100) + dice.randint(1, 20),
-        )
-        last[auction] = bid
-        made.append(bid)
+        bidder = f"bidder-{dice.randrange(500):03d}"
+        numbers[auction] += 1
+        raises[auction] += dice.randint(1, 20)
+        made.append(Bid(auction, numbers[auction], bidder, 100 + raises[auction]))
     return made
 
 
@@ -97,20 +94,13 @@ class SinkLog:
 
     def __init__(self, parquet: Path) -> None:
         self._log = parquet / "_spark_metadata"
-        self._read: set[str] = set()
         self._known: set[str] = set()
 
     def new_files(self) -> list[SinkFile]:
         """Return the files committed since the last call, in the order of micro-batches."""
-        if not self._log.exists():
-            return []
-        entries = [path for path in self._log.iterdir() if path.name.partition(".")[0].isdigit()]
+        entries = {entry: int(entry.name.partition(".")[0]) for entry in self._log.glob("[0-9]*")}
         found = []
-        for entry in sorted(entries, key=lambda path: int(path.name.partition(".")[0])):
-            if entry.name in self._read:
-                continue
-            self._read.add(entry.name)
-            batch_id = int(entry.name.partition(".")[0])
+        for entry, batch_id in sorted(entries.items(), key=itemgetter(1)):
             # The first line is the log's version. A `.compact` entry repeats all earlier batches' files.
             for line in entry.read_text(encoding="utf-8").splitlines()[1:]:
                 path = json.loads(line)["path"]

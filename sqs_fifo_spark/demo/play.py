@@ -11,14 +11,15 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from sqs_fifo_spark.clock import SYSTEM_CLOCK, Clock
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.demo.auction import Audit, Bid, SinkLog, audit, bids, count_rows, read_rows, sendings
 from sqs_fifo_spark.demo.screen import Entry, Screen, make_screen, print_table
 
@@ -84,7 +85,6 @@ def _work_directory(keep: Path | None) -> Iterator[Path]:
 
 def _play(made: Sequence[Bid], work: Path) -> Audit:
     try:
-        import boto3
         import pyspark
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -99,20 +99,22 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
     print(title, flush=True)
     try:
         with ExitStack() as stack:
-            # Entered last, left first: the query stops, then Spark, the sender, the client, the queue, the screen.
-            screen = stack.enter_context(make_screen(len(made), SYSTEM_CLOCK))
+            # Entered last, left first: the query stops, then Spark, the bidders, the queue, the screen.
+            screen = make_screen(len(made), SYSTEM_CLOCK)
+            stack.enter_context(screen)
             screen.begin("a local FIFO queue, and bidders who send to it")
-            server = stack.enter_context(LocalQueueServer())
-            sqs = boto3.client("sqs", endpoint_url=server.endpoint_url)
-            stack.callback(sqs.close)
-            url: str = sqs.create_queue(QueueName="bids.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
-            sender = stack.enter_context(_Sender(sqs, url, made, screen.sent))
+            server = stack.enter_context(LocalQueueServer(queues=["bids.fifo"]))
+            url = server.queue_url("bids.fifo")
+            bidders = _Bidders(server.client, url, made, screen)
+            pool = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="bidders"))
+            stack.callback(bidders.leave.set)
+            sending = pool.submit(bidders.send)
             screen.begin(f"Spark {pyspark.__version__} starts, while bids come in")
             spark = stack.enter_context(_spark(work))
             screen.begin("the streaming query starts, and runs its first micro-batch")
             began_at = SYSTEM_CLOCK.monotonic()
             query = stack.enter_context(_query(spark, url, work))
-            _watch(query, sender, sqs, url, SinkLog(work / "parquet"), SYSTEM_CLOCK, screen)
+            _watch(query, bidders, sending, SinkLog(work / "parquet"))
             took_s = SYSTEM_CLOCK.monotonic() - began_at
             screen.begin("Spark stops")
     except (BotoCoreError, ClientError) as error:
@@ -120,49 +122,32 @@ def _play(made: Sequence[Bid], work: Path) -> Audit:
     files = SinkLog(work / "parquet").new_files()
     found = audit(made, read_rows(files))
     micro_batches = len({file.batch_id for file in files})
-    entries = _entries(found, sender.attempts - len(made), len(files), micro_batches, took_s)
+    repeated = len(list(sendings(made))) - len(made)
+    entries = _entries(found, repeated, len(files), micro_batches, took_s)
     verdict = "Every bid arrived once and in order." if found.is_clean else "THE GUARANTEE IS BROKEN."
     print_table(title, entries, verdict, is_good=found.is_clean)
     return found
 
 
-class _Sender:
-    """Sends all bids on one thread, so that they have an order, in a `with` block whose end also ends the thread."""
+@dataclass
+class _Bidders:
+    """Send all bids, on one thread, so that they have an order."""
 
-    def __init__(self, sqs: Any, url: str, made: Sequence[Bid], tell: Callable[[int], None]) -> None:
-        """`tell` is given the number of bids that the queue has taken, on the thread."""
-        self._sqs = sqs
-        self._url = url
-        self._made = made
-        self._tell = tell
-        self._stopping = threading.Event()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="bidders")
-        # Written by the thread alone.
-        self.attempts = 0
-        self.sent = 0
+    sqs: Any
+    url: str
+    made: Sequence[Bid]
+    screen: Screen
+    sent: int = 0
+    """Bids that the queue has taken; written by their thread alone."""
+    leave: threading.Event = field(default_factory=threading.Event)
+    """Set to end the sending early."""
 
-    def __enter__(self) -> _Sender:
-        self._result: Future[None] = self._pool.submit(self._send_all)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._pool.shutdown()
-
-    @property
-    def is_done(self) -> bool:
-        """True if everything was sent. Raises the error of the sending."""
-        if self._result.done():
-            self._result.result()
-            return True
-        return False
-
-    def _send_all(self) -> None:
-        pending = sendings(self._made)
+    def send(self) -> None:
+        pending = sendings(self.made)
         message_ids: set[str] = set()
         while entries := list(islice(pending, _ENTRIES)):
-            answer = self._sqs.send_message_batch(
-                QueueUrl=self._url,
+            answer = self.sqs.send_message_batch(
+                QueueUrl=self.url,
                 Entries=[
                     {
                         "Id": str(position),
@@ -176,17 +161,27 @@ class _Sender:
             if answer.get("Failed"):
                 raise DemoError(f"the local queue refused a bid: {answer['Failed'][0].get('Message')}")
             message_ids.update(done["MessageId"] for done in answer["Successful"])
-            self.attempts += len(entries)
             self.sent = len(message_ids)
-            self._tell(self.sent)
-            if SYSTEM_CLOCK.wait(self._stopping, _PAUSE_S):
+            self.screen.sent(self.sent)
+            if SYSTEM_CLOCK.wait(self.leave, _PAUSE_S):
                 return
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """Raise DemoError for an error of Spark's: `what` has failed, and why."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        raise DemoError(f"{what}: {_one_line(error)}") from None
 
 
 @contextmanager
 def _spark(work: Path) -> Iterator[SparkSession]:
     """Spark on this machine, silent: the output of the JVM and its workers goes to `spark.log`."""
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     builder = (
@@ -200,11 +195,8 @@ def _spark(work: Path) -> Iterator[SparkSession]:
         .config("spark.sql.warehouse.dir", str(work / "warehouse"))
         .config("spark.local.dir", str(work / "spark"))
     )
-    try:
-        with _stderr_to(work / "spark.log"):
-            spark = builder.getOrCreate()
-    except (PySparkException, OSError) as error:
-        raise DemoError(f"Spark did not start; it needs Java 17 or later: {_one_line(error)}") from None
+    with _failing("Spark did not start; it needs Java 17 or later"), _stderr_to(work / "spark.log"):
+        spark = builder.getOrCreate()
     try:
         yield spark
     finally:
@@ -228,10 +220,7 @@ def _stderr_to(path: Path) -> Iterator[None]:
 @contextmanager
 def _query(spark: SparkSession, url: str, work: Path) -> Iterator[StreamingQuery]:
     """The streaming query that the demo is about."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
+    with _failing("the query did not start"):
         query = (
             spark.readStream.format("sqsfifo")
             .option("queueUrl", url)
@@ -243,43 +232,37 @@ def _query(spark: SparkSession, url: str, work: Path) -> Iterator[StreamingQuery
             .option("checkpointLocation", str(work / "checkpoint"))
             .start()
         )
-    except (PySparkException, Py4JError) as error:
-        raise DemoError(f"the query did not start: {_one_line(error)}") from None
     try:
         yield query
     finally:
         query.stop()
 
 
-def _watch(
-    query: StreamingQuery, sender: _Sender, sqs: Any, url: str, log: SinkLog, clock: Clock, screen: Screen
-) -> None:
+def _watch(query: StreamingQuery, bidders: _Bidders, sending: Future[None], log: SinkLog) -> None:
     """Show the progress until all is sent and the queue is empty; DemoError if the query fails, or nothing arrives."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
+    screen = bidders.screen
     delivered = deleted = 0
-    deadline = clock.monotonic() + _PATIENCE_S
-    try:
-        while True:
-            # Before the depth, or bids sent in between would be missed.
-            all_sent, sent = sender.is_done, sender.sent
-            left = _depth(sqs, url)
-            deleted = max(deleted, sent - left)
-            if arrived := count_rows(log.new_files()):
-                if not delivered:
-                    screen.begin("bids arrive, and are deleted from the queue once Spark has committed them")
-                delivered += arrived
-                deadline = clock.monotonic() + _PATIENCE_S
-            screen.arrived(delivered, deleted)
-            if all_sent and left == 0:
-                return
-            if clock.monotonic() > deadline:
-                raise DemoError(f"nothing arrived for {_PATIENCE_S:g} s, and the queue is not empty")
+    deadline = SYSTEM_CLOCK.monotonic() + _PATIENCE_S
+    while True:
+        # Before the depth, or bids sent in between would be missed.
+        all_sent, sent = sending.done(), bidders.sent
+        if all_sent:
+            sending.result()  # raises the error of the sending
+        left = _depth(bidders.sqs, bidders.url)
+        deleted = max(deleted, sent - left)
+        if arrived := count_rows(log.new_files()):
+            if not delivered:
+                screen.begin("bids arrive, and are deleted from the queue once Spark has committed them")
+            delivered += arrived
+            deadline = SYSTEM_CLOCK.monotonic() + _PATIENCE_S
+        screen.arrived(delivered, deleted)
+        if all_sent and left == 0:
+            return
+        if SYSTEM_CLOCK.monotonic() > deadline:
+            raise DemoError(f"nothing arrived for {_PATIENCE_S:g} s, and the queue is not empty")
+        with _failing("the query failed"):
             if query.awaitTermination(cast(int, _REFRESH_S)):  # it takes parts of a second, and does not say so
                 raise DemoError("the query stopped before the queue was empty")
-    except (PySparkException, Py4JError) as error:
-        raise DemoError(f"the query failed: {_one_line(error)}") from None
 
 
 def _depth(sqs: Any, url: str) -> int:

@@ -5,32 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.spinner import Spinner
+from rich.table import Table
 
 from sqs_fifo_spark.clock import Clock
 
 _EVERY_S = 1.0
 """Between two plain lines of figures."""
-
-
-class Screen(Protocol):
-    """Shows how far the demo is, in a `with` block."""
-
-    def __enter__(self) -> Screen: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def begin(self, step: str) -> None:
-        """Name the step that begins; the one before is over."""
-
-    def sent(self, count: int) -> None:
-        """Show the number of messages that the queue has taken. May be called on any thread."""
-
-    def arrived(self, delivered: int, deleted: int) -> None:
-        """Show the numbers of messages in the sink's files, and of those gone from the queue."""
 
 
 def make_screen(total: int, clock: Clock) -> Screen:
@@ -49,7 +36,7 @@ def is_terminal(environment: Mapping[str, str]) -> bool:
 
 
 class Lines:
-    """A line for each step and, once something has arrived, for each second in which more did."""
+    """The screen as lines: one for each step and, once something has arrived, for each second in which more did."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -66,13 +53,16 @@ class Lines:
         self._show()
 
     def begin(self, step: str) -> None:
+        """Name the step that begins; the one before is over."""
         self._show()
         self._print(step)
 
     def sent(self, count: int) -> None:
+        """Show the number of messages that the queue has taken. May be called on any thread."""
         self._sent = count
 
     def arrived(self, delivered: int, deleted: int) -> None:
+        """Show the numbers of messages in the sink's files, and of those gone from the queue."""
         self._figures = delivered, deleted
         if self._clock.monotonic() >= self._next_at:
             self._show()
@@ -89,14 +79,9 @@ class Lines:
 
 
 class Bars:
-    """A bar each for sent, delivered and deleted messages, below the steps and the time that each took."""
+    """The screen as bars, of sent, delivered and deleted messages, below the steps and the time that each took."""
 
     def __init__(self, total: int, clock: Clock) -> None:
-        from rich.console import Console, Group
-        from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.spinner import Spinner
-
         self._clock = clock
         self._step: tuple[str, float] | None = None
         self._console = Console(highlight=False)
@@ -111,9 +96,7 @@ class Bars:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._end_step()
         self._live.update(self._progress)  # without the spinner
@@ -137,6 +120,10 @@ class Bars:
         self._progress.update(self._bars["deleted"], completed=deleted)
 
 
+Screen: TypeAlias = Lines | Bars
+"""Shows how far the demo is, in a `with` block."""
+
+
 class Entry(NamedTuple):
     """A line of the table. `is_good` is None for one that is neither good nor bad."""
 
@@ -154,10 +141,6 @@ def print_table(title: str, entries: Sequence[Entry], verdict: str, *, is_good: 
             print(f"  {each.name:<15}{each.figure:>8}   {each.note}")
         print(f"\n{verdict}")
         return
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     styles = {None: "bold", True: "bold green", False: "bold red"}
     table = Table(title=title, title_style="bold", box=box.ROUNDED, show_header=False)
     table.add_column(no_wrap=True)

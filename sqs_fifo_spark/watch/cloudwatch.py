@@ -53,6 +53,14 @@ def _values(sample: Sample) -> dict[str, tuple[float, str]]:
     }
 
 
+def _dimensions(sample: Sample) -> dict[str, str]:
+    """Return the metrics' dimensions. A value of one is ASCII, not empty, and not longer than CloudWatch takes."""
+    return {
+        name: "".join(each if " " <= each <= "~" else "?" for each in value)[:_LONGEST_DIMENSION].strip() or "-"
+        for name, value in (("Query", sample.query), ("Queue", sample.queue))
+    }
+
+
 class NotSentError(Exception):
     """CloudWatch has not taken figures. The text is the kind of error: AWS's own may quote credentials."""
 
@@ -68,20 +76,19 @@ class EmbeddedMetrics:
         self._namespace = namespace
 
     def export(self, sample: Sample) -> None:
-        values = _values(sample)
+        values, dimensions = _values(sample), _dimensions(sample)
         line: dict[str, Any] = {
             "_aws": {
                 "Timestamp": int(sample.at_s * 1_000),
                 "CloudWatchMetrics": [
                     {
                         "Namespace": self._namespace,
-                        "Dimensions": [["Query", "Queue"]],
+                        "Dimensions": [list(dimensions)],
                         "Metrics": [{"Name": name, "Unit": unit} for name, (_, unit) in values.items()],
                     }
                 ],
             },
-            "Query": _dimension(sample.query),
-            "Queue": _dimension(sample.queue),
+            **dimensions,
             **{name: value for name, (value, _) in values.items()},
         }
         stream = self._stream or sys.stdout
@@ -119,10 +126,7 @@ class CloudWatch:
 
     def export(self, sample: Sample) -> None:
         at = datetime.fromtimestamp(sample.at_s, timezone.utc)
-        dimensions = [
-            {"Name": "Query", "Value": _dimension(sample.query)},
-            {"Name": "Queue", "Value": _dimension(sample.queue)},
-        ]
+        dimensions = [{"Name": name, "Value": value} for name, value in _dimensions(sample).items()]
         self._data += (
             {"MetricName": name, "Dimensions": dimensions, "Timestamp": at, "Value": value, "Unit": unit}
             for name, (value, unit) in _values(sample).items()
@@ -161,8 +165,3 @@ class CloudWatch:
             count = min(2 * count, _MOST_DATA) if refusals <= _MOST_REFUSALS else _MOST_DATA
         if dropped:
             raise NotSentError(f"{dropped} of them are refused, and dropped: {why}")
-
-
-def _dimension(value: str) -> str:
-    """Return a valid value of a dimension: ASCII, not empty, and not longer than CloudWatch takes."""
-    return "".join(each if " " <= each <= "~" else "?" for each in value)[:_LONGEST_DIMENSION].strip() or "-"

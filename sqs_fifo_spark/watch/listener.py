@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import logging
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -52,9 +52,9 @@ class SqsFifoListener(StreamingQueryListener):
         if spark is not None:
             self.spark = spark
         self._exporters = exporters
-        self._rows: Counter[tuple[str, int]] = Counter()
+        self._rows: dict[str, Counter[int]] = defaultdict(Counter)
         """Number of rows that each run had from each of its sources, by the source's place in the query."""
-        self._totals: dict[tuple[str, int], dict[str, float]] = {}
+        self._totals: dict[str, dict[int, dict[str, float]]] = defaultdict(dict)
         """Their totals then."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -73,24 +73,18 @@ class SqsFifoListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         run_id = str(event.runId)
-        for key in [*self._rows, *self._totals]:
-            if key[0] == run_id:
-                self._rows.pop(key, None)
-                self._totals.pop(key, None)
-        for exporter in self._exporters:
-            try:
-                exporter.end(run_id)
-            except Exception as error:
-                self._tell(exporter, error)
+        self._rows.pop(run_id, None)
+        self._totals.pop(run_id, None)
+        self._to_each(lambda exporter: exporter.end(run_id))
 
     def _take(self, progress: StreamingQueryProgress, *, has_run: bool) -> None:
         """Export the figures of a report. `has_run`: of a micro-batch, whose rows count."""
         query, run_id = progress.name or str(progress.id), str(progress.runId)
         at_s = datetime.fromisoformat(progress.timestamp.replace("Z", "+00:00")).timestamp()
+        rows, totals_of = self._rows[run_id], self._totals[run_id]
         queues: set[str] = set()
         for place, source in enumerate(progress.sources):
-            key = run_id, place
-            self._rows[key] += source.numInputRows if has_run else 0
+            rows[place] += source.numInputRows if has_run else 0
             told = _figures(source.latestOffset)
             if told is None:
                 continue  # its rows come with the next report
@@ -98,9 +92,9 @@ class SqsFifoListener(StreamingQueryListener):
             if queue in queues:
                 queue = f"{queue} ({place})"
             queues.add(queue)
-            before = self._totals.get(key, {})
+            before = totals_of.get(place, {})
             figures = {each.figure: float(told.get(each.figure, 0)) for each in METRICS}
-            figures["rows"] = self._rows[key]
+            figures["rows"] = rows[place]
             # The report of an idle query may come before those of the micro-batches that it follows.
             totals = {
                 each.figure: max(figures[each.figure], before.get(each.figure, 0.0))
@@ -108,18 +102,18 @@ class SqsFifoListener(StreamingQueryListener):
                 if each.is_total
             }
             growth = {name: total - before.get(name, 0.0) for name, total in totals.items()}
-            self._totals[key] = totals
+            totals_of[place] = totals
             self._export(Sample(query, queue, run_id, at_s, {**figures, **totals}, growth))
 
     def _export(self, sample: Sample) -> None:
+        self._to_each(lambda exporter: exporter.export(sample))
+
+    def _to_each(self, call: Callable[[Exporter], None]) -> None:
         for exporter in self._exporters:
             try:
-                exporter.export(sample)
+                call(exporter)
             except Exception as error:  # another exporter's sample need not be lost with it
-                self._tell(exporter, error)
-
-    def _tell(self, exporter: Exporter, error: Exception) -> None:
-        _log.warning("%s has not sent the figures of a query: %s", type(exporter).__name__, error)
+                _log.warning("%s has not sent the figures of a query: %s", type(exporter).__name__, error)
 
 
 @functools.cache

@@ -45,7 +45,7 @@ BREACHES = [
     ("Rooms", "sink/sender", "from sqs_fifo_spark.source.queue import Queue", "sqs_fifo_spark.source.queue"),
     ("Rooms", "journal/store", "from sqs_fifo_spark.source import journal", "sqs_fifo_spark.source.journal"),
     ("Rooms", "aws/client", "import sqs_fifo_spark.journal.identity", "sqs_fifo_spark.journal.identity"),
-    ("Rooms", "options", "def late():\n    from sqs_fifo_spark.aws import calls", "sqs_fifo_spark.aws.calls"),
+    ("Rooms", "options/sink", "def late():\n    from sqs_fifo_spark.aws import calls", "sqs_fifo_spark.aws.calls"),
     ("Rooms", "local/cli", "from sqs_fifo_spark.demo import play", "sqs_fifo_spark.demo.play"),
     (
         "The source",

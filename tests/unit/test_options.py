@@ -13,8 +13,9 @@ from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 
 from sqs_fifo_spark import option_rules
 from sqs_fifo_spark.errors import NotFifoQueueError, OptionError
-from sqs_fifo_spark.option_rules import Option, OptionTable
+from sqs_fifo_spark.option_rules import Option
 from sqs_fifo_spark.options import SINK, SOURCE, parse_sink_options, parse_source_options
+from sqs_fifo_spark.options.table import OptionTable
 from tests.helpers import raises_one_line
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"

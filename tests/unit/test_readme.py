@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.option_rules import JOURNAL_SCHEMES, OptionTable
+from sqs_fifo_spark.option_rules import JOURNAL_SCHEMES
 from sqs_fifo_spark.options import SINK, SOURCE
+from sqs_fifo_spark.options.table import OptionTable
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"

@@ -35,7 +35,7 @@ def interpreters() -> None:
 @pytest.fixture(autouse=True)
 def this_python_only(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "interpreters" not in request.fixturenames:
-        monkeypatch.setattr(python_checks, "_ask", lambda python, names: ([], "3.10.0"))
+        monkeypatch.setattr(python_checks, "ask", lambda python, names: ([], "3.10.0"))
 
 
 def found(rig: Rig, *arguments: str, status: int = Status.OK) -> dict[str, tuple[str, str]]:

@@ -56,7 +56,7 @@ def rig(moto: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Queu
     """A queue on moto; its journal is on moto's S3."""
     url, sqs = moto
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
-    monkeypatch.setattr(python_checks, "_ask", lambda python, names: ([], "3.10.0"))
+    monkeypatch.setattr(python_checks, "ask", lambda python, names: ([], "3.10.0"))
     made = QueueRig(sqs, f"s3://{BUCKET}/{next(_numbers)}", "123456789012")
     yield made
     for driver in made.drivers:

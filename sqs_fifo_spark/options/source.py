@@ -1,0 +1,165 @@
+"""The options of a source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqs_fifo_spark import option_rules as rules
+from sqs_fifo_spark.errors import OptionError
+from sqs_fifo_spark.option_rules import option
+from sqs_fifo_spark.options.connection import ConnectionOptions, require_one_base, require_one_region, require_s3
+
+MAX_VISIBILITY_S = 43_200
+"""SQS holds a message for at most 12 hours."""
+MAX_PARTITION_BYTES = 1 << 30
+"""Most bytes that a partition goes on receiving to: its bodies are one Arrow array, which ends at 2 GiB."""
+_MAX_WAIT_S = 20
+"""SQS's longest long poll."""
+_MAX_IN_FLIGHT = 120_000
+"""SQS's cap of messages in flight in one FIFO queue."""
+_MAX_CALLS_PER_S = 1_000_000
+"""Far above one queue's answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ConnectionOptions):
+    """A user's choices for a source, checked and complete."""
+
+    journal_location: str = option(
+        "journalLocation",
+        rules.journal_location,
+        "Where received messages are kept until they are committed: an absolute path that driver and executors "
+        "share, or `s3://`, `gs://`, `abfss://`. One location for each source.",
+        is_required=True,
+    )
+    visibility_timeout_s: int = option(
+        "visibilityTimeoutSeconds",
+        rules.whole,
+        "How long SQS hides a received message from others unless the hold is renewed. When the driver dies, its "
+        "messages are free after this time. Below 30 one call without an answer may cost the hold on others.",
+        default=120,
+        low=1,
+        high=MAX_VISIBILITY_S,
+    )
+    heartbeat_s: float = option(
+        "heartbeatSeconds",
+        rules.seconds,
+        "How long after a receive or a renewal a held message is renewed.",
+        default_from=lambda chosen: chosen["visibility_timeout_s"] / 3,
+        default_text="a third of visibilityTimeoutSeconds",
+        low=0.1,
+        high=MAX_VISIBILITY_S / 3,
+    )
+    wait_time_s: int = option(
+        "waitTimeSeconds",
+        rules.whole,
+        "How long the driver's long poll waits on an empty queue.",
+        default=_MAX_WAIT_S,
+        low=1,
+        high=_MAX_WAIT_S,
+    )
+    max_messages_per_trigger: int = option(
+        "maxMessagesPerTrigger",
+        rules.whole,
+        "Maximum number of messages in one micro-batch. The default is lower with a short `heartbeatSeconds`, so that "
+        "all of them can be renewed in time.",
+        default_from=lambda chosen: min(20_000, int(1_600 * chosen["heartbeat_s"])),
+        default_text="20000, at most 1600 for each second of heartbeatSeconds",
+        low=1,
+        high=_MAX_IN_FLIGHT,
+    )
+    max_bytes_per_trigger: int = option(
+        "maxBytesPerTrigger",
+        rules.size,
+        "Bytes of message bodies and attributes after which a micro-batch takes no further receive; at most `1g` "
+        "for each partition; with `deleteAfter=journal`, at most `1g` in all.",
+        default=64 << 20,
+    )
+    max_fetch_s: float = option(
+        "maxFetchSeconds",
+        rules.seconds,
+        "Longest time that a partition goes on receiving. It begins anew with each receive that brings copies of "
+        "committed messages, which are deleted, until another message has come.",
+        default_from=lambda chosen: min(5.0, chosen["visibility_timeout_s"] / 4),
+        default_text="5, at most a quarter of visibilityTimeoutSeconds",
+        low=0.1,
+        high=MAX_VISIBILITY_S / 2,
+    )
+    num_partitions: int = option(
+        "numPartitions",
+        rules.whole,
+        "Maximum number of partitions of one micro-batch; a short queue gets fewer. With `deleteAfter=journal`, there "
+        "are never more than the previous micro-batch had message groups, if it had any.",
+        default=8,
+        low=1,
+        high=1000,
+    )
+    max_calls_per_s: int | None = option(
+        "maxCallsPerSecond",
+        rules.whole,
+        "Maximum number of receives and deletes per second, of driver and tasks together, averaged over some seconds: "
+        "for a queue that others need, too. Each task gets an equal share, used or not. Retries, renewals and releases "
+        "come on top.",
+        default_text="no limit",
+        low=1,
+        high=_MAX_CALLS_PER_S,
+    )
+    link_bytes_per_s: int | None = option(
+        "linkBytesPerSecond",
+        rules.size,
+        "Bytes per second that the network carries at least between SQS and all processes of the query together. It "
+        "limits nothing: at the start, the log warns of settings that need more.",
+        default_text="not known",
+    )
+    delete_after: str = option(
+        "deleteAfter",
+        rules.one_of("commit", "journal"),
+        "When a message is deleted: once Spark has committed it (`commit`), or as soon as the journal has it "
+        "(`journal`), which frees its group at once, and leaves the journal as the only copy.",
+        default="commit",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        rules.boolean,
+        "Whether to stop when the journal no longer holds what the checkpoint refers to.",
+        default=True,
+    )
+
+
+def require_source(options: SourceOptions) -> None:
+    """Raise OptionError for options that do not go together."""
+    require_one_region(options)
+    require_one_base(options)
+    require_s3(options, journalLocation=options.journal_location)
+    _require_share(
+        "heartbeatSeconds",
+        options.heartbeat_s,
+        options.visibility_timeout_s,
+        3,
+        "a third",
+        "so that two failed renewals can be retried before SQS hands the messages to somebody else",
+    )
+    _require_share(
+        "maxFetchSeconds",
+        options.max_fetch_s,
+        options.visibility_timeout_s,
+        2,
+        "half",
+        "so that what was received can be written to the journal while it is still held",
+    )
+    if options.delete_after == "journal" and options.max_bytes_per_trigger > MAX_PARTITION_BYTES:
+        raise OptionError(
+            f"option 'maxBytesPerTrigger' is '{options.max_bytes_per_trigger}'; with deleteAfter=journal it must be "
+            f"at most {MAX_PARTITION_BYTES} (1g), so that one partition can take over what a query has left that died: "
+            "all of it may be of one group. Lower it."
+        )
+
+
+def _require_share(name: str, value: float, visibility: int, parts: int, share: str, reason: str) -> None:
+    if value > visibility / parts:
+        needed = -(-value * parts // 1)
+        remedy = f"Lower it, or raise visibilityTimeoutSeconds to {needed:g}."
+        raise OptionError(
+            f"option '{name}' is '{value:g}'; it must be at most {visibility / parts:g}, {share} of "
+            f"'visibilityTimeoutSeconds' ({visibility}), {reason}. {remedy}"
+        )

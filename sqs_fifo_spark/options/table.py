@@ -1,0 +1,88 @@
+"""The options of one side, by their names and by their fields, and one way to read what a user has given."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqs_fifo_spark.errors import OptionError
+from sqs_fifo_spark.option_rules import Option
+
+
+def options_of(declared: type[Any]) -> dict[str, Option]:
+    """Return the options that a dataclass declares, by field."""
+    return {each.name: each.metadata["option"] for each in fields(declared)}
+
+
+class OptionTable:
+    """All options of one side, source or sink: the required ones first, then as they are declared."""
+
+    def __init__(self, side: str, declared: type[Any], *, added_by_spark: Sequence[str]):
+        """`declared` is a dataclass whose fields are `option`s; `added_by_spark` are keys that no user wrote."""
+        self.side = side
+        self.by_field = dict(sorted(options_of(declared).items(), key=lambda each: not each[1].is_required))
+        self.options = tuple(self.by_field.values())
+        self._declared = declared
+        self._added_by_spark = {key.lower() for key in added_by_spark}
+        self._fields = {option.name.lower(): name for name, option in self.by_field.items()}
+
+    def __contains__(self, key: str) -> bool:
+        return key.lower() in self._fields
+
+    def __getitem__(self, key: str) -> Option:
+        """Return the option that users call so, without regard to case."""
+        return self.by_field[self._fields[key.lower()]]
+
+    def parse(self, given: Mapping[str, str], other: OptionTable, *, beside_missing: str = "") -> Any:
+        """Return the dataclass, complete with defaults; keys are compared without regard to case.
+
+        Raises OptionError, or NotFifoQueueError for the URL of a standard queue, with one line that says the remedy.
+        `other` is the other side's table: an option of that side is reported as such. `beside_missing` is the text to
+        add where a required option is missing.
+        """
+        values: dict[str, Any] = {}
+        for key, written in given.items():
+            if key.lower() in self._added_by_spark:
+                continue
+            if key not in self:
+                raise OptionError(self._unknown(key, other))
+            values[self._fields[key.lower()]] = _value(self[key], written)
+        for name, option in self.by_field.items():
+            if option.is_required and name not in values:
+                raise OptionError(f"option '{option.name}' is missing. {option.meaning}{beside_missing}")
+            if option.needs and name in values and self._fields[option.needs.lower()] not in values:
+                raise OptionError(
+                    f"option '{option.name}' is given without '{option.needs}', so it would have no effect. Give "
+                    f"{option.needs}, or leave {option.name} out."
+                )
+        for name, option in self.by_field.items():
+            if name not in values:
+                values[name] = option.default_from(values) if option.default_from else option.default
+        return self._declared(**values)
+
+    def markdown(self) -> str:
+        """Return the table for `docs/options.md`."""
+        rows = ["| option | default | meaning |", "|---|---|---|"]
+        rows += [f"| `{option.name}` | {option.shown_default()} | {option.meaning} |" for option in self.options]
+        return "\n".join(rows)
+
+    def _unknown(self, key: str, other: OptionTable) -> str:
+        if key in other:
+            return f"option '{other[key].name}' is one of the {other.side}, not of the {self.side}. Leave it out."
+        near = difflib.get_close_matches(key.lower(), self._fields, n=1, cutoff=0.6)
+        if near:
+            return f"unknown option {key!r}. Did you mean '{self[near[0]].name}'?"
+        return f"unknown option {key!r}. The options are {', '.join(option.name for option in self.options)}."
+
+
+def _value(option: Option, written: str | None) -> Any:
+    """Return the value as the options have it. Raises OptionError."""
+    value = "" if written is None else str(written).strip()
+    if not value:
+        raise OptionError(f"option '{option.name}' is empty; give it a value or leave it out.")
+    if not value.isprintable():  # no path, URL or header takes it, and it would break the lines of logs
+        # Not shown: it may be a URL with a password or a signature in it.
+        raise OptionError(f"option '{option.name}' holds line breaks or other characters that do not print.")
+    return option.rule(option, value)
