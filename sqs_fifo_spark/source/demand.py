@@ -1,4 +1,4 @@
-"""How much an attempt goes on to receive, pure: what its chain and its link may still take, and what is worth a try."""
+"""The receives that an attempt goes on to make, pure: as many as its chain and its link may take, and are worth a try."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_GAP = 64
 
 
 class Allowance:
-    """What a chain may still take, by all its attempts: messages, bytes, and the time to fetch them."""
+    """The rest of a chain's limits, for all its attempts: messages, bytes, and the time to fetch them."""
 
     def __init__(self, *, messages: int, size: int, expected: int, share: int, until: float, began_ms: float) -> None:
         """About `expected` messages may come; of those, `share` come if all partitions get as many.
@@ -58,7 +58,7 @@ class Allowance:
 
 
 class LinkRoom:
-    """What the next link may still take. Where no other follows it, it has no limit but the chain's."""
+    """The rest of a link's limits. Where no other follows it, it has none but the chain's."""
 
     def __init__(self, receives: float = math.inf, messages: float = math.inf, size: float = math.inf) -> None:
         self.receives = receives

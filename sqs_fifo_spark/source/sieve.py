@@ -1,4 +1,4 @@
-"""What becomes of the messages that an attempt receives, pure: known, overtaking, overtaken, deferred, or served."""
+"""The fate of the messages that an attempt receives, pure: known, overtaking, overtaken, deferred, or served."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Sifted(NamedTuple):
 
 
 class Sieve:
-    """What one attempt knows of groups and handles. Nothing here calls SQS or the journal."""
+    """One attempt's knowledge of groups and handles. Nothing here calls SQS or the journal."""
 
     def __init__(self, deferred_groups: Iterable[str], elsewhere: Mapping[str, int]) -> None:
         """`elsewhere` are the groups of messages assigned to other partitions, with the partition's number."""
