@@ -1,4 +1,4 @@
-"""The receives that an attempt goes on to make, pure: as many as its chain and its link may take, and are worth a try."""
+"""The receives that an attempt goes on to make, pure: those that its chain and link may take, and that are worth it."""
 
 from __future__ import annotations
 
