@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
 
-from tests.crash.plan import ANY_TIME, KINDS, TARGETS, Road, kills
+from tests.crash.plan import ANY_TIME, KINDS, SINKS, TARGETS, Road, kills
 from tests.crash.traps import POINTS
 from tests.links.proxy import Trouble
+from tests.spark.support import MODES
 
-SINKS = ("parquet", "postgres")
-MODES = ("commit", "journal")
 SHORT = 5
 
+each_query = pytest.mark.parametrize(("sink", "mode"), list(itertools.product(SINKS, MODES)))
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("sink", SINKS)
+
+@each_query
 def test_the_same_seed_gives_the_same_kills(sink: str, mode: str) -> None:
     """And another one gives others."""
     assert list(kills(50, sink, mode, 1)) == list(kills(50, sink, mode, 1))
     assert list(kills(50, sink, mode, 1)) != list(kills(50, sink, mode, 2))
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("sink", SINKS)
+@each_query
 @pytest.mark.parametrize("seed", range(20))
 def test_five_kills_are_one_of_each_kind_and_at_the_laws_own_points(sink: str, mode: str, seed: int) -> None:
     """Whatever the seed."""
@@ -35,8 +35,7 @@ def test_five_kills_are_one_of_each_kind_and_at_the_laws_own_points(sink: str, m
     assert {kill.point for kill in planned} == {"sink-committed", "received"} | own
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("sink", SINKS)
+@each_query
 def test_fifty_kills_come_to_every_point_and_every_kind_at_any_time(sink: str, mode: str) -> None:
     """A process dies only at a point that its sink has, and where its death matters."""
     planned = list(kills(50, sink, mode, 1))

@@ -20,6 +20,7 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.local import LocalQueueServer
 from tests.helpers import wait_until
+from tests.links.drain import moto
 from tests.links.proxy import CHUNK, Link, Trouble, _Way
 
 MIB = 1 << 20
@@ -144,15 +145,10 @@ def test_a_client_that_leaves_is_missed_by_the_server(server: LocalQueueServer, 
 
 def test_a_journal_on_s3_works_over_a_link(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts, lists, reads in ranges and deletes, each known by its name; boto3, which expects a Continue, too."""
-    from moto.server import ThreadedMotoServer
-
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    try:
-        url = link.front("http://{}:{}".format(*moto.get_host_and_port()))
+    with contextlib.ExitStack() as stack:
+        url = link.front(moto(stack))
         client = boto3.client("s3", endpoint_url=url)
-        client.create_bucket(Bucket="links")
         client.put_object(Bucket="links", Key="large", Body=b"x" * MIB)
         client.close()
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", url)
@@ -161,7 +157,5 @@ def test_a_journal_on_s3_works_over_a_link(link: Link, monkeypatch: pytest.Monke
         assert store.list("epochs") == ["epochs/1/2"]
         assert store.get_range("epochs/1/2", 3, 4) == b"yyyy"
         store.delete(["epochs/1/2"])
-    finally:
-        moto.stop()
     assert {"PUT epochs", "GET epochs", "GET list"} <= link.requests.keys()
     assert link.up.carried > 2 * MIB
