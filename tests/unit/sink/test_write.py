@@ -53,6 +53,7 @@ from tests.unit.sending import (
     Store,
     batch,
     digests_of,
+    failure,
     make,
     numbered,
     patched,
@@ -94,7 +95,7 @@ def run(
 ) -> Sent:
     """Run one task, of a micro-batch of its own unless there is a `plan`; refused rows are kept in `refused`."""
     plan = plan or planned(sqs, store)
-    queue = SinkQueue(sqs.options(), sqs.clock)
+    queue = SinkQueue(sqs.options() if isinstance(plan, SqsFifoError) else plan.options, sqs.clock)
     where = place or Place(0, "q", 1)
     sent = send_partition(
         plan, batches, where, queue=queue, open_journal=lambda: store, open_bad_records=lambda: refused, clock=sqs.clock
@@ -103,14 +104,10 @@ def run(
 
 
 def error(kind: type[SqsFifoError], *arguments: Any, **named: Any) -> str:
-    """Run a task that fails, and return what it says in its one line, also after a journey between processes."""
-    with pytest.raises(SqsFifoError) as told:
-        run(*arguments, **named)
-    copy = pickle.loads(pickle.dumps(told.value))
-    assert type(copy) is kind
-    assert len(str(copy).splitlines()) == 1
+    """Run a task that fails, and return what it says."""
+    said = failure(kind, run, *arguments, **named)
     assert threads() == []
-    return str(copy)
+    return said
 
 
 def change_identity(store: Store, **changes: str) -> None:
@@ -204,13 +201,14 @@ def test_a_queue_that_is_not_there_or_not_fifo_is_told(sqs: Sqs, monkeypatch: py
         planned(sqs)
 
 
-def drafted(sqs: Sqs, store: Store | None = None) -> SinkPlan | Draft | SqsFifoError:
+def drafted(
+    sqs: Sqs, store: Store | None = None, *, refused: Store | None = None, **options: Any
+) -> SinkPlan | Draft | SqsFifoError:
     """Return what the driver pickles to the tasks, as it reaches them."""
-    options = sqs.options()
-    given = plan_for_tasks(
-        draft(options, by_column=True, clock=sqs.clock), queue=SinkQueue(options, sqs.clock), open_journal=lambda: store
-    )
-    return pickle.loads(pickle.dumps(given))  # type: ignore[no-any-return]
+    made = sqs.options(**options)
+    given, queue = draft(made, by_column=True, clock=sqs.clock), SinkQueue(made, sqs.clock)
+    plan = plan_for_tasks(given, queue=queue, open_journal=lambda: store, open_bad_records=lambda: refused)
+    return pickle.loads(pickle.dumps(plan))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("out", ["queue", "journal"])
