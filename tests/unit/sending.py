@@ -367,9 +367,9 @@ def in_trouble(sqs: Sqs, seed: int) -> Callable[[], bool]:
 class Noted(NoRecord):
     """A record in memory, which can fail."""
 
-    def __init__(self, known: Iterable[Outgoing] = (), looked_at: float = math.inf) -> None:
+    def __init__(self, looked_at: float = math.inf) -> None:
         self._looked_at = looked_at
-        self.digests = {row.digest for row in known}
+        self.digests: set[bytes] = set()
         self.closed = 0
         self.on_look: Callable[[], object] = lambda: None
         self.on_add: Callable[[list[bytes]], object] = lambda digests: None

@@ -273,19 +273,15 @@ def test_replacing_what_is_there_is_refused() -> None:
 
 @pytest.mark.parametrize("build", ["streamWriter", "writer"])
 def test_options_and_schema_are_checked_before_any_call(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that cannot work does not ask the queue first."""
+    """A sink that cannot work does not ask the queue first.
+
+    Spark keeps the options of a table for itself, so one that lacks its queue says where to give them.
+    """
     monkeypatch.delattr("sqs_fifo_spark.aws.client.sqs_client")
-    with pytest.raises(OptionError, match="option 'queueUrl' is missing"):
+    with pytest.raises(OptionError, match=r"option 'queueUrl' is missing\. .+ INSERT INTO \.\.\. WITH \(\.\.\.\)"):
         getattr(SqsFifoDataSource({}), build)(schema(**FULL), overwrite=False)
     with pytest.raises(SchemaError, match="no column 'body'"):
         getattr(SqsFifoDataSource({"queueUrl": URL}), build)(schema(), overwrite=False)
-
-
-@pytest.mark.parametrize("build", ["streamWriter", "writer"])
-def test_a_sink_without_the_options_of_its_table_says_where_to_give_them(build: str) -> None:
-    """Spark keeps them for itself, so the queue is missing that stands in CREATE TABLE."""
-    with pytest.raises(OptionError, match=r"option 'queueUrl' is missing\. .+ INSERT INTO \.\.\. WITH \(\.\.\.\)"):
-        getattr(SqsFifoDataSource({}), build)(schema(**FULL), overwrite=False)
 
 
 # Rows, as Spark gives them

@@ -205,13 +205,6 @@ def list_in_pieces(store: Store, meanwhile: Callable[[str], object]) -> None:
     store.list = in_pieces  # type: ignore[method-assign]
 
 
-def test_a_list_that_is_not_of_one_moment_misses_nothing(store: Store, record: Records) -> None:
-    """A directory that is read in pieces may show neither a whole that was put meanwhile nor its parts that went."""
-    writer = record([A], [B], run="r2")
-    list_in_pieces(store, lambda prefix: writer.close())
-    assert known(record()) == {A, B}
-
-
 def test_two_merges_during_a_look_hide_nothing(store: Store, record: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     """A digest moves from its part to a whole, and from there to a piece: each time behind a list that is under way."""
     monkeypatch.setattr("sqs_fifo_spark.sink.record.MERGE_AT", 2)
@@ -235,10 +228,6 @@ def test_a_long_look_is_followed_by_a_short_one(store: Store, clock: SharedClock
     store.on_step = lambda event: clock.advance(10 if event.startswith("before get") else 0)
     assert clock.monotonic() - record(run="new").refresh(digests) <= REFRESH_AFTER_S
     assert store.count("before get") == 10
-
-
-def slow_list(store: Store, clock: SharedClock, seconds: float) -> None:
-    store.on_step = lambda event: clock.advance(seconds if event.startswith("before list sent/") else 0)
 
 
 class CountedLock:
@@ -280,7 +269,7 @@ def test_threads_that_waited_for_a_slow_look_take_it(
 
 def test_a_look_that_is_always_too_old_is_told_once(store: Store, clock: SharedClock, record: Records) -> None:
     """In one line; the task fails, and Spark tries it again."""
-    slow_list(store, clock, OLDEST_REFRESH_S)
+    store.on_step = lambda event: clock.advance(OLDEST_REFRESH_S if event.startswith("before list sent/") else 0)
     assert failure(JournalUnavailableError, record().refresh, [A]) == (
         "to list and read what was sent took longer than 70 s in the journal at 'memory', so it is too old to tell "
         "which rows may be sent."
@@ -618,25 +607,6 @@ def test_a_version_that_is_far_below_the_highest_is_told_by_its_own_name(store: 
             "'journal forget' has dropped it, so the journal does not know what was sent for it. Use a new txnAppId."
         )
     assert known(record(query="bids", batch="21", is_txn=True)) == set()
-
-
-def test_forgetting_that_breaks_off_is_remembered_as_forgotten(store: Store, record: Records) -> None:
-    """The mark is there before the first object goes, and the next time the rest goes."""
-    record.send_for(*range(30))
-
-    def crash(event: str) -> None:
-        if event.startswith("before drop") and len(store.objects) == 26:
-            raise JournalUnavailableError("cannot drop")
-
-    store.on_step = crash
-    with pytest.raises(JournalUnavailableError):
-        forget(store, "q", 120)
-    store.calm()
-    with pytest.raises(BatchForgottenError):
-        record(batch="20").refresh([A])
-    assert 20 in kept(store)
-    forget(store, "q", 141)
-    assert kept(store) == []
 
 
 @pytest.mark.parametrize("at", ["before list over/q", "before list sent/q", "after list sent/q", "before get"])

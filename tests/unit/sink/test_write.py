@@ -450,16 +450,6 @@ def test_what_was_sent_and_not_recorded_is_doubled_right_behind_itself(sqs: Sqs,
     assert sqs.bodies("c") == ["c1", "c2", "c2", "c3", "c4"]
 
 
-def test_equal_rows_of_two_writes_of_one_micro_batch_are_one_row(sqs: Sqs, store: Store) -> None:
-    """Nothing tells the second write from a first one that is repeated, but a name of its own."""
-    run(sqs, store, batch("a1", "a2"))
-    sqs.clock.advance(TEN_MINUTES_S)
-    assert run(sqs, store, batch("a1", "a3")).known == 1
-    assert sqs.bodies() == ["a1", "a2", "a3"]
-    assert run(sqs, store, batch("a1"), place=Place(0, "corrections", 1)).known == 0
-    assert sqs.bodies() == ["a1", "a2", "a3", "a1"]
-
-
 @pytest.mark.parametrize("dies_at", [None, 1, 2, 3, 4])
 @pytest.mark.parametrize("pause_s", [1, 200])
 def test_equal_rows_of_a_micro_batch_are_one_message_whenever_a_task_dies(
@@ -483,17 +473,6 @@ def test_equal_rows_of_a_micro_batch_are_one_message_whenever_a_task_dies(
     second = attempt(None)
     assert {group: sqs.bodies(group) for group in "px"} == {"p": ["p1", "p2"], "x": ["x1"]}
     assert (second.counts.sent, second.counts.known, second.counts.equal) == (3 - before, before, 2)
-
-
-def test_without_a_journal_sqs_recognises_a_replay_for_five_minutes(sqs: Sqs) -> None:
-    """Then it does not, and every row is doubled: what the guide says."""
-    replay(sqs, None, 1)
-    sqs.clock.advance(299)
-    replay(sqs, None, 2)
-    assert len(sqs.bodies()) == len(ROWS)
-    sqs.clock.advance(TEN_MINUTES_S)
-    replay(sqs, None, 1)
-    assert len(sqs.bodies()) == 2 * len(ROWS)
 
 
 def test_groups_of_rows_that_were_sent_before_are_compared_again(sqs: Sqs, store: Store) -> None:
