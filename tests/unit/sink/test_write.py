@@ -362,15 +362,6 @@ def test_a_queue_that_refuses_to_say_its_settings_ends_the_task_in_one_line(sqs:
     assert said.endswith(" 0 rows of partition 0 were sent.")
 
 
-def test_a_store_that_fails_ends_the_task_with_what_was_sent(sqs: Sqs, store: Store) -> None:
-    """A row that is sent and cannot be recorded counts as sent, and is the group's last."""
-    plan = planned(sqs, store)
-    store.lies_about = lambda name: "refuse" if len(sqs.bodies()) == 3 else ""
-    said = error(JournalUnavailableError, sqs, store, batch("a1", "a2", "a3", "a4"), plan=plan)
-    assert said.endswith("cannot write '" + said.split("'")[1] + "' 3 rows of partition 0 were sent.")
-    assert sqs.bodies() == ["a1", "a2", "a3"]
-
-
 def test_an_upstream_that_fails_ends_the_sending(sqs: Sqs) -> None:
     """Its own error is raised; nothing is sent afterwards, and no thread is left."""
 
