@@ -88,10 +88,7 @@ class Application:
 
     def commits(self) -> dict[int, float]:
         """Return when each micro-batch was written into Spark's commit log, in wall-clock seconds."""
-        found = {}
-        for entry in self._entries("checkpoint/commits"):
-            found[int(entry.name)] = entry.stat().st_mtime
-        return found
+        return {int(entry.name): entry.stat().st_mtime for entry in self._entries("checkpoint/commits")}
 
     def has_committed(self, batch_id: int) -> bool:
         """Return whether the micro-batch is in Spark's commit log."""
