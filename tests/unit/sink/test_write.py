@@ -18,7 +18,6 @@ from sqs_fifo_spark.errors import (
     BatchForgottenError,
     JournalMismatchError,
     JournalUnavailableError,
-    NotFifoQueueError,
     OptionError,
     QueueNotFoundError,
     QueueRequestError,
@@ -177,28 +176,11 @@ def test_that_equal_rows_of_different_groups_become_one_message_is_told_once(
         assert "\n" not in line
 
 
-def test_a_journal_of_another_queue_is_refused(sqs: Sqs, store: Store) -> None:
-    """What was sent to one queue was not sent to the other."""
-    planned(sqs, store)
-    change_identity(store, queueArn="arn:other")
-    with pytest.raises(JournalMismatchError, match=r"belongs to the queue 'arn:other', not to '.+:q\.fifo'"):
-        planned(sqs, store)
-
-
 def test_a_store_that_overwrites_is_refused(sqs: Sqs, store: Store) -> None:
     """Before it is relied on."""
     store.put_if_absent = lambda name, data: store.objects.update({name: data}) or True  # type: ignore[method-assign]
     with pytest.raises(JournalUnavailableError, match="does not put objects only if they are absent"):
         planned(sqs, store)
-
-
-def test_a_queue_that_is_not_there_or_not_fifo_is_told(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each in its own class."""
-    with pytest.raises(QueueNotFoundError):
-        planned(sqs, queueUrl=sqs.url.replace("q.fifo", "other.fifo"))
-    monkeypatch.setattr(sqs, "get_queue_attributes", lambda **request: {"Attributes": {"QueueArn": "arn"}})
-    with pytest.raises(NotFifoQueueError):
-        planned(sqs)
 
 
 def drafted(
