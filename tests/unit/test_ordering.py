@@ -16,9 +16,7 @@ def batch(bodies: pa.Array, keys: list[int]) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize(("rows_at_once", "bytes_at_once"), [(10_000, 64 << 20), (7, 64 << 20), (10_000, 100), (1, 1)])
-def test_all_rows_come_once_in_the_order_of_their_keys(
-    monkeypatch: pytest.MonkeyPatch, rows_at_once: int, bytes_at_once: int
-) -> None:
+def test_all_rows_come_once_in_order(monkeypatch: pytest.MonkeyPatch, rows_at_once: int, bytes_at_once: int) -> None:
     """From batches of any size, empty ones too; rows of one key stay as they are."""
     monkeypatch.setattr(ordering, "_ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(ordering, "_BYTES_AT_ONCE", bytes_at_once)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import pickle
 import re
 import urllib.request
@@ -28,7 +27,7 @@ from sqs_fifo_spark.sink.write import Place, Sent, draft, plan_for_tasks, send_p
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.queue import Queue
-from tests.helpers import depth
+from tests.helpers import depth, moto_server
 from tests.unit.sending import batch
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -189,13 +188,8 @@ class Bucket:
     objects counts for the bucket, too.
     """
 
-    def __init__(self) -> None:
-        from moto.server import ThreadedMotoServer
-
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._server.start()
-        host, port = self._server.get_host_and_port()
-        self.url = f"http://{host}:{port}"
+    def __init__(self, url: str) -> None:
+        self.url = url
         self._set_free_calls(1_000_000)
         self._iam, s3 = (boto3.client(name, endpoint_url=self.url) for name in ("iam", "s3"))
         s3.create_bucket(Bucket="orders-bucket")
@@ -221,15 +215,14 @@ class Bucket:
     def close(self) -> None:
         self._set_free_calls(1_000_000)
         self._iam.close()
-        self._server.stop()
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    made = Bucket()
-    yield made
-    made.close()
+    with moto_server() as url:
+        made = Bucket(url)
+        yield made
+        made.close()
 
 
 @pytest.fixture
