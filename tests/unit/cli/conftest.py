@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sqs_fifo_spark.cli.commands import commands
+from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.store import Store
@@ -184,3 +185,15 @@ def one_error(result: Result) -> str:
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: ")
     return line
+
+
+def error_of(result: Result, status: Status) -> str:
+    """Return the one line to which a command that ended with `status` has come."""
+    assert result.exit_code == status, result.output
+    return one_error(result)
+
+
+def output_of(result: Result, status: Status = Status.OK) -> str:
+    """Return the text of a command that ended with `status`."""
+    assert result.exit_code == status, result.output
+    return result.stdout

@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner
 
-import sqs_fifo_spark
 from sqs_fifo_spark.cli.commands import Commands, commands
 from sqs_fifo_spark.cli.output import Status, print_error, printable
 from sqs_fifo_spark.options import ConnectionOptions
+from tests.helpers import run_python
 from tests.unit.cli.conftest import Rig, one_error
 
 
@@ -75,10 +75,7 @@ def test_exit_statuses_stand_in_the_help() -> None:
         (["peek"], "option 'queueUrl' is missing."),
         (["peek", "--queue-url", "bids"], "option 'queueUrl' is 'bids'; it must be an http:// or https:// URL."),
         (["peek", "--queue-url", "https://h/1/bids"], "a standard queue"),
-        (
-            ["peek", "--queue-url", "https://h/1/b.fifo", "--role-external-id", "xy"],
-            "is given without 'roleArn'",
-        ),
+        (["peek", "--queue-url", "https://h/1/b.fifo", "--role-external-id", "xy"], "is given without 'roleArn'"),
         (["journal", "show"], "Missing option '--journal-location'."),
         (["journal", "show", "--journal-location", "here"], "a path must be absolute"),
         *(
@@ -92,6 +89,7 @@ def test_exit_statuses_stand_in_the_help() -> None:
         (["journal", "show", "--journal-location", "/tmp/x", "--role-arn", "x"], "option 'roleArn' is 'x'"),
         (["send", "--queue-url", "https://h/1/b.fifo"], "give either --body or --file."),
         (["doctor", "--queue-url", "https://h/1/b.fifo", "--role", "x"], "'x' is not one of"),
+        (["doctor", "--queue-url", "https://h/1/b.fifo", "--journal-location", "x"], "a path must be absolute"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(rig: Rig, arguments: list[str], says: str) -> None:
@@ -122,30 +120,6 @@ def test_what_is_printed_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "error: a b\\x1b\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "says"),
-    [
-        (["local-queue", "--help"], 3, "pip install '.[cli]'"),
-        (["doctor"], 3, "pip install '.[cli]'"),
-        (["--version"], 0, f"sqs-fifo-spark, version {sqs_fifo_spark.__version__}"),
-    ],
-)
-def test_commands_say_what_they_need(arguments: list[str], status: int, says: str) -> None:
-    """Without it, the version is told all the same."""
-    code = (
-        "import sys, importlib.util\n"
-        "found = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name: None if name in ('click', 'rich') else found(name)\n"
-        "sys.modules.update(click=None, rich=None)\n"
-        f"sys.argv[1:] = {arguments!r}\n"
-        "from sqs_fifo_spark.__main__ import main\n"
-        "sys.exit(main())\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert ran.returncode == status, ran.stderr
-    assert says in " ".join((ran.stdout + ran.stderr).split())
-
-
 def test_an_interruption_before_a_command_begins_is_one_line() -> None:
     code = (
         "import sys\n"
@@ -155,7 +129,7 @@ def test_an_interruption_before_a_command_begins_is_one_line() -> None:
         "cli.find_spec = find_spec\n"
         "sys.exit(cli.main())\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ran = run_python(code)
     assert (ran.returncode, ran.stderr) == (Status.INTERRUPTED, "error: interrupted\n")
 
 

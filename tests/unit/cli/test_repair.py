@@ -22,15 +22,15 @@ from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.journal import Journal
 from tests.helpers import wait_until
-from tests.unit.cli.conftest import Rig, lines, one_error, record_rows
-from tests.unit.cli.outcomes import error_of, output_of
+from tests.unit.cli.conftest import Rig, error_of, lines, one_error, output_of, record_rows
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
+Rows = list[dict[str, Any]]
 TRACE = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
 
 
 @pytest.fixture
-def rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rows:
     """Let a query read three messages, and end before it has committed them. Return its rows, in order."""
     rig.send("a1", "a2", "a3", group="a", MessageAttributes=BINARY, MessageSystemAttributes=TRACE)
     driver, _, found = rig.read_epoch()
@@ -47,9 +47,7 @@ def read_again(rig: Rig) -> list[str]:
     return [row["body"] for row in rows]
 
 
-def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
-    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(rig: Rig, rows: Rows, tmp_path: Path) -> None:
     file, message_id = tmp_path / "aside.jsonl", rows[1]["messageId"]
     arguments = ("skip", "--epoch", "1", "--message-id", message_id, "--to-file", str(file))
     result = rig.on_journal(*arguments)
@@ -72,7 +70,7 @@ def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
     assert rig.receive() == []  # deleted, with the others
 
 
-def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]]) -> None:
+def test_a_message_is_moved_to_another_queue(rig: Rig, rows: Rows) -> None:
     """Whole, and with its id as deduplication id: so a command that died before its mark sends it only once."""
     other, message_id = rig.create("aside"), rows[0]["messageId"]
     arguments = ("skip", "--epoch", "1", "--message-id", message_id, "--to-queue", other, "--region", "us-east-1")
@@ -82,10 +80,7 @@ def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]
     (rig.journal / "skipped" / message_id).unlink()
     assert rig.on_journal(*arguments).exit_code == Status.OK
     answer = rig.sqs.receive_message(
-        QueueUrl=other,
-        MaxNumberOfMessages=10,
-        MessageSystemAttributeNames=["All"],
-        MessageAttributeNames=["All"],
+        QueueUrl=other, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"], MessageAttributeNames=["All"]
     )
     (message,) = answer["Messages"]
     assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("a1", "a")
@@ -111,7 +106,7 @@ def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]
     ],
 )
 def test_what_cannot_be_moved_is_told_in_one_line_and_stays(
-    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path, given: list[str], status: Status, text: str
+    rig: Rig, rows: Rows, tmp_path: Path, given: list[str], status: Status, text: str
 ) -> None:
     places = {"aside": tmp_path / "aside", "own": rig.url, "missing": rig.url.replace("bids", "missing")}
     places["folder"] = tmp_path
@@ -141,9 +136,7 @@ def test_a_message_that_is_too_large_for_the_other_queue_stays(rig: Rig, monkeyp
     assert rig.stored() == before
 
 
-def test_a_queue_that_one_may_not_send_to_is_known_before_the_journal_is_taken(
-    rig: Rig, rows: list[dict[str, Any]]
-) -> None:
+def test_a_queue_that_one_may_not_send_to_is_known_before_the_journal_is_taken(rig: Rig, rows: Rows) -> None:
     other, before = rig.create("aside"), rig.stored()
     rig.server.faults = Faults(deny=frozenset({"SendMessageBatch"}))
     arguments = ("--epoch", "1", "--message-id", rows[0]["messageId"], "--region", "us-east-1", "--to-queue", other)
@@ -151,9 +144,7 @@ def test_a_queue_that_one_may_not_send_to_is_known_before_the_journal_is_taken(
     assert rig.stored() == before
 
 
-def test_a_torn_line_in_the_file_is_left_and_what_is_there_is_not_added_again(
-    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_torn_line_in_the_file_is_left_and_no_line_is_added_again(rig: Rig, rows: Rows, tmp_path: Path) -> None:
     """A command that was killed in the middle of its write leaves a part of a line."""
     file, message_id = tmp_path / "aside.jsonl", rows[2]["messageId"]
     file.write_text("[" * 100_000 + '\n{"messageId": "torn')
@@ -166,9 +157,7 @@ def test_a_torn_line_in_the_file_is_left_and_what_is_there_is_not_added_again(
     assert json.loads(line)["messageId"] == message_id
 
 
-def test_two_commands_at_once_add_a_message_to_the_file_once(
-    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_two_commands_at_once_add_a_message_to_the_file_once(rig: Rig, rows: Rows, tmp_path: Path) -> None:
     """The second one waits for the first one to close the file, before it takes the journal from it."""
     file, message_id = tmp_path / "aside.jsonl", rows[0]["messageId"]
     arguments = ["--epoch", "1", "--message-id", message_id, "--to-file", str(file), "--force"]
@@ -191,7 +180,7 @@ def is_waiting_for_lock(pid: int) -> bool:
     return any(" -> FLOCK " in line and f" {pid} " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
-def test_released_messages_can_be_received_at_once(rig: Rig, rows: list[dict[str, Any]]) -> None:
+def test_released_messages_can_be_received_at_once(rig: Rig, rows: Rows) -> None:
     result = rig.on_journal("release", "--queue-url", rig.url, "--json")
     assert (result.exit_code, lines(result)) == (
         Status.OK,
@@ -230,9 +219,7 @@ def test_a_query_that_runs_keeps_its_journal_unless_it_is_forced(rig: Rig, tmp_p
         process.kill()
 
 
-def test_another_users_journal_is_left_alone(
-    rig: Rig, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_users_journal_is_left_alone(rig: Rig, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     """What root writes there, the query could not read, and it would not start."""
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     before = rig.stored()
@@ -240,7 +227,7 @@ def test_another_users_journal_is_left_alone(
     assert rig.stored() == before
 
 
-def test_what_sqs_does_not_answer_is_told_apart_from_what_is_not_held(rig: Rig, rows: list[dict[str, Any]]) -> None:
+def test_what_sqs_does_not_answer_is_told_apart_from_what_is_not_held(rig: Rig, rows: Rows) -> None:
     """Such messages are still hidden: the status says that, too."""
     rig.server.faults = Faults(throttle=1.0, actions=frozenset({"ChangeMessageVisibilityBatch"}))
     result = rig.on_journal("release", "--queue-url", rig.url, "--json")
@@ -250,7 +237,7 @@ def test_what_sqs_does_not_answer_is_told_apart_from_what_is_not_held(rig: Rig, 
     assert "SQS has not released 3 messages" in one_error(result)
 
 
-def test_a_moved_message_is_not_exported_with_the_others(rig: Rig, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_moved_message_is_not_exported_with_the_others(rig: Rig, rows: Rows, tmp_path: Path) -> None:
     """Whoever sends what is exported would bring it back."""
     skip = ("skip", "--epoch", "1", "--message-id", rows[1]["messageId"], "--to-file", str(tmp_path / "aside"))
     assert rig.on_journal(*skip).exit_code == Status.OK
@@ -259,7 +246,7 @@ def test_a_moved_message_is_not_exported_with_the_others(rig: Rig, rows: list[di
     assert [row["body"] for row in exported] == ["a1", "a3"]
 
 
-def test_only_a_regular_file_is_written(rig: Rig, rows: list[dict[str, Any]]) -> None:
+def test_only_a_regular_file_is_written(rig: Rig, rows: Rows) -> None:
     for command in (
         ("skip", "--epoch", "1", "--message-id", rows[1]["messageId"], "--to-file", "/dev/null"),
         ("export", "--epoch", "1", "--to-file", "/dev/null", "--format", "jsonl", "--force"),

@@ -14,8 +14,7 @@ import pytest
 
 from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.local import Faults
-from tests.unit.cli.conftest import Rig, lines, one_error
-from tests.unit.cli.outcomes import error_of
+from tests.unit.cli.conftest import Rig, error_of, lines, one_error
 
 
 def line(body: Any, number: Any, group: Any = "g", **more: Any) -> str:
@@ -144,9 +143,7 @@ def test_a_failure_says_how_far_it_came_and_a_repeat_sends_the_rest(rig: Rig, mo
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 @pytest.mark.parametrize("output", ["closed", "/dev/full"])
-def test_an_output_that_takes_no_more_hides_not_how_much_was_sent(
-    rig: Rig, tmp_path: Path, form: tuple[str, ...], output: str
-) -> None:
+def test_a_full_output_hides_not_what_was_sent(rig: Rig, tmp_path: Path, form: tuple[str, ...], output: str) -> None:
     """Such as that of `| head -1`, or a full disk."""
     file = tmp_path / "lines"
     file.write_text("".join(line(str(number), str(number)) for number in range(3)))
