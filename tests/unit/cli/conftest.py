@@ -24,6 +24,7 @@ from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.sink.digests import digest_of
 from sqs_fifo_spark.sink.marks import new_run
 from sqs_fifo_spark.sink.record import SentRecord
+from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import read_partition
@@ -107,6 +108,14 @@ class QueueRig:
         driver, start = self.driver()
         self._end = driver.latest_offset(start)
         return driver, self._end, self.read(driver, start, self._end)
+
+    def read_and_die(self, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+        """Let a query read what the queue has, and end before it has committed that. Return its rows, in order."""
+        driver, _, rows = self.read_epoch()
+        driver.stop()
+        # Its claim names this process, which goes on.
+        monkeypatch.setattr(owners, "_began", lambda pid: 0)
+        return rows
 
     def read_again(self) -> tuple[Driver, Offset, list[dict[str, Any]]]:
         """Let the query start again, and read the open epoch, without committing it. Return as `read_epoch`."""

@@ -157,10 +157,7 @@ def test_a_dead_letter_queue_that_is_gone_is_told(rig: Rig) -> None:
     [
         ({"FifoQueue": "false"}, "FIFO"),
         ({"RedrivePolicy": "{"}, "redrive policy"),
-        (
-            {"RedrivePolicy": '{"deadLetterTargetArn": "arn:aws:sqs:r:1:dead", "maxReceiveCount": 10}'},
-            "dead-letter queue",
-        ),
+        ({"RedrivePolicy": '{"deadLetterTargetArn": "arn:aws:sqs:r:1:x", "maxReceiveCount": 10}'}, "dead-letter queue"),
     ],
 )
 def test_what_no_real_queue_says_is_a_failure_too(

@@ -220,8 +220,7 @@ def test_a_file_that_comes_meanwhile_is_not_replaced(rig: Rig, tmp_path: Path, m
         return read(self, name)
 
     monkeypatch.setattr(Journal, "read", and_write)
-    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(file))
-    assert result.exit_code == Status.REFUSED
+    assert rig.on_journal("export", "--epoch", "1", "--to-file", str(file)).exit_code == Status.REFUSED
     assert file.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal", "rows.jsonl"]
 

@@ -59,14 +59,10 @@ def rig(moto: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Queu
 
 @pytest.fixture
 def rows(rig: QueueRig, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Let a query read five messages, and end before it has committed them. Return its rows, by their bodies."""
+    """The rows, by their bodies, of a query that has read five messages, and has not committed them."""
     rig.send("a1", "a2", "a3", group="a", MessageAttributes=BINARY)
     rig.send("b1", "b2", group="b")
-    driver, _, found = rig.read_epoch()
-    driver.stop()
-    # Its claim names this process, which goes on.
-    monkeypatch.setattr(owners, "_began", lambda pid: 0)
-    return by_body(found)
+    return by_body(rig.read_and_die(monkeypatch))
 
 
 def by_body(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
