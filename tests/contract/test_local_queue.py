@@ -113,9 +113,7 @@ def test_unknown_queue_has_the_code_of_the_old_protocol(queue: Queue) -> None:
 def test_send_without_group_is_refused(queue: Queue) -> None:
     """MessageGroupId is required on a FIFO queue."""
     call = queue.client.send_message
-    assert code_of(lambda: call(QueueUrl=queue.url, MessageBody="b", MessageDeduplicationId="d")) == (
-        "MissingParameter"
-    )
+    assert code_of(lambda: call(QueueUrl=queue.url, MessageBody="b", MessageDeduplicationId="d")) == "MissingParameter"
 
 
 def test_attributes_tell_fifo_and_counts(queue: Queue) -> None:

@@ -10,19 +10,29 @@ import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer, PlannedFault
-from sqs_fifo_spark.local.faults import PROBABILITIES, Injector, Verdict
+from sqs_fifo_spark.local.faults import PROBABILITIES, Injector
 from sqs_fifo_spark.local.requests import HISTORY, RequestLog, RequestRecord
 from tests.unit.local.caller import Caller, call
 
 
-def verdicts(faults: Faults, *actions: str) -> list[Verdict]:
+def drawn(faults: Faults, *actions: str) -> list[tuple[Any, ...]]:
+    """Return all that is done to requests with these actions, one after the other."""
     injector = Injector(faults)
-    return [injector.decide(action, "q") for action in actions]
+    verdicts = [injector.decide(action, "q") for action in actions]
+    codes = [verdict.error and verdict.error.query_code for verdict in verdicts]
+    others = [(each.reset, each.drop_answer, sorted(each.failing_entries), each.receive_share) for each in verdicts]
+    return list(zip(codes, others, strict=True))
 
 
-def described(verdict: Verdict) -> tuple[Any, ...]:
-    error = verdict.error and verdict.error.query_code
-    return (verdict.reset, error, verdict.drop_answer, sorted(verdict.failing_entries), verdict.receive_share)
+def plan(*texts: str) -> Faults:
+    return Faults(planned=tuple(PlannedFault.from_text(text) for text in texts))
+
+
+def failing(faults: Faults, *requests: str) -> list[int]:
+    """The numbers, from 1, of the `requests` (ACTION@QUEUE) that fail."""
+    injector = Injector(faults)
+    verdicts = [injector.decide(*request.split("@")) for request in requests]
+    return [number for number, verdict in enumerate(verdicts, 1) if verdict.error is not None]
 
 
 PLANNED = PlannedFault("throttle", "SendMessage", 1)
@@ -32,28 +42,22 @@ EVERYTHING = Faults(seed=4).changed(dict.fromkeys(PROBABILITIES, 0.4))
 def test_same_seed_and_requests_give_the_same_faults() -> None:
     """Two runs with one seed fail alike; another seed fails otherwise."""
     actions = ["SendMessageBatch", "ReceiveMessage"] * 30
-    first, second = (list(map(described, verdicts(EVERYTHING, *actions))) for _ in range(2))
+    first, second = (drawn(EVERYTHING, *actions) for _ in range(2))
     assert first == second
-    other = verdicts(EVERYTHING.changed({"seed": 5}), *actions)
-    assert list(map(described, other)) != first
+    assert drawn(EVERYTHING.changed({"seed": 5}), *actions) != first
 
 
 def test_other_actions_in_between_change_no_faults() -> None:
     """The dice of an action depend only on how often it was called."""
-    alone = verdicts(EVERYTHING, *["DeleteMessage"] * 20)
-    mixed = verdicts(EVERYTHING, *["DeleteMessage", "ReceiveMessage"] * 20)[::2]
-    assert list(map(described, alone)) == list(map(described, mixed))
+    mixed = drawn(EVERYTHING, *["DeleteMessage", "ReceiveMessage"] * 20)
+    assert drawn(EVERYTHING, *["DeleteMessage"] * 20) == mixed[::2]
 
 
 def test_probability_is_a_frequency() -> None:
     """Of a thousand requests about a quarter fails at 0.25, none at 0, all at 1."""
-    shares = {}
-    for probability in (0.0, 0.25, 1.0):
-        made = verdicts(Faults(throttle=probability), *["SendMessage"] * 1_000)
-        shares[probability] = sum(verdict.error is not None for verdict in made)
-    assert shares[0.0] == 0
-    assert 200 < shares[0.25] < 300
-    assert shares[1.0] == 1_000
+    for probability, least, most in ((0.0, 0, 0), (0.25, 201, 299), (1.0, 1_000, 1_000)):
+        failed = failing(Faults(throttle=probability), *["SendMessage@q"] * 1_000)
+        assert least <= len(failed) <= most
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,7 @@ def test_short_answers_return_less_and_keep_order(caller: Caller) -> None:
     received: list[str] = []
     sizes = set()
     while len(received) < 10:
-        messages = caller.call("ReceiveMessage", MaxNumberOfMessages=10)[1].get("Messages", [])
+        messages = caller.receive()
         sizes.add(len(messages))
         received += [message["Body"] for message in messages]
         for message in messages:
@@ -163,20 +167,12 @@ def test_short_answer_to_a_receive_of_one_is_empty_at_once(caller: Caller, wait_
     assert caller.call("ReceiveMessage", MaxNumberOfMessages=1, WaitTimeSeconds=wait_s) == (200, {})
 
 
-@pytest.mark.parametrize(
-    ("denied", "single", "batch"),
-    [
-        ("SendMessage", True, True),
-        ("DeleteMessage", True, True),
-        ("ChangeMessageVisibility", True, True),
-        ("DeleteMessageBatch", False, True),
-    ],
-)
-def test_denied_action_takes_its_batch_with_it(denied: str, single: bool, batch: bool) -> None:
+@pytest.mark.parametrize("action", ["SendMessage", "DeleteMessage", "ChangeMessageVisibility"])
+def test_denied_action_takes_its_batch_with_it(action: str) -> None:
     """They have one permission on AWS; a batch alone can only be denied here."""
-    action = denied.removesuffix("Batch")
-    made = verdicts(Faults(deny=frozenset({denied})), action, f"{action}Batch", "ReceiveMessage")
-    assert [verdict.error is not None for verdict in made] == [single, batch, False]
+    requests = [f"{each}@q" for each in (action, f"{action}Batch", "ReceiveMessage")]
+    assert failing(Faults(deny=frozenset({action})), *requests) == [1, 2]
+    assert failing(Faults(deny=frozenset({f"{action}Batch"})), *requests) == [2]
 
 
 def test_faults_are_changed_over_http(caller: Caller) -> None:
@@ -245,17 +241,6 @@ def test_client_of_a_server_that_does_not_run_is_refused() -> None:
 
 
 # By count and by queue: exactly the request that was named, and every time the same
-
-
-def plan(*texts: str) -> Faults:
-    return Faults(planned=tuple(PlannedFault.from_text(text) for text in texts))
-
-
-def failing(faults: Faults, *requests: str) -> list[int]:
-    """The numbers, from 1, of the `requests` (ACTION@QUEUE) that fail."""
-    injector = Injector(faults)
-    verdicts = [injector.decide(*request.split("@")) for request in requests]
-    return [number for number, verdict in enumerate(verdicts, 1) if verdict.error is not None]
 
 
 def test_only_the_request_of_that_number_fails() -> None:

@@ -129,9 +129,7 @@ def test_change_visibility_batch_answers_entry_by_entry(queue: ModelQueue) -> No
     queue.send_many("g", "1", "2")
     received = queue.receive()
     queue.delete(received[0])
-    entries = [
-        {"Id": each["Body"], "ReceiptHandle": each["ReceiptHandle"], "VisibilityTimeout": 0} for each in received
-    ]
+    entries = [{"Id": one["Body"], "ReceiptHandle": one["ReceiptHandle"], "VisibilityTimeout": 0} for one in received]
     response = queue.call("ChangeMessageVisibilityBatch", Entries=entries)
     assert [entry["Id"] for entry in response["Successful"]] == ["2"]
     assert failed(response) == [("1", "InvalidParameterValue", True)]
