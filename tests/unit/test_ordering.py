@@ -24,9 +24,7 @@ def test_all_rows_come_once_in_order(monkeypatch: pytest.MonkeyPatch, rows_at_on
     keys = [dice.randrange(30) for _ in range(200)]
     cuts = [0, 0, 1, 50, 50, 120, 200]
     batches = [
-        batch(
-            pa.array([f"{number} {'x' * (number % 9)}" for number in range(start, end)], pa.string()), keys[start:end]
-        )
+        batch(pa.array([f"{row} {'x' * (row % 9)}" for row in range(start, end)], pa.string()), keys[start:end])
         for start, end in itertools.pairwise(cuts)
     ]
     made = list(ordering.sorted_batches(batches, ["key"]))

@@ -129,9 +129,7 @@ def test_each_way_signs_the_calls_to_queue_and_journal(server: Answering, mine: 
     Queue(options, SYSTEM_CLOCK)._call("receive_message")
     sink = parse_sink_options({"queueUrl": options.queue_url, **mine})
     SinkQueue(sink, SYSTEM_CLOCK)._call("send_message_batch", Entries=[{"Id": "1", "MessageBody": "b"}])
-    assert [(each.access_key, each.headers["x-amz-security-token"]) for each in server.asked] == [
-        ("AKIDMINE", TOKEN)
-    ] * 2
+    assert [(one.access_key, one.headers["x-amz-security-token"]) for one in server.asked] == [("AKIDMINE", TOKEN)] * 2
     found = S3Credentials(options.journal_identity)()
     assert [found[name] for name in ("access_key_id", "secret_access_key", "token")] == ["AKIDMINE", SECRET, TOKEN]
 

@@ -6,8 +6,6 @@ import base64
 import json
 import logging
 import socket
-import subprocess
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +31,7 @@ from sqs_fifo_spark.local import LocalQueueServer
 from sqs_fifo_spark.options import AWS_CHAIN
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Outcome
-from tests.helpers import wait_until
+from tests.helpers import run_python, wait_until
 from tests.unit.aws.answering import Answer, Answering, answering, make_authority, source_queue
 
 URL = "https://sqs.us-east-1.amazonaws.com/123456789012/bids.fifo"
@@ -588,7 +586,8 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 ask()
 """
-    subprocess.run([sys.executable, "-c", script, server.url], check=True, timeout=60)
+    ran = run_python(script, server.url)
+    assert ran.returncode == 0, ran.stderr
     assert [asked.connection for asked in server.asked] == [1, 2, 1]
 
 

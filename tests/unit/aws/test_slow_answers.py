@@ -231,19 +231,8 @@ def test_the_time_of_a_long_poll_is_no_time_of_its_answer(link: Link) -> None:
     assert link.clock.monotonic() >= received.since + 19
 
 
-NO_MESSAGE = (
-    b"",
-    b"{",
-    b'{"Messages":[',
-    b'{"Messages":[{"Body":"x',
-    b'{"Other":[{}',
-    b'[{"a":1},',
-    b'{"Messages":[{"a":"\xc3',
-)
-
-
-@pytest.mark.parametrize("content", NO_MESSAGE)
-def test_what_has_no_whole_message_is_no_answer(content: bytes) -> None:
+@pytest.mark.parametrize("content", [b'{"Other":[{}', b'[{"a":1},'])
+def test_what_has_no_message_is_no_answer(content: bytes) -> None:
     assert answer._whole_messages(content) is None
 
 
@@ -254,8 +243,9 @@ def test_each_prefix_of_an_answer_has_its_whole_messages() -> None:
     counts = []
     for end in range(len(content)):
         whole = answer._whole_messages(content[:end])
-        found = json.loads(whole)["Messages"] if whole else []
+        found = [] if whole is None else json.loads(whole)["Messages"]
         assert found == messages[: len(found)]
+        assert (whole is None) is (not found)
         counts.append(len(found))
     assert counts == sorted(counts)
     assert {*counts} == {0, 1, 2, 3}
