@@ -288,6 +288,7 @@ def test_behind_a_strange_answer_another_may_follow(server: Answering, answer: A
     server.answer = Answer()
     assert client.receive_message(**RECEIVE) == {}
     assert [asked.connection for asked in server.asked] == [1, 2]
+    assert client._pool.pool.full(), "a place in the pool is lost"
 
 
 @pytest.mark.parametrize("value", ["keep-alive", "Keep-Alive"])

@@ -56,6 +56,7 @@ A3, B2 = row("1f", "a3"), row("1g", "b2")
         # Out of order in a file, or across micro-batches.
         ([A2, A1, B1, A3, B2], {"out_of_order": 1}),
         ([A1, row("0f", "a3"), B1, row("1f", "a2"), B2], {"out_of_order": 1}),
+        ([row("0f", "a3"), A1, B1, row("1f", "a2"), B2], {"out_of_order": 2}),
         # By the sequence numbers alone, or by the bids alone.
         ([row("0f", "a1", 2), row("0f", "a2", 0), B1, A3, B2], {"out_of_order": 1}),
         ([row("0f", "a2", 0), row("0f", "a1", 2), B1, A3, B2], {"out_of_order": 1}),
