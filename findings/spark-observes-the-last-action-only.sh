@@ -3,7 +3,8 @@
 # Bet: the metrics of a micro-batch are over its rows: "on all the data that is flowing through the Dataset at that
 #   point" until the end of the epoch. If the function reads its rows twice, they are counted once or twice.
 # Behaviour: each action of the function counts anew, and the last one stands. After a write of 1,000 rows, isEmpty()
-#   for a log line leaves a count of 1. numInputRows of the same report adds all actions up.
+#   for a log line leaves a count of 1. numInputRows of the same report adds all actions up, as 4.2.0 did with the
+#   metrics, too: 1,001 there.
 # Cost: the count that is to prove that what was read has been written, or a sum of money beside it, says 1 of 1,000,
 #   or 5 after a look at five rows, and an alarm compares the wrong number. The order of two lines decides. Look at the
 #   rows before they are written, or observe the DataFrame that is written.
