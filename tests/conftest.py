@@ -1,12 +1,11 @@
-"""Fixtures for tests with a queue or with Spark. Nothing here starts a JVM until a test asks for `spark`."""
+"""Settings for all tests, and Spark for those that ask. Nothing here starts a JVM until a test asks for `spark`."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,8 +13,6 @@ from tests.guarantees import LAWS, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from sqs_fifo_spark.local import LocalQueueServer
 
 # Before any client or JVM exists, because Spark's Python workers inherit it from the JVM: dummy credentials,
 # nothing of the developer's own AWS settings, and no proxy between a test and this machine.
@@ -39,8 +36,6 @@ _UNWANTED = (
     "AWS_ENDPOINT_URL_SQS",
     "AWS_ENDPOINT_URL_S3",
 )
-
-_numbers = itertools.count(1)
 
 
 def pytest_configure() -> None:
@@ -91,31 +86,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
-
-
-@pytest.fixture(scope="session")
-def queue_server() -> Iterator[LocalQueueServer]:
-    """One local queue server for all tests that do not change how it behaves."""
-    from sqs_fifo_spark.local import LocalQueueServer
-
-    with LocalQueueServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def sqs(queue_server: LocalQueueServer) -> Iterator[Any]:
-    """An unmodified boto3 client of `queue_server`."""
-    import boto3
-
-    client = boto3.client("sqs", endpoint_url=queue_server.endpoint_url)
-    yield client
-    client.close()
-
-
-@pytest.fixture
-def local_queue(sqs: Any) -> Iterator[str]:
-    """The URL of a FIFO queue that this test has for itself."""
-    name = f"test-{next(_numbers)}.fifo"
-    url: str = sqs.create_queue(QueueName=name, Attributes={"FifoQueue": "true"})["QueueUrl"]
-    yield url
-    sqs.delete_queue(QueueUrl=url)

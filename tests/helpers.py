@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +51,13 @@ def depth(get_queue_attributes: Callable[..., Any], queue_url: str) -> tuple[int
     return visible, in_flight
 
 
+def run_python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a process of its own, with these variables beside this one's."""
+    env = {**os.environ, **environment}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=False)
+
+
 @contextmanager
 def raises_one_line(
     error: type[E] | tuple[type[E], ...], match: str | None = None
@@ -57,6 +67,21 @@ def raises_one_line(
         yield told
     assert str(told.value)
     assert "\n" not in str(told.value)
+
+
+@contextmanager
+def moto_server() -> Iterator[str]:
+    """Serve moto's AWS on this machine, at the URL that is returned; it says nothing of requests."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from botocore.credentials import Credentials
 from sqs_fifo_spark.aws.lean import LeanClient
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import LocalQueueServer
+from tests.helpers import moto_server
 
 _NUMBERS = itertools.count(1)
 
@@ -51,12 +53,17 @@ class Queue:
         """Another fresh queue in the same place."""
         return Queue(self.client, attributes)
 
+    def give_up_to(self, dead: Queue) -> None:
+        """Move messages there after one receive."""
+        policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": 1})
+        self.client.set_queue_attributes(QueueUrl=self.url, Attributes={"RedrivePolicy": policy})
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:sqs:us-east-1:000000000000:{self.name}"
+
     def send(self, body: str, group: str = "g", **request: Any) -> dict[str, Any]:
-        defaults = {
-            "MessageBody": body,
-            "MessageGroupId": group,
-            "MessageDeduplicationId": f"d{next(self._sent)}",
-        }
+        defaults = {"MessageBody": body, "MessageGroupId": group, "MessageDeduplicationId": f"d{next(self._sent)}"}
         response: dict[str, Any] = self.client.send_message(QueueUrl=self.url, **{**defaults, **request})
         return response
 
@@ -88,16 +95,11 @@ def transport(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def moto_clients() -> Iterator[dict[str, Any]]:
     """A client of moto's server for each transport."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    clients = {name: make_client(f"http://{host}:{port}", name) for name in ("boto3", "lean")}
-    yield clients
-    for client in clients.values():
-        client.close()
-    server.stop()
+    with moto_server() as url:
+        clients = {name: make_client(url, name) for name in ("boto3", "lean")}
+        yield clients
+        for client in clients.values():
+            client.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from sqs_fifo_spark.local import LocalQueueServer
 from tests.contract.conftest import Queue, make_client
 from tests.contract.test_local_queue import code_of
 from tests.helpers import wait_until
+from tests.unit.local.caller import exchange
 
 FIFO = {"FifoQueue": "true"}
 MESSAGE = {"MessageBody": "b", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
@@ -27,18 +27,10 @@ def address(server: LocalQueueServer) -> tuple[str, int]:
     return str(where.hostname), int(where.port or 0)
 
 
-def post(server: LocalQueueServer, body: bytes, headers: dict[str, str]) -> tuple[int, Any]:
-    """Status and content of one POST."""
-    with contextlib.closing(http.client.HTTPConnection(*address(server), timeout=10)) as connection:
-        connection.request("POST", "/", body, headers)
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
-
-
 def call_as(host: str, server: LocalQueueServer, action: str, request: dict[str, Any]) -> Any:
     """The content of an answer to a client that calls the server by the name `host`."""
     headers = {"Host": host, "X-Amz-Target": f"AmazonSQS.{action}"}
-    return post(server, json.dumps(request).encode(), headers)[1]
+    return exchange(server.endpoint_url, "/", request, headers)[1]
 
 
 @pytest.mark.parametrize(
@@ -51,11 +43,9 @@ def call_as(host: str, server: LocalQueueServer, action: str, request: dict[str,
         (b'{"QueueUrl": "q", "Entries": 1}', {"X-Amz-Target": "AmazonSQS.SendMessageBatch"}),
     ],
 )
-def test_request_that_is_no_sqs_request_gets_a_clear_refusal(
-    server: LocalQueueServer, body: bytes, headers: dict[str, str]
-) -> None:
+def test_what_is_no_sqs_request_is_refused(server: LocalQueueServer, body: bytes, headers: dict[str, str]) -> None:
     """Whatever comes in, the answer is a 400 in AWS's form, and the server goes on."""
-    status, content = post(server, body, headers)
+    status, content = exchange(server.endpoint_url, "/", body, headers)
     assert status == 400
     assert content["__type"].startswith("com.amazonaws.sqs#")
 
@@ -67,9 +57,7 @@ def test_request_that_is_no_sqs_request_gets_a_clear_refusal(
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 70000000\r\n\r\n" + b"x" * 70_000_000, b"413"),
     ],
 )
-def test_what_is_no_http_request_harms_nobody(
-    server: LocalQueueServer, strict: Queue, sent: bytes, status: bytes
-) -> None:
+def test_what_is_no_request_harms_nobody(server: LocalQueueServer, strict: Queue, sent: bytes, status: bytes) -> None:
     """Garbage, and bodies past 64 MiB, are refused, and the server goes on."""
     with socket.create_connection(address(server), timeout=10) as connection:
         # The server may have refused and hung up before it has read everything.

@@ -89,8 +89,7 @@ def test_batch_answers_name_each_entry(queue: Queue) -> None:
     assert [entry["Id"] for entry in sent["Successful"]] == ["0", "1", "2"]
     handles = [message["ReceiptHandle"] for message in queue.receive()]
     done = queue.client.delete_message_batch(
-        QueueUrl=queue.url,
-        Entries=[{"Id": str(i), "ReceiptHandle": handle} for i, handle in enumerate(handles)],
+        QueueUrl=queue.url, Entries=[{"Id": str(i), "ReceiptHandle": handle} for i, handle in enumerate(handles)]
     )
     assert [entry["Id"] for entry in done["Successful"]] == ["0", "1", "2"]
     assert not done.get("Failed")
@@ -114,9 +113,7 @@ def test_unknown_queue_has_the_code_of_the_old_protocol(queue: Queue) -> None:
 def test_send_without_group_is_refused(queue: Queue) -> None:
     """MessageGroupId is required on a FIFO queue."""
     call = queue.client.send_message
-    assert code_of(lambda: call(QueueUrl=queue.url, MessageBody="b", MessageDeduplicationId="d")) == (
-        "MissingParameter"
-    )
+    assert code_of(lambda: call(QueueUrl=queue.url, MessageBody="b", MessageDeduplicationId="d")) == "MissingParameter"
 
 
 def test_attributes_tell_fifo_and_counts(queue: Queue) -> None:
@@ -171,6 +168,28 @@ def test_visibility_errors_have_the_recorded_codes(strict: Queue, clock: ManualC
     message = strict.receive()[0]
     strict.delete(message)
     assert code_of(lambda: strict.hide(message, 10)) == "InvalidParameterValue"
+
+
+def test_tags_move_tasks_and_sources_come_under_their_names_and_in_their_types(strict: Queue) -> None:
+    """What a client reads of a dead-letter queue."""
+    client, dead = strict.client, strict.another()
+    client.tag_queue(QueueUrl=dead.url, Tags={"a": "1", "b": "2"})
+    client.untag_queue(QueueUrl=dead.url, TagKeys=["a"])
+    assert client.list_queue_tags(QueueUrl=dead.url)["Tags"] == {"b": "2"}
+    source = strict.another()
+    source.give_up_to(dead)
+    assert client.list_dead_letter_source_queues(QueueUrl=dead.url)["queueUrls"] == [source.url]
+    for body in "12":
+        source.send(body)
+    source.receive(VisibilityTimeout=0)
+    assert source.receive() == []
+    handle = client.start_message_move_task(SourceArn=dead.arn, MaxNumberOfMessagesPerSecond=1)["TaskHandle"]
+    [task] = client.list_message_move_tasks(SourceArn=dead.arn)["Results"]
+    assert (task["TaskHandle"], task["Status"]) == (handle, "RUNNING")
+    assert isinstance(task["StartedTimestamp"], int)
+    assert client.cancel_message_move_task(TaskHandle=handle)["ApproximateNumberOfMessagesMoved"] == 1
+    with pytest.raises(client.exceptions.ResourceNotFoundException):
+        client.start_message_move_task(SourceArn=f"{dead.arn}.none")
 
 
 def test_concurrent_receives_never_get_the_same_message(strict: Queue) -> None:

@@ -87,15 +87,29 @@ def test_long_poll_wakes_when_a_visibility_timeout_lapses(polls: Polls, strict: 
 @pytest.mark.usefixtures("no_tick")
 def test_long_poll_wakes_when_a_message_arrives_by_redrive(polls: Polls, strict: Queue, clock: ManualClock) -> None:
     """A move into the queue ends the wait, though another queue's receive caused it."""
-    arns = strict.client.get_queue_attributes(QueueUrl=strict.url, AttributeNames=["QueueArn"])
-    policy = {"deadLetterTargetArn": arns["Attributes"]["QueueArn"], "maxReceiveCount": 1}
-    source = strict.another(RedrivePolicy=json.dumps(policy))
+    source = strict.another()
+    source.give_up_to(strict)
     source.send("1")
     source.receive(VisibilityTimeout=1)
     poll = polls.begin()
     clock.advance(1)
     assert source.bodies() == []
     assert poll.result(10) == ["1"]
+
+
+def test_long_poll_wakes_when_a_task_moves_something(polls: Polls, strict: Queue, clock: ManualClock) -> None:
+    """Moving is not asked for by the one who waits."""
+    dead = strict.another()
+    strict.give_up_to(dead)
+    strict.send("1", "a")
+    strict.send("2", "b")
+    strict.receive(VisibilityTimeout=0)
+    assert strict.bodies() == []
+    strict.client.start_message_move_task(SourceArn=dead.arn, MaxNumberOfMessagesPerSecond=1)
+    assert strict.bodies() == ["1"]
+    poll = polls.begin()
+    clock.advance(1)
+    assert poll.result(10) == ["2"]
 
 
 @pytest.mark.parametrize(("wait_s", "seconds"), [(20, 20), (None, 3)])

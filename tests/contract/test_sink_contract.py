@@ -1,7 +1,6 @@
 """What a row weighs by our count, by the local queue's, and by moto's where it counts: right at the byte.
 
-moto 5 counts the characters of bodies, and neither bytes nor attributes. So it is asked directly only about bodies of
-ASCII characters without attributes; that it takes what we send is tried with everything.
+moto 5 counts the characters of bodies, and neither bytes nor attributes. So it only has to take what we send.
 """
 
 from __future__ import annotations
@@ -172,19 +171,6 @@ def test_a_row_one_byte_over_the_limit_is_refused_before_any_call(strict: Queue,
     assert code_of(lambda: _batch(strict, [over])) == TOO_LONG
 
 
-def test_all_agree_about_a_plain_body(queue: Queue) -> None:
-    """Ours, the local queue, and moto, asked directly: the last byte of a message, and of a call."""
-    fits, over = "x" * MAX_CALL_BYTES, "x" * (MAX_CALL_BYTES + 1)
-    form = RowForm(None, True, MAX_CALL_BYTES)
-    with pytest.raises(RefusedRowError):
-        outgoing(_columns(over, 1, []), form, first_row=1)
-    assert code_of(lambda: queue.send(over)) == "InvalidParameterValue"
-    queue.send(fits)
-    rows = [outgoing(_columns("x" * size, n, []), form, first_row=n)[0] for n, size in enumerate((524_288, 524_289))]
-    assert code_of(lambda: _batch(queue, rows)) == TOO_LONG
-    assert sorted(send(queue, rows)) == [(1, 524_288), (1, 524_289)]
-
-
 def _batch(queue: Queue, rows: Sequence[Outgoing]) -> None:
     entries = [{"Id": str(number), **row.entry} for number, row in enumerate(rows)]
     queue.client.send_message_batch(QueueUrl=queue.url, Entries=entries)
@@ -259,7 +245,6 @@ class Asked(SinkQueue):
     """Takes calls that the local queue would take, and no others."""
 
     def __init__(self) -> None:
-        self.pace = CallPace(SYSTEM_CLOCK, None)
         self.calls: list[int] = []
         self.pace = CallPace(SYSTEM_CLOCK, None)
 

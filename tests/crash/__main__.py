@@ -9,13 +9,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.conftest import pytest_configure
 from tests.crash.cluster import Cluster
 from tests.crash.harness import Run
-from tests.crash.plan import Road
+from tests.crash.plan import SINKS, Road
 from tests.crash.postgres import PostgresServer
-
-SINKS = ("parquet", "postgres")
-MODES = ("commit", "journal")
+from tests.spark.support import MODES
 
 
 def main() -> int:
@@ -33,6 +32,7 @@ def main() -> int:
     )
     parser.add_argument("--keep", action="store_true", help="keep logs, journal, checkpoint and sink in any case")
     given = parser.parse_args()
+    pytest_configure()
     # Ended from outside, it still ends all that it has started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     home = Path(tempfile.mkdtemp(prefix="sqsfifo-kill-"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.cluster import ROOT, Cluster
-from tests.crash.processes import Process, descendants, end, look
+from tests.crash.processes import Process, begin, descendants, end, look
 from tests.crash.trapped import HOME_VARIABLE
 
 _DRIVER = "org.apache.spark.deploy.SparkSubmit"
@@ -44,21 +44,9 @@ class Application:
         number = next(self._numbers)
         if self._process is not None:
             self._say(f"start {number} of the application, which had ended with status {self._process.returncode}")
-        with (self._home / f"app-{number}.log").open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.app", str(self._home)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={
-                    **self._cluster.environment(),
-                    HOME_VARIABLE: str(self._home),
-                    "PYSPARK_PYTHON": sys.executable,
-                    "PYSPARK_DRIVER_PYTHON": sys.executable,
-                },
-                cwd=ROOT,
-                start_new_session=True,
-            )
+        command = [sys.executable, "-m", "tests.crash.app", str(self._home)]
+        variables = {**self._cluster.environment(), HOME_VARIABLE: str(self._home)}
+        self._process = begin(command, self._home / f"app-{number}.log", env=variables, cwd=ROOT)
 
     def stop(self) -> None:
         """Let the application stop its query and end, or end it."""
@@ -90,10 +78,7 @@ class Application:
     def _jvm(self) -> Process | None:
         if self._process is None:
             return None
-        found = [
-            each for each in descendants(self._process.pid) if "org.apache.spark.deploy.SparkSubmit" in each.command
-        ]
-        return found[0] if found else None
+        return next((each for each in descendants(self._process.pid) if _DRIVER in each.command), None)
 
     # What it has done
 
@@ -103,10 +88,7 @@ class Application:
 
     def commits(self) -> dict[int, float]:
         """Return when each micro-batch was written into Spark's commit log, in wall-clock seconds."""
-        found = {}
-        for entry in self._entries("checkpoint/commits"):
-            found[int(entry.name)] = entry.stat().st_mtime
-        return found
+        return {int(entry.name): entry.stat().st_mtime for entry in self._entries("checkpoint/commits")}
 
     def has_committed(self, batch_id: int) -> bool:
         """Return whether the micro-batch is in Spark's commit log."""

@@ -28,7 +28,7 @@ def make(archive: Path, environment: dict[str, str]) -> None:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**environment, "PYSPARK_PYTHON": sys.executable},
+            env=environment,
             check=True,
             timeout=2 * _LONG_S,
         )

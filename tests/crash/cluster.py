@@ -7,12 +7,11 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from types import TracebackType
 
 import pyspark
 
 from tests.crash import classes
-from tests.crash.processes import Process, ancestors, descendants, end
+from tests.crash.processes import Process, ancestors, begin, descendants, end
 from tests.helpers import wait_until
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -22,27 +21,13 @@ START_S = 120.0
 SPARK_HOME = Path(pyspark.__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
 
-_ENVIRONMENT = {
-    "AWS_ACCESS_KEY_ID": "test",
-    "AWS_SECRET_ACCESS_KEY": "test",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_REGION": "us-east-1",
-    "AWS_EC2_METADATA_DISABLED": "true",
-    "AWS_CONFIG_FILE": os.devnull,
-    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-    "NO_PROXY": "127.0.0.1,localhost",
-    "no_proxy": "127.0.0.1,localhost",
-}
-_UNWANTED = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SQS", "SPARK_CONF_DIR")
-
 
 def environment(archive: Path, host: str = HOSTS[0]) -> dict[str, str]:
-    """Return the environment of everything in the cluster: dummy credentials, the loopback, this checkout."""
-    kept = {name: value for name, value in os.environ.items() if name not in _UNWANTED}
+    """Return the environment of everything in the cluster: this process's, the loopback, this checkout."""
+    kept = {name: value for name, value in os.environ.items() if name != "SPARK_CONF_DIR"}
     paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     return {
         **kept,
-        **_ENVIRONMENT,
         "PYTHONPATH": os.pathsep.join(paths),
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": host,
@@ -87,9 +72,7 @@ class Cluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -121,21 +104,9 @@ class Cluster:
     def _start(self, role: str, host: str, options: str, *arguments: str) -> Path:
         log = self._home / f"{role}-{len(self._daemons)}.log"
         settings = {"SPARK_DAEMON_MEMORY": "256m", f"SPARK_{role.upper()}_OPTS": options}
-        with log.open("wb") as output:
-            daemon = subprocess.Popen(
-                [
-                    str(SPARK_HOME / "bin" / "spark-class"),
-                    f"org.apache.spark.deploy.{role}.{role.capitalize()}",
-                    *arguments,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**environment(self._archive, host), **settings},
-                cwd=self._home,
-                start_new_session=True,
-            )
-        self._daemons.append(daemon)
+        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{role}.{role.capitalize()}"]
+        variables = {**environment(self._archive, host), **settings}
+        self._daemons.append(begin([*command, *arguments], log, env=variables, cwd=self._home))
         return log
 
     def _find(self, log: Path, pattern: str) -> str:

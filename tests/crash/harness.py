@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -58,64 +58,55 @@ class Result:
         return "\n".join([*lines, *(f"VIOLATION: {problem}" for problem in self.problems)])
 
 
+@dataclass
 class Run:
     """A query into one sink, on `cluster`. Everything it leaves is in `home`."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        home: Path,
-        *,
-        sink: str,
-        delete_after: str,
-        address: str,
-        count: int,
-        seed: int,
-        say: Callable[[str], None],
-        road: Road | None = None,
-    ) -> None:
-        self._cluster = cluster
-        self._home = home
-        self._count = count
-        self._seed = seed
-        self._road = road
+    cluster: Cluster
+    home: Path
+    _: KW_ONLY
+    sink: str
+    delete_after: str
+    address: str
+    count: int
+    seed: int
+    say: Callable[[str], None]
+    road: Road | None = None
+
+    def __post_init__(self) -> None:
         self._began_at = SYSTEM_CLOCK.monotonic()
-        self._print = say
-        home.mkdir(parents=True)
-        self._traps = Traps(home / "traps")
-        self._sink: Sink = ParquetSink(home) if sink == "parquet" else PostgresTables(address)
-        self._address = address
-        self._delete_after = delete_after
+        self.home.mkdir(parents=True)
+        self._traps = Traps(self.home / "traps")
+        self._sink: Sink = ParquetSink(self.home) if self.sink == "parquet" else PostgresTables(self.address)
         self._killed: Counter[str] = Counter()
-        self._dropped = 0
 
     def __call__(self) -> Result:
         """Run to the end and return the result. Raises AssertionError when the query does not go on any more."""
         with (
-            LocalQueueServer(seed=self._seed) as self._server,
-            Link(seed=self._seed) as self._link,
+            LocalQueueServer(seed=self.seed) as self._server,
+            Link(seed=self.seed) as self._link,
             Traffic(
-                self._server, f"{self._sink.name}.fifo", seed=self._seed, padding=PADDING if self._road else 0
+                self._server, f"{self._sink.name}.fifo", seed=self.seed, padding=PADDING if self.road else 0
             ) as self._traffic,
         ):
             settings = {
-                "master": self._cluster.url,
+                "master": self.cluster.url,
                 "sink": self._sink.name,
-                "address": self._address,
+                "address": self.address,
                 "source": {
-                    "queueUrl": self._link.front(self._traffic.url) if self._road else self._traffic.url,
-                    "journalLocation": str(self._home / "journal"),
+                    "queueUrl": self._link.front(self._traffic.url) if self.road else self._traffic.url,
+                    "journalLocation": str(self.home / "journal"),
                     "visibilityTimeoutSeconds": str(VISIBILITY_S),
                     "waitTimeSeconds": "1",
                     "numPartitions": "4",
                     "maxFetchSeconds": "1",
-                    "deleteAfter": self._delete_after,
+                    "deleteAfter": self.delete_after,
                 },
             }
-            self._application = Application(self._cluster, self._home, settings, self._say)
+            self._application = Application(self.cluster, self.home, settings, self._say)
             try:
                 self._wait(lambda: self._application.last_commit() >= 1, "the query has committed a micro-batch")
-                for number, kill in enumerate(kills(self._count, self._sink.name, self._delete_after, self._seed), 1):
+                for number, kill in enumerate(kills(self.count, self._sink.name, self.delete_after, self.seed), 1):
                     self._drop_answers(kill, number)
                     self._change_link(number)
                     if not kill.is_hasty:
@@ -139,12 +130,12 @@ class Run:
             else:
                 ended = self._wait(lambda: self._end_at(kill), f"a {kill.kind} dies at the point {kill.point}")
         except AssertionError as error:
-            self._say(f"kill {number}/{self._count}  {kill.kind}  {kill.point}  had no effect: {error}")
+            self._say(f"kill {number}/{self.count}  {kill.kind}  {kill.point}  had no effect: {error}")
             return
         self._killed[kill.kind] += 1
         haste = ", hastily" if kill.is_hasty else ""
         pids = " and ".join(str(process.pid) for process in ended)
-        self._say(f"kill {number}/{self._count}  {kill.kind} {pids}  {kill.point}{haste}")
+        self._say(f"kill {number}/{self.count}  {kill.kind} {pids}  {kill.point}{haste}")
 
     def _end(self, kind: str, held: int | None) -> list[Process]:
         """Kill the processes of this kind, and return them, or nothing unless they all ran until then."""
@@ -177,11 +168,11 @@ class Run:
         if kind == READER:
             reader = self._application.reader()
             return [reader] if reader else []
-        executor = self._cluster.executor_of(held) if held else None
+        executor = self.cluster.executor_of(held) if held else None
         if kind == EXECUTOR:
-            found = [executor] if executor else self._cluster.executors()
+            found = [executor] if executor else self.cluster.executors()
         else:
-            found = [each for each in self._cluster.python_workers() if held is None or each.pid == held]
+            found = [each for each in self.cluster.python_workers() if held is None or each.pid == held]
         return found[-1:]
 
     def _end_after_sink(self) -> list[Process]:
@@ -225,22 +216,22 @@ class Run:
     def _drop_answers(self, kill: Kill, number: int) -> None:
         if kill.dropped != self._server.faults.drop_answer:
             self._say(f"the queue drops {kill.dropped:.0%} of its answers after their effect")
-            self._server.faults = Faults(seed=self._seed + number, drop_answer=kill.dropped)
+            self._server.faults = Faults(seed=self.seed + number, drop_answer=kill.dropped)
 
     def _change_link(self, number: int) -> None:
-        if self._road is not None:
-            bytes_per_s, trouble = self._road.before_kill(number, self._seed)
+        if self.road is not None:
+            bytes_per_s, trouble = self.road.before_kill(number, self.seed)
             self._link.up.bytes_per_s = self._link.down.bytes_per_s = bytes_per_s
             self._link.troubles = {"": trouble}
             self._say(f"the link carries {bytes_per_s / 1_000:,.0f} KB/s, {trouble}")
 
     def _drain(self) -> None:
         self._server.faults = Faults()
-        self._link.troubles = {"": Trouble(delay_s=self._road.delay_s)} if self._road else {}
+        self._link.troubles = {"": Trouble(delay_s=self.road.delay_s)} if self.road else {}
         self._traffic.stop()
         self._say(f"all is sent ({self._traffic.resent:,} of it twice); the query drains the queue")
         # Twice what bodies of PADDING / 2 take, if all of them are left.
-        carries_s = len(self._traffic.sent) * PADDING / self._road.bytes_per_s if self._road else 0.0
+        carries_s = len(self._traffic.sent) * PADDING / self.road.bytes_per_s if self.road else 0.0
         self._wait(self._is_drained, "all is in the sink, and what is settled is dropped", LONG_S + carries_s)
 
     def _is_drained(self) -> bool:
@@ -252,12 +243,12 @@ class Run:
 
     def _held_by_journal(self) -> bool:
         """Return True if the journal holds a message: where tasks delete, perhaps the only copy."""
-        objects = [path for path in journal_epochs(self._home / "journal") if not self._is_late(path)]
+        objects = [path for path in journal_epochs(self.home / "journal") if not self._is_late(path)]
         return any(decode(path.read_bytes(), path.name).head.receipts for path in objects)
 
     def _is_late(self, path: Path) -> bool:
         """Return True if a task put this into an epoch settled by then. It goes with the next commit or start."""
-        folder = self._home / "journal"
+        folder = self.home / "journal"
         ledger = folder / max(FileStore(folder).list("ledger"))
         is_settled = int(path.parent.name) <= int(ledger.stem.partition("-")[2])
         # The last that was done to both files was to link them to their names.
@@ -271,7 +262,7 @@ class Run:
             self._sink.rows(),
             self._traffic.deleted_at,
             self._application.commits(),
-            tasks_delete=self._delete_after == "journal",
+            tasks_delete=self.delete_after == "journal",
         )
         problems = [*self._journal_problems(), *self._query_problems()]
         if changed := self._sink.changed():
@@ -279,16 +270,16 @@ class Run:
         if self._traffic.depth() != (0, 0):
             problems.append(f"the queue holds {self._traffic.depth()} (visible, in flight)")
         self._say(f"speculative copies {self._application.speculative_copies()}")
-        if self._road is not None:
+        if self.road is not None:
             self._say(f"requests over the link {self._link.requests.total():,}, {dict(self._link.griefs)}")
-        result = Result(found, self._count, self._killed, problems)
+        result = Result(found, self.count, self._killed, problems)
         for line in str(result).splitlines():
             self._say(line)
         return result
 
     def _journal_problems(self) -> list[str]:
         """Say what stands in the journal and should not: what a commit has left of settled epochs, and any message."""
-        folder = self._home / "journal"
+        folder = self.home / "journal"
         journal = Journal(open_store(str(folder)), "")
         ledger = journal.ledger()
         problems = []
@@ -306,6 +297,6 @@ class Run:
         return [f"the query failed: {line}" for line in said if is_our_own(line)]
 
     def _say(self, line: str) -> None:
-        self._print(
-            f"{self._sink.name:>8} {self._delete_after:>7}  {SYSTEM_CLOCK.monotonic() - self._began_at:7.1f} s  {line}"
+        self.say(
+            f"{self._sink.name:>8} {self.delete_after:>7}  {SYSTEM_CLOCK.monotonic() - self._began_at:7.1f} s  {line}"
         )

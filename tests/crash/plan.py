@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tests.links.proxy import Trouble
 
 DRIVER, READER, EXECUTOR, WORKER = KINDS = ("driver", "reader", "executor", "worker")
+SINKS = ("parquet", "postgres")
 ANY_TIME = "any time"
 """Not a point: the process is killed some seconds after the last kill's effects are over, or in the midst of them."""
 
@@ -106,9 +107,8 @@ def kills(count: int, sink: str, delete_after: str, seed: int) -> Iterator[Kill]
 
 def _is_foreign(point: str, sink: str, delete_after: str) -> bool:
     """Return True if no process comes to the point, or none can be held there: the file sink commits inside the JVM."""
-    if delete_after == "commit":
-        return point == "task-deleted" or (point == "writing" and sink == "parquet")
-    return point == "deleting" or (point == "writing" and sink == "parquet")
+    of_the_other_mode = "task-deleted" if delete_after == "commit" else "deleting"
+    return point == of_the_other_mode or (point == "writing" and sink == "parquet")
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psycopg
 
-from tests.crash.processes import end
+from tests.crash.processes import begin, end
 from tests.helpers import wait_until
 
 START_S = 60.0
@@ -59,9 +58,7 @@ class PostgresServer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.stop()
 
     def stop(self) -> None:
@@ -90,16 +87,8 @@ class PostgresServer:
             "fsync": "off",
         }
         log = home / "log.txt"
-        with log.open("wb") as output:
-            self._server = subprocess.Popen(
-                [str(folder / "postgres"), "-D", str(data), *(f"--{key}={value}" for key, value in settings.items())],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd="/",
-                start_new_session=True,
-                **self._as,
-            )
+        command = [str(folder / "postgres"), "-D", str(data), *(f"--{key}={value}" for key, value in settings.items())]
+        self._server = begin(command, log, cwd="/", **self._as)
         wait_until(lambda: self._answers(log), START_S, "PostgreSQL answers")
 
     def _answers(self, log: Path) -> bool:

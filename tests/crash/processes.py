@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -92,6 +93,14 @@ def _running(processes: Iterable[psutil.Process]) -> Iterator[Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             if each.status() != psutil.STATUS_ZOMBIE:
                 yield Process(each.pid, each.ppid(), " ".join(each.cmdline()), each)
+
+
+def begin(command: list[str], log: Path, **given: Any) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, without input, whose output goes to the file; return it."""
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, **given
+        )
 
 
 def end(process: subprocess.Popen[bytes], signal_number: int = signal.SIGTERM) -> None:

@@ -7,7 +7,6 @@ import random
 import threading
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 from typing import Any
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
@@ -54,9 +53,7 @@ class Traffic:
         self._result = self._pool.submit(self._send)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._stopping.set()
         self._pool.shutdown()
 
@@ -92,9 +89,7 @@ class Traffic:
                 Entries=[
                     {
                         "Id": str(position),
-                        "MessageBody": deduplication_id.ljust(
-                            zlib.crc32(deduplication_id.encode()) % (self._padding + 1), "x"
-                        ),
+                        "MessageBody": self._body(deduplication_id),
                         "MessageGroupId": group,
                         "MessageDeduplicationId": deduplication_id,
                     }

@@ -102,7 +102,7 @@ def drain(spark: SparkSession, home: Path, load: Load, *, timeout_s: float, opti
         server.run(lambda model: model.on_event(listen))
         given = {"queueUrl": link.front(rig.url), **options}
         if load.journal == "s3":
-            given |= {"journalLocation": "s3://links/journal", "journalEndpointUrl": link.front(_moto(stack))}
+            given |= {"journalLocation": "s3://links/journal", "journalEndpointUrl": link.front(moto(stack))}
         began = SYSTEM_CLOCK.monotonic()
         spark.dataSource.register(SpreadSource)
         source = spark.readStream.format("spread").options(**rig.options(**given)).load()
@@ -137,15 +137,15 @@ def _histogram(counts: Counter[str]) -> dict[int, int]:
     return dict(sorted(Counter(counts.values()).items()))
 
 
-def _moto(stack: ExitStack) -> str:
+def moto(stack: ExitStack) -> str:
     """Return the URL of an S3 that has the bucket `links`, until the stack is closed."""
     import boto3
     from moto.server import ThreadedMotoServer
 
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    moto.start()
-    stack.callback(moto.stop)
-    url = "http://{}:{}".format(*moto.get_host_and_port())
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    stack.callback(server.stop)
+    url = "http://{}:{}".format(*server.get_host_and_port())
     client = boto3.client("s3", endpoint_url=url)
     client.create_bucket(Bucket="links")
     client.close()

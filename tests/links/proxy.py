@@ -17,7 +17,6 @@ import threading
 from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, fields
-from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -152,9 +151,7 @@ class Link:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import pickle
 import random
 import threading
 from collections import Counter
@@ -16,15 +17,15 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.clock import ManualClock
-from sqs_fifo_spark.errors import JournalUnavailableError
+from sqs_fifo_spark.errors import JournalUnavailableError, SqsFifoError
 from sqs_fifo_spark.local import FifoModel, SqsError
 from sqs_fifo_spark.options import SinkOptions, parse_sink_options
 from sqs_fifo_spark.sink.lanes import Stride
 from sqs_fifo_spark.sink.message import Outgoing, RowForm, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
-from sqs_fifo_spark.sink.record import Record
+from sqs_fifo_spark.sink.record import NoRecord, Record
 from sqs_fifo_spark.sink.sender import Sender
-from tests.helpers import wait_until
+from tests.helpers import raises_one_line, wait_until
 from tests.simulation import world
 
 FORM = RowForm(None, True, 1_048_576)
@@ -65,6 +66,25 @@ def waiting(event: threading.Event, when: Callable[..., bool] = lambda *given: T
         assert not when(*given) or event.wait(LONG_S)
 
     return wait
+
+
+class Hang:
+    """A place where a thread stands until `end`. Every thread that comes there later passes."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self._is_over = threading.Event()
+
+    def __call__(self, *given: object) -> None:
+        if not self.has_begun.is_set():
+            self.has_begun.set()
+            assert self._is_over.wait(LONG_S)
+
+    def wait(self) -> None:
+        assert self.has_begun.wait(LONG_S)
+
+    def end(self) -> None:
+        self._is_over.set()
 
 
 class SharedClock(ManualClock):
@@ -282,13 +302,9 @@ class Sqs:
 
     def bodies(self, group: str | None = None) -> list[str]:
         """Return the messages in the queue, oldest first: all, or those of one group."""
-        (queue,) = self.model._queues.values()
-        found, message = [], queue._store.first
-        while message is not None:
-            if group in (None, message.message_group_id):
-                found.append(message.body)
-            message = message.next
-        return found
+        with self._lock:
+            found = self.model.messages("q.fifo")
+        return [each.body for each in found if group in (None, each.message_group_id)]
 
     def tries(self, body: str) -> int:
         """How many calls held the row."""
@@ -348,21 +364,15 @@ def in_trouble(sqs: Sqs, seed: int) -> Callable[[], bool]:
     return is_hit
 
 
-class Noted:
+class Noted(NoRecord):
     """A record in memory, which can fail."""
 
-    def __init__(self, known: Iterable[Outgoing] = (), looked_at: float = math.inf) -> None:
+    def __init__(self, looked_at: float = math.inf) -> None:
         self._looked_at = looked_at
-        self.digests = {row.digest for row in known}
+        self.digests: set[bytes] = set()
         self.closed = 0
         self.on_look: Callable[[], object] = lambda: None
         self.on_add: Callable[[list[bytes]], object] = lambda digests: None
-
-    def note(self, digest: bytes) -> None:
-        return
-
-    def is_repeated(self, digest: bytes) -> bool:
-        return False
 
     def refresh(self, digests: Iterable[bytes]) -> float:
         self.on_look()
@@ -375,9 +385,6 @@ class Noted:
         new = list(digests)
         self.on_add(new)
         self.digests.update(new)
-
-    def tidy(self) -> None:
-        return
 
     def close(self) -> None:
         self.closed += 1
@@ -442,6 +449,15 @@ def threads() -> list[str]:
 def wait_for_threads() -> None:
     """Wait until the senders' threads have ended by themselves, those that were abandoned, too."""
     wait_until(lambda: threads() == [], LONG_S, "the senders' threads end by themselves")
+
+
+def failure(kind: type[SqsFifoError], call: Callable[..., object], *given: Any, **named: Any) -> str:
+    """Return the one line of the error of this very class with which `call` fails, after a journey to the driver."""
+    with raises_one_line(SqsFifoError) as told:
+        call(*given, **named)
+    copy = pickle.loads(pickle.dumps(told.value))
+    assert (type(copy), str(copy)) == (kind, str(told.value))
+    return str(copy)
 
 
 def numbered(group: str, count: int) -> list[str]:

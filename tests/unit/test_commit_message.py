@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / ".ci" / "commit_message.py"
@@ -81,12 +80,3 @@ def test_the_hook_judges_what_git_will_keep_and_what_is_staged(checkout: Path, b
     done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stdout + done.stderr
     assert done.stdout.startswith(f"'{DRIVER}' changes") == bool(status)
-
-
-def test_pre_commit_installs_the_hook_and_calls_it_for_messages_alone() -> None:
-    """The hooks for files do not run a second time with the message's file."""
-    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
-    assert config["default_install_hook_types"] == ["pre-commit", "commit-msg"]
-    assert config["default_stages"] == ["pre-commit"]
-    hooks = {hook["entry"]: hook.get("stages") for repository in config["repos"] for hook in repository["hooks"]}
-    assert hooks[".venv/bin/python .ci/commit_message.py"] == ["commit-msg"]

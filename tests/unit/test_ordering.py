@@ -16,9 +16,7 @@ def batch(bodies: pa.Array, keys: list[int]) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize(("rows_at_once", "bytes_at_once"), [(10_000, 64 << 20), (7, 64 << 20), (10_000, 100), (1, 1)])
-def test_all_rows_come_once_in_the_order_of_their_keys(
-    monkeypatch: pytest.MonkeyPatch, rows_at_once: int, bytes_at_once: int
-) -> None:
+def test_all_rows_come_once_in_order(monkeypatch: pytest.MonkeyPatch, rows_at_once: int, bytes_at_once: int) -> None:
     """From batches of any size, empty ones too; rows of one key stay as they are."""
     monkeypatch.setattr(ordering, "_ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(ordering, "_BYTES_AT_ONCE", bytes_at_once)
@@ -26,9 +24,7 @@ def test_all_rows_come_once_in_the_order_of_their_keys(
     keys = [dice.randrange(30) for _ in range(200)]
     cuts = [0, 0, 1, 50, 50, 120, 200]
     batches = [
-        batch(
-            pa.array([f"{number} {'x' * (number % 9)}" for number in range(start, end)], pa.string()), keys[start:end]
-        )
+        batch(pa.array([f"{row} {'x' * (row % 9)}" for row in range(start, end)], pa.string()), keys[start:end])
         for start, end in itertools.pairwise(cuts)
     ]
     made = list(ordering.sorted_batches(batches, ["key"]))

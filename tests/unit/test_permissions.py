@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import logging
 import pickle
 import re
 import urllib.request
@@ -28,14 +26,15 @@ from sqs_fifo_spark.sink.write import Place, Sent, draft, plan_for_tasks, send_p
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.partition import read_partition
 from sqs_fifo_spark.source.queue import Queue
-from tests.helpers import depth
+from tests.helpers import depth, moto_server
+from tests.unit.local.caller import Caller
 from tests.unit.sending import batch
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 KEY = "CONNECTOR"
 JOURNAL = "s3://orders-bucket/journals/orders"
 PLACES = {
-    "arn:aws:sqs:REGION:ACCOUNT_ID:QUEUE.fifo": "arn:aws:sqs:us-east-1:000000000000:orders.fifo",
+    "arn:aws:sqs:REGION:ACCOUNT_ID:QUEUE.fifo": "arn:aws:sqs:us-east-1:000000000000:q.fifo",
     "arn:aws:s3:::BUCKET/PREFIX/*": "arn:aws:s3:::orders-bucket/journals/orders/*",
     "arn:aws:s3:::BUCKET": "arn:aws:s3:::orders-bucket",
 }
@@ -56,32 +55,22 @@ def actions(who: str, service: str) -> list[str]:
     return [action for action in found if action.startswith(f"{service}:")]
 
 
-class Rig:
-    """A queue whose caller has a policy."""
+class Rig(Caller):
+    """A queue of a connector that has a policy; the calls made here are another's, who has none."""
 
     def __init__(self, server: LocalQueueServer, journal: str) -> None:
-        self.server = server
+        super().__init__(server)
         self.journal = journal
-        self.url = server.queue_url("orders.fifo")
 
     def grant(self, who: str, *, without: str | None = None) -> None:
         self.server.set_policies({KEY: shipped(who, without=without)})
 
-    # These calls go round HTTP, and so round the policy.
-
-    def call(self, action: str, **request: Any) -> dict[str, Any]:
-        return self.server.run(lambda model: model.call(action, {"QueueUrl": self.url, **request}))
-
-    def send(self, *bodies: str) -> None:
-        for body in bodies:
-            self.call("SendMessage", MessageBody=body, MessageGroupId=body[0], MessageDeduplicationId=body)
+    def send_all(self) -> None:
+        for body in MESSAGES:
+            self.send(body, body[0])
 
     def depth(self) -> tuple[int, int]:
-        return depth(functools.partial(self.call, "GetQueueAttributes"), self.url)
-
-    def bodies(self) -> list[str]:
-        """Return the messages in the queue."""
-        return [each["body"] for each in self.server.messages("orders.fifo")]
+        return depth(lambda **request: self.call("GetQueueAttributes", **request)[1], self.url)
 
     def drain(self, delete_after: str = "commit") -> list[str]:
         """Run a query until nothing waits, and return the bodies that it gave."""
@@ -121,7 +110,7 @@ class Rig:
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     aws.forget_clients()
-    with LocalQueueServer(queues=["orders.fifo"]) as server:
+    with LocalQueueServer(queues=["q.fifo"]) as server:
         yield Rig(server, str(tmp_path / "journal"))
     aws.forget_clients()
 
@@ -158,7 +147,7 @@ def test_a_source_needs_each_permission_of_its_policy_and_no_other(
     rig: Rig, action: str | None, delete_after: str
 ) -> None:
     """What is missing is told in one line before any message is hidden from others; once granted, all comes once."""
-    rig.send(*MESSAGES)
+    rig.send_all()
     rig.grant("source", without=action)
     if action is not None:
         with denied(rig, action):
@@ -179,7 +168,7 @@ def test_a_sink_needs_each_permission_of_its_policy_and_no_other(rig: Rig, actio
         assert rig.depth() == (0, 0)
         rig.grant("sink")
     assert rig.write(*MESSAGES).rows == len(MESSAGES)
-    assert_each_once(rig.bodies())
+    assert_each_once(rig.held())
 
 
 class Bucket:
@@ -189,13 +178,8 @@ class Bucket:
     objects counts for the bucket, too.
     """
 
-    def __init__(self) -> None:
-        from moto.server import ThreadedMotoServer
-
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-        self._server.start()
-        host, port = self._server.get_host_and_port()
-        self.url = f"http://{host}:{port}"
+    def __init__(self, url: str) -> None:
+        self.url = url
         self._set_free_calls(1_000_000)
         self._iam, s3 = (boto3.client(name, endpoint_url=self.url) for name in ("iam", "s3"))
         s3.create_bucket(Bucket="orders-bucket")
@@ -221,15 +205,14 @@ class Bucket:
     def close(self) -> None:
         self._set_free_calls(1_000_000)
         self._iam.close()
-        self._server.stop()
 
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[Bucket]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    made = Bucket()
-    yield made
-    made.close()
+    with moto_server() as url:
+        made = Bucket(url)
+        yield made
+        made.close()
 
 
 @pytest.fixture
@@ -240,7 +223,7 @@ def s3_rig(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
     monkeypatch.setattr("sqs_fifo_spark.cli.doctor.HOST_S", 60.0)  # a machine may be busy
     aws.forget_clients()
     bucket.grant("source")
-    with LocalQueueServer(queues=["orders.fifo"]) as server:
+    with LocalQueueServer(queues=["q.fifo"]) as server:
         yield Rig(server, f"{JOURNAL}/{tmp_path.name}")
     aws.forget_clients()
 
@@ -259,7 +242,7 @@ def test_a_source_needs_each_permission_on_its_journal_and_no_other(
     s3_rig: Rig, bucket: Bucket, action: str | None
 ) -> None:
     """What is missing is told in one line before any message is hidden from others; once granted, all comes once."""
-    s3_rig.send(*MESSAGES)
+    s3_rig.send_all()
     bucket.grant("source", without=action)
     if action is not None:
         assert_s3_denies(action, s3_rig.drain)
@@ -279,7 +262,7 @@ def test_a_sink_needs_each_permission_on_its_journal_and_no_other(
         assert_s3_denies(action, lambda: s3_rig.write(*MESSAGES))
         bucket.grant("sink")
     s3_rig.write(*MESSAGES)
-    assert_each_once(s3_rig.bodies())
+    assert_each_once(s3_rig.held())
 
 
 def failures(rig: Rig) -> dict[str, str]:
@@ -293,7 +276,7 @@ def failures(rig: Rig) -> dict[str, str]:
 @pytest.mark.parametrize("action", [None, *actions("doctor", "sqs"), *actions("doctor", "s3")])
 def test_the_doctor_s_policy_lets_it_look_at_everything(s3_rig: Rig, bucket: Bucket, action: str | None) -> None:
     """Without one of the actions, it names that one; and no message is received, deleted or sent."""
-    s3_rig.send("a1")
+    s3_rig.send("a1", "a")
     s3_rig.server.set_policies({bucket.key["AccessKeyId"]: shipped("doctor", without=action)})
     bucket.grant("doctor", without=action)
     found = failures(s3_rig)
@@ -303,5 +286,5 @@ def test_the_doctor_s_policy_lets_it_look_at_everything(s3_rig: Rig, bucket: Buc
         assert action in " ".join(found.values())
         assert {check for check in found if check.startswith("sqs:")} == {action} & set(OPERATIONS)
     assert s3_rig.depth() == (1, 0)
-    (message,) = s3_rig.call("ReceiveMessage", AttributeNames=["All"])["Messages"]
+    (message,) = s3_rig.receive(AttributeNames=["All"])
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"

@@ -131,13 +131,6 @@ def test_every_module_of_the_wings_answers_a_question_in_the_protocol(wing: str)
     assert named == {path.stem for path in (ROOT / "sqs_fifo_spark" / wing).glob("*.py")} - {"__init__"}
 
 
-def test_each_law_has_a_number_and_a_heading() -> None:
-    """Tests and pages name a law by its number."""
-    laws = [law for law in _HEADING.findall(prose(DOCS / "guarantees.md")) if re.match(r"\w+-\d", law)]
-    numbers = [f"source-{number}" for number in range(1, 8)] + [f"sink-{number}" for number in range(1, 6)]
-    assert [law.partition(":")[0] for law in laws] == numbers
-
-
 @pytest.mark.parametrize("wing", ["source", "sink"])
 def test_each_failure_has_symptom_cause_and_remedy(wing: str) -> None:
     """In short lines, and in this order."""

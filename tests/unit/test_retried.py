@@ -1,4 +1,4 @@
-"""A call whose first try is made before there is anything to try it again."""
+"""A call whose first try is made before there is anything to try it again; and the clock that tests turn by hand."""
 
 from __future__ import annotations
 
@@ -55,3 +55,13 @@ def test_a_queue_may_throttle_for_days() -> None:
         pause.wait(math.inf, threading.Event())
         assert clock.monotonic() - before <= 1.5 * LONGEST_PAUSE_S
         clock.advance(LONGEST_PAUSE_S)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_a_clock_turned_by_hand_goes_forward_and_not_for_ever(seconds: float) -> None:
+    """After a leap to infinity every deadline would be over, and a wait that nobody ends would seem to end."""
+    clock = ManualClock()
+    began_at = clock.monotonic()
+    with pytest.raises(ValueError, match="time goes forward"):
+        clock.wait_on(threading.Condition(), seconds)
+    assert clock.monotonic() == began_at

@@ -1,13 +1,18 @@
-"""Stand-ins of AWS: a token service whose keys expire, and a bucket that refuses those that have."""
+"""Stand-ins of AWS: a token service whose keys expire, and an S3 that refuses those that have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import re
+import ssl
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs
 
+from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from tests.unit.aws.answering import serving
 
 SECRET, TOKEN = "TEMPSECRET-55cc", "TEMPTOKEN-55cc"
@@ -57,18 +62,6 @@ class TokenService:
         )
 
 
-class Bucket:
-    """S3, as much of it as a put-if-absent and a get need; an expired key of `sts` is refused as S3 does it."""
-
-    def __init__(self, sts: TokenService) -> None:
-        self.sts = sts
-        self.objects: dict[str, bytes] = {}
-        self.keys: list[str] = []
-        """Access keys of all requests."""
-        self.refused = 0
-        self.url = ""
-
-
 def access_key(authorization: str) -> str:
     return authorization.partition("Credential=")[2].partition("/")[0]
 
@@ -101,32 +94,87 @@ def _token_handler(sts: TokenService) -> type[BaseHTTPRequestHandler]:
     return _Own
 
 
-def _bucket_handler(bucket: Bucket) -> type[BaseHTTPRequestHandler]:
-    class _Own(Handler):
-        def is_refused(self) -> bool:
-            key = access_key(self.headers["authorization"])
-            bucket.keys.append(key)
-            if key not in bucket.sts.expired:
-                return False
-            bucket.refused += 1
-            self.tell(400, b"<Error><Code>ExpiredToken</Code><Message>Expired.</Message></Error>")
+SHARE = 60_000
+"""Bytes that come of an answer that breaks off."""
+
+
+class S3:
+    """Objects in memory, at the end of a link that may break."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.is_expired: Callable[[str], bool] = lambda key: False
+        """Told an access key."""
+        self.keys: list[str] = []
+        """Access keys of all requests."""
+        self.refused = 0
+        """How many requests had an expired one."""
+        self.breaks = 0
+        """So many more answers end after SHARE bytes."""
+        self.on_break: Callable[[], object] = lambda: None
+        self.puts_take_s = 0.0
+        self.is_silent = False
+        """True if nothing is answered."""
+        self.answers: list[tuple[int, str]] = []
+        """Statuses, with a code, for the next requests."""
+        self.seen: list[str] = []
+        self.url = ""
+
+
+class _S3Handler(Handler):
+    s3: S3
+
+    def do_PUT(self) -> None:
+        body = self.content()
+        SYSTEM_CLOCK.sleep(self.s3.puts_take_s)
+        if self._begin():
+            is_new = self.s3.objects.setdefault(self.path, body) is body
+            self.tell(200 if is_new else 412, etag=_tag(body))
+
+    def do_GET(self) -> None:
+        if not self._begin():
+            return
+        data = self.s3.objects.get(self.path)
+        if data is None:
+            self._refuse(404, "NoSuchKey")
+        elif self.headers.get("If-Match") not in (None, _tag(data)):
+            self._refuse(412, "PreconditionFailed")
+        else:
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            start, end = (int(asked[1]), min(int(asked[2]) + 1, len(data))) if asked else (0, len(data))
+            headers = {"etag": _tag(data), "last_modified": formatdate(usegmt=True)}
+            if asked:
+                headers["content_range"] = f"bytes {start}-{end - 1}/{len(data)}"
+            self.close_connection = self.s3.breaks > 0 and end - start > SHARE
+            if self.close_connection:
+                self.s3.breaks -= 1
+                self.s3.on_break()
+            self.tell(206 if asked else 200, data[start:end], SHARE if self.close_connection else None, **headers)
+
+    do_HEAD = do_GET
+
+    def _begin(self) -> bool:
+        key = access_key(self.headers.get("authorization", ""))
+        self.s3.keys.append(key)
+        self.s3.seen.append(f"{self.command} {self.headers.get('Range', '')}".strip())
+        if self.s3.is_silent:
+            self.connection.recv(1)  # until the client goes
+            self.close_connection = True
+        elif self.s3.is_expired(key):
+            self.s3.refused += 1
+            self._refuse(400, "ExpiredToken")
+        elif self.s3.answers:
+            self._refuse(*self.s3.answers.pop(0))
+        else:
             return True
+        return False
 
-        def do_PUT(self) -> None:
-            content = self.content()
-            if not self.is_refused():
-                is_new = bucket.objects.setdefault(self.path, content) is content
-                self.tell(200 if is_new else 412, etag='"1"')
+    def _refuse(self, status: int, code: str) -> None:
+        self.tell(status, f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode())
 
-        def do_GET(self) -> None:
-            if not self.is_refused():
-                found = bucket.objects.get(self.path)
-                modified = "Thu, 26 Nov 2026 00:00:00 GMT"
-                self.tell(404 if found is None else 200, found or b"", etag='"1"', last_modified=modified)
 
-        do_HEAD = do_GET
-
-    return _Own
+def _tag(data: bytes) -> str:
+    return f'"{hashlib.sha256(data).hexdigest()}"'
 
 
 @contextmanager
@@ -137,7 +185,7 @@ def token_service() -> Iterator[TokenService]:
 
 
 @contextmanager
-def bucket_of(sts: TokenService) -> Iterator[Bucket]:
-    bucket = Bucket(sts)
-    with serving(_bucket_handler(bucket)) as bucket.url:
-        yield bucket
+def s3_server(tls: ssl.SSLContext | None = None) -> Iterator[S3]:
+    s3 = S3()
+    with serving(type("_Own", (_S3Handler,), {"s3": s3}), tls) as s3.url:
+        yield s3

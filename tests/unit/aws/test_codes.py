@@ -131,19 +131,17 @@ def test_a_machine_that_stood_still_before_it_sent_signs_anew(is_beside: bool, m
     assert len(asked) == 2
 
 
-@pytest.mark.parametrize(("text", "most"), [(LATE, 2), (EARLY, 1)])
-def test_a_clock_that_stays_wrong_is_no_reason_to_go_on_asking(
-    text: str, most: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("operation", "text", "most"),
+    [("ReceiveMessage", LATE, 2), ("ReceiveMessage", EARLY, 1), ("AssumeRole", EARLY, 1)],
+)
+def test_a_clock_that_stays_wrong_ends_the_asking(
+    operation: str, text: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = refused(9, text, monkeypatch)
-    with pytest.raises(AccessDeniedError, match="Synchronise the clocks"):
-        source_queue(URL).receive(10)
-    assert len(asked) == most
-
-
-def test_a_role_that_is_refused_for_the_time_is_told_as_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not as a trust policy: that cannot help."""
-    refused(9, EARLY, monkeypatch, "AssumeRole")
+    """It is told as such, not as a role's trust policy: that cannot help."""
+    asked = refused(9, text, monkeypatch, operation)
     queue = source_queue(URL, roleArn="arn:aws:iam::123456789012:role/r")
-    with pytest.raises(AccessDeniedError, match=r"refuses the time of a call \(AssumeRole .+Synchronise"):
+    name = {"ReceiveMessage": "receive_message"}.get(operation, operation)
+    with pytest.raises(AccessDeniedError, match=rf"refuses the time of a call \({name} .+Synchronise the clocks"):
         queue.receive(10)
+    assert len(asked) == most

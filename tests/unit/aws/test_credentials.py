@@ -40,7 +40,7 @@ from sqs_fifo_spark.source.queue import Queue
 from tests.helpers import wait_until
 from tests.simulation.spark import Query
 from tests.unit.aws.answering import Answering
-from tests.unit.aws.standins import SECRET, TOKEN, Bucket, TokenService, bucket_of, now
+from tests.unit.aws.standins import S3, SECRET, TOKEN, TokenService, now, s3_server
 from tests.unit.by_hand import World
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
@@ -56,8 +56,10 @@ def own_stores() -> Iterator[None]:
 
 
 @pytest.fixture
-def bucket(sts: TokenService) -> Iterator[Bucket]:
-    with bucket_of(sts) as running:
+def bucket(sts: TokenService) -> Iterator[S3]:
+    """It refuses the expired keys of `sts`."""
+    with s3_server() as running:
+        running.is_expired = lambda key: key in sts.expired
         yield running
 
 
@@ -92,80 +94,52 @@ def keys(**more: object) -> dict[str, object]:
     return {"access_key": "AKIDMINE", "secret_key": SECRET, "token": TOKEN, **more}
 
 
-def by_keys(plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    return KEYS
-
-
-def by_profile(plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    lines = ("[mine]", "aws_access_key_id=AKIDMINE", f"aws_secret_access_key={SECRET}", f"aws_session_token={TOKEN}")
-    (tmp_path / "credentials").write_text("\n".join(lines))
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    return {"profile": "mine"}
-
-
-def by_service_credential(
-    plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, str]:
-    def provider(name: str) -> Any:
-        assert name == "sqs reader"
-        return botocore_session()
-
-    plant(DATABRICKS, getServiceCredentialsProvider=provider)
-    return {"serviceCredential": "sqs reader"}
-
-
-def by_function(given: Callable[[], object]) -> Callable[..., dict[str, str]]:
-    def by(plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-        plant("mine.aws", give=given)
-        return {"credentialsProvider": "mine.aws:give"}
-
-    return by
-
-
-WAYS = {
-    "keys": by_keys,
-    "profile": by_profile,
-    "service credential": by_service_credential,
-    "botocore session": by_function(botocore_session),
-    "boto3 session": by_function(lambda: boto3.Session("AKIDMINE", SECRET, TOKEN)),
-    "credentials": by_function(lambda: Credentials("AKIDMINE", SECRET, TOKEN)),
-    "dict": by_function(keys),
-    "dict that expires": by_function(lambda: keys(expiry_time=(now() + timedelta(hours=1)).isoformat())),
-    "dict with a time": by_function(lambda: keys(expiry_time=now() + timedelta(hours=1))),
+FUNCTIONS: dict[str, Callable[[], object]] = {
+    "botocore session": botocore_session,
+    "boto3 session": lambda: boto3.Session("AKIDMINE", SECRET, TOKEN),
+    "credentials": lambda: Credentials("AKIDMINE", SECRET, TOKEN),
+    "dict": keys,
+    "dict that expires": lambda: keys(expiry_time=(now() + timedelta(hours=1)).isoformat()),
+    "dict with a time": lambda: keys(expiry_time=now() + timedelta(hours=1)),
 }
 
 
+@pytest.fixture
+def mine(way: str, plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The options of this way to the key AKIDMINE."""
+    if way == "keys":
+        return KEYS
+    if way == "profile":
+        lines = ("[mine]", "aws_access_key_id=AKIDMINE", f"aws_secret_access_key={SECRET}")
+        (tmp_path / "credentials").write_text("\n".join((*lines, f"aws_session_token={TOKEN}")))
+        monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+        return {"profile": "mine"}
+    if way == "service credential":
+        plant(DATABRICKS, getServiceCredentialsProvider={"sqs reader": botocore_session()}.__getitem__)
+        return {"serviceCredential": "sqs reader"}
+    plant("mine.aws", give=FUNCTIONS[way])
+    return {"credentialsProvider": "mine.aws:give"}
+
+
 @pytest.mark.usefixtures("transport")
-@pytest.mark.parametrize("way", WAYS)
-def test_each_way_signs_the_calls_to_queue_and_journal(
-    server: Answering, plant: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+@pytest.mark.parametrize("way", ["keys", "profile", "service credential", *FUNCTIONS])
+def test_each_way_signs_the_calls_to_queue_and_journal(server: Answering, mine: dict[str, str]) -> None:
     """With its key and token, though the environment has another key; also after the options were pickled."""
-    given = WAYS[way](plant, tmp_path, monkeypatch)
-    options = pickle.loads(pickle.dumps(options_of(f"{server.url}/1/q.fifo", **given)))
+    options = pickle.loads(pickle.dumps(options_of(f"{server.url}/1/q.fifo", **mine)))
     Queue(options, SYSTEM_CLOCK)._call("receive_message")
-    sink = parse_sink_options({"queueUrl": options.queue_url, **given})
+    sink = parse_sink_options({"queueUrl": options.queue_url, **mine})
     SinkQueue(sink, SYSTEM_CLOCK)._call("send_message_batch", Entries=[{"Id": "1", "MessageBody": "b"}])
-    assert [(each.access_key, each.headers["x-amz-security-token"]) for each in server.asked] == [
-        ("AKIDMINE", TOKEN)
-    ] * 2
+    assert [(one.access_key, one.headers["x-amz-security-token"]) for one in server.asked] == [("AKIDMINE", TOKEN)] * 2
     found = S3Credentials(options.journal_identity)()
     assert [found[name] for name in ("access_key_id", "secret_access_key", "token")] == ["AKIDMINE", SECRET, TOKEN]
 
 
 @pytest.mark.usefixtures("transport")
 @pytest.mark.parametrize("way", ["keys", "profile", "service credential", "dict that expires"])
-def test_a_role_is_assumed_with_what_the_other_option_gives(
-    sts: TokenService,
-    server: Answering,
-    plant: Callable[..., None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    way: str,
-) -> None:
+def test_a_role_is_assumed_with_each_of_them(sts: TokenService, server: Answering, mine: dict[str, str]) -> None:
     """The caller of the token service is that one; queue and journal see the role's key."""
     given = {"roleArn": ROLE, "roleSessionName": "bids", "roleExternalId": "x-1", "stsEndpoint": sts.url}
-    options = options_of(f"{server.url}/1/q.fifo", **given, **WAYS[way](plant, tmp_path, monkeypatch))
+    options = options_of(f"{server.url}/1/q.fifo", **given, **mine)
     Queue(options, SYSTEM_CLOCK)._call("receive_message")
     assert [each.access_key for each in server.asked] == ["AKID1"]
     assert S3Credentials(options.journal_identity)()["access_key_id"] == "AKID2"
@@ -176,7 +150,7 @@ def test_a_role_is_assumed_with_what_the_other_option_gives(
 
 @pytest.mark.parametrize(("given", "key"), [({}, "AKID1"), ({"journalCredentials": "chain"}, "test")])
 def test_the_journal_is_reached_as_the_queue_is_unless_told_otherwise(
-    sts: TokenService, bucket: Bucket, given: dict[str, str], key: str
+    sts: TokenService, bucket: S3, given: dict[str, str], key: str
 ) -> None:
     """With the role; or with what the AWS chain gives. At the endpoint that the option names."""
     role = {"roleArn": ROLE, "stsEndpoint": sts.url, "journalEndpointUrl": bucket.url}
@@ -192,7 +166,7 @@ def test_the_journal_is_reached_as_the_queue_is_unless_told_otherwise(
 class Working:
     """A source, a sink and a journal that work with one role."""
 
-    def __init__(self, sts: TokenService, bucket: Bucket, server: LocalQueueServer) -> None:
+    def __init__(self, sts: TokenService, bucket: S3, server: LocalQueueServer) -> None:
         given = {"roleArn": ROLE, "stsEndpoint": sts.url, "region": "us-east-1"}
         options = options_of(server.queue_url("q.fifo"), journalEndpointUrl=bucket.url, **given)
         self._sts, self._server = sts, server
@@ -216,14 +190,14 @@ class Working:
 
 
 @pytest.fixture
-def working(sts: TokenService, bucket: Bucket, transport: str) -> Iterator[Working]:
+def working(sts: TokenService, bucket: S3, transport: str) -> Iterator[Working]:
     with LocalQueueServer(queues=["q.fifo"]) as server:
         yield Working(sts, bucket, server)
 
 
 @pytest.mark.parametrize("transport", ["lean"], indirect=True)
 def test_a_role_that_expires_while_source_and_sink_work_interrupts_nothing(
-    sts: TokenService, bucket: Bucket, working: Working, monkeypatch: pytest.MonkeyPatch
+    sts: TokenService, bucket: S3, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is assumed anew before that: no call to the journal is ever refused. The SDK's minutes are fractions here."""
     monkeypatch.setattr(RefreshableCredentials, "_advisory_refresh_timeout", 1.5)
@@ -244,7 +218,7 @@ def test_a_role_that_expires_while_source_and_sink_work_interrupts_nothing(
 
 
 def test_keys_of_a_role_that_are_refused_before_they_expire_are_replaced_within_the_call(
-    sts: TokenService, bucket: Bucket, working: Working
+    sts: TokenService, bucket: S3, working: Working
 ) -> None:
     """The role's sessions were revoked, or the clock of this machine is late."""
     working.once()
@@ -354,7 +328,7 @@ def test_a_way_that_gives_no_credentials_is_named(plant: Callable[..., None], gi
     assert told.value.has_no_credentials
 
 
-def test_a_role_that_may_not_be_assumed_is_named_with_the_remedy(sts: TokenService, bucket: Bucket) -> None:
+def test_a_role_that_may_not_be_assumed_is_named_with_the_remedy(sts: TokenService, bucket: S3) -> None:
     """It is not the queue that refuses; and who has a journal of the chain's is told how to keep it."""
     sts.refusal = "AccessDenied"
     given = {"roleArn": ROLE, "stsEndpoint": sts.url, "journalEndpointUrl": bucket.url}

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sqs_fifo_spark.cli.commands import commands
+from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.store import Store
@@ -23,6 +24,7 @@ from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.sink.digests import digest_of
 from sqs_fifo_spark.sink.marks import new_run
 from sqs_fifo_spark.sink.record import SentRecord
+from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.driver import Driver
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.partition import read_partition
@@ -107,6 +109,14 @@ class QueueRig:
         self._end = driver.latest_offset(start)
         return driver, self._end, self.read(driver, start, self._end)
 
+    def read_and_die(self, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+        """Let a query read what the queue has, and end before it has committed that. Return its rows, in order."""
+        driver, _, rows = self.read_epoch()
+        driver.stop()
+        # Its claim names this process, which goes on.
+        monkeypatch.setattr(owners, "_began", lambda pid: 0)
+        return rows
+
     def read_again(self) -> tuple[Driver, Offset, list[dict[str, Any]]]:
         """Let the query start again, and read the open epoch, without committing it. Return as `read_epoch`."""
         driver, start = self.driver()
@@ -184,3 +194,15 @@ def one_error(result: Result) -> str:
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: ")
     return line
+
+
+def error_of(result: Result, status: Status) -> str:
+    """Return the one line to which a command that ended with `status` has come."""
+    assert result.exit_code == status, result.output
+    return one_error(result)
+
+
+def output_of(result: Result, status: Status = Status.OK) -> str:
+    """Return the text of a command that ended with `status`."""
+    assert result.exit_code == status, result.output
+    return result.stdout

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
+import pty
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +26,8 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.segment import encode
-from tests.unit.cli.conftest import Rig, lines, one_error, record_rows
-from tests.unit.cli.outcomes import error_of, output_of
+from tests.helpers import wait_until
+from tests.unit.cli.conftest import Rig, error_of, lines, one_error, output_of, record_rows
 
 
 def a_read_epoch(rig: Rig) -> list[dict[str, Any]]:
@@ -113,9 +120,7 @@ def test_a_committed_epoch_whose_objects_are_there_is_no_content(
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_all_commands_agree_on_what_is_not_there(
-    rig: Rig, tmp_path: Path, command: tuple[str, ...], epoch: int
-) -> None:
+def test_commands_agree_on_what_is_not_there(rig: Rig, tmp_path: Path, command: tuple[str, ...], epoch: int) -> None:
     """It is not a wrong flag, and nothing was out of reach: a script can tell these apart."""
     rig.send("1")
     driver, end, _ = rig.read_epoch()
@@ -174,9 +179,7 @@ def test_cat_finds_one_message(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("name", "form"), [("rows.parquet", ()), ("rows.jsonl", ()), ("rows", ("--format", "parquet"))]
 )
-def test_export_writes_all_columns_to_a_private_file(
-    rig: Rig, tmp_path: Path, name: str, form: tuple[str, ...]
-) -> None:
+def test_export_writes_all_columns_to_private_files(rig: Rig, tmp_path: Path, name: str, form: tuple[str, ...]) -> None:
     """Its name tells the format, if nobody says it."""
     rows = a_read_epoch(rig)
     file = tmp_path / name
@@ -207,9 +210,7 @@ def test_export_replaces_no_file_unless_told_to(rig: Rig, tmp_path: Path) -> Non
     assert file.read_bytes() == first
 
 
-def test_a_file_that_appears_meanwhile_is_not_replaced(
-    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_comes_meanwhile_is_not_replaced(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_read_epoch(rig)
     file = tmp_path / "rows.jsonl"
     read = Journal.read
@@ -219,8 +220,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
         return read(self, name)
 
     monkeypatch.setattr(Journal, "read", and_write)
-    result = rig.on_journal("export", "--epoch", "1", "--to-file", str(file))
-    assert result.exit_code == Status.REFUSED
+    assert rig.on_journal("export", "--epoch", "1", "--to-file", str(file)).exit_code == Status.REFUSED
     assert file.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal", "rows.jsonl"]
 
@@ -233,9 +233,7 @@ def test_a_file_that_appears_meanwhile_is_not_replaced(
         (f"{'x' * 300}.jsonl", Status.REFUSED, "xxx.jsonl': File name too long"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_one_line(
-    rig: Rig, tmp_path: Path, name: str, status: Status, says: str
-) -> None:
+def test_a_file_that_cannot_be_written_is_told(rig: Rig, tmp_path: Path, name: str, status: Status, says: str) -> None:
     a_read_epoch(rig)
     assert says in error_of(rig.on_journal("export", "--epoch", "1", "--to-file", str(tmp_path / name)), status)
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
@@ -350,3 +348,78 @@ def test_an_unfinished_chain_shows_as_open(rig: Rig) -> None:
     segments_of(rig)[0].unlink()
     (shown,) = lines(rig.on_journal("show", "--json"))
     assert not any(plan["isClosed"] for plan in shown["plans"])
+
+
+# How far a command is: one line, on a terminal alone
+
+
+@pytest.mark.parametrize(
+    ("command", "form"), [("show", ()), ("cat", ()), ("export", ()), ("show", ("--json",)), ("export", ("--json",))]
+)
+def test_a_terminal_sees_how_far_a_command_is(rig: Rig, tmp_path: Path, command: str, form: tuple[str, ...]) -> None:
+    """On the standard error, and not where JSON is asked for; what is printed for programs or files is the same."""
+    a_read_epoch(rig)
+    plan, _ = put_again_for_another_plan(rig)
+    of_epoch = ("--epoch", "1", *(("--plan", str(plan)) if command == "export" else ()))
+    arguments = {"show": (), "cat": of_epoch, "export": (*of_epoch, "--to-file", str(tmp_path / "a.jsonl"))}
+    done, seen = on_terminal(rig, "xterm", command, *arguments[command], *form)
+    assert done.returncode == Status.OK
+    assert b"\x1b" not in done.stdout
+    assert (b"epoch" in seen and b"100%" in seen) == (not form)
+    assert seen.count(b"\r\n") <= 1  # one bar, in one line
+    assert bool(form) == (seen == b"")
+
+
+def on_terminal(rig: Rig, kind: str, *arguments: str) -> tuple[subprocess.CompletedProcess[bytes], bytes]:
+    """Run a command on the journal. Return how it ended, and what a terminal of this kind got as its standard error."""
+    command, *others = arguments
+    line = [sys.executable, "-m", "sqs_fifo_spark", "journal", command, "--journal-location", rig.location, *others]
+    env = {**os.environ, "TERM": kind, "COLUMNS": "80"}
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        try:
+            done = subprocess.run(line, stdout=subprocess.PIPE, stderr=theirs, env=env, timeout=60, check=False)
+        finally:
+            os.close(theirs)
+        return done, read_all(terminal)
+
+
+def read_all(terminal: io.RawIOBase) -> bytes:
+    """Return what the terminal still has to show; nobody writes to it any more."""
+    seen = b""
+    with contextlib.suppress(OSError):  # with which Linux says so
+        while part := terminal.read(100_000):  # not all at once
+            seen += part
+    return seen
+
+
+def test_what_moves_no_cursor_gets_no_bar(rig: Rig) -> None:
+    """Neither a terminal that cannot, nor a file where colours are forced: an error is one line there, too."""
+    a_read_epoch(rig)
+    arguments = ("cat", "--epoch", "1", "--message-id", "none")
+    _, seen = on_terminal(rig, "dumb", *arguments)
+    assert seen.startswith(b"error: ")
+    line = [sys.executable, "-m", "sqs_fifo_spark", "journal", *arguments, "--journal-location", rig.location]
+    env = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm"}
+    done = subprocess.run(line, capture_output=True, env=env, timeout=60, check=False)
+    assert (done.stderr.count(b"\n"), b"\x1b" in done.stderr) == (1, False)
+
+
+def test_sigterm_leaves_neither_a_draft_nor_a_hidden_cursor(rig: Rig, tmp_path: Path) -> None:
+    a_read_epoch(rig)
+    stuck = segments_of(rig)[0]
+    stuck.unlink()
+    os.mkfifo(stuck)  # who opens it waits
+    line = [sys.executable, "-m", "sqs_fifo_spark", "journal", "export", "--journal-location", rig.location]
+    arguments = ["--epoch", "1", "--to-file", str(tmp_path / "rows.jsonl")]
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        env = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+        with subprocess.Popen([*line, *arguments], stderr=theirs, env=env) as process:
+            os.close(theirs)
+            wait_until(lambda: list(tmp_path.glob(".rows.jsonl.*")), 60, "a draft")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == Status.TERMINATED
+        seen = read_all(terminal)
+    assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l") >= 0  # shown again after it was hidden
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]

@@ -21,7 +21,7 @@ from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.cli.peek import HIDDEN_S
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.source import owner as owners
-from tests.helpers import depth
+from tests.helpers import depth, moto_server
 from tests.unit.cli.conftest import QueueRig, lines
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
@@ -37,18 +37,12 @@ BUCKET = "commands"
 @pytest.fixture(scope="module")
 def moto() -> Iterator[tuple[str, Any]]:
     """The URL of moto's server, which has a bucket, and a client of its SQS."""
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    s3, sqs = (boto3.client(service, endpoint_url=url) for service in ("s3", "sqs"))
-    s3.create_bucket(Bucket=BUCKET)
-    s3.close()
-    yield url, sqs
-    sqs.close()
-    server.stop()
+    with moto_server() as url:
+        s3, sqs = (boto3.client(service, endpoint_url=url) for service in ("s3", "sqs"))
+        s3.create_bucket(Bucket=BUCKET)
+        s3.close()
+        yield url, sqs
+        sqs.close()
 
 
 @pytest.fixture
@@ -65,14 +59,10 @@ def rig(moto: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Queu
 
 @pytest.fixture
 def rows(rig: QueueRig, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Let a query read five messages, and end before it has committed them. Return its rows, by their bodies."""
+    """The rows, by their bodies, of a query that has read five messages, and has not committed them."""
     rig.send("a1", "a2", "a3", group="a", MessageAttributes=BINARY)
     rig.send("b1", "b2", group="b")
-    driver, _, found = rig.read_epoch()
-    driver.stop()
-    # Its claim names this process, which goes on.
-    monkeypatch.setattr(owners, "_began", lambda pid: 0)
-    return by_body(found)
+    return by_body(rig.read_and_die(monkeypatch))
 
 
 def by_body(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,8 +17,7 @@ from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.queue import Queue
-from tests.unit.cli.conftest import Rig, lines, one_error
-from tests.unit.cli.outcomes import error_of, output_of
+from tests.unit.cli.conftest import Rig, error_of, lines, output_of
 
 
 def test_what_was_shown_is_still_there_in_its_order(rig: Rig) -> None:
@@ -73,6 +73,17 @@ def test_an_empty_queue_is_no_problem(rig: Rig) -> None:
     assert rig.on_queue("peek", "--json").stdout == ""
 
 
+def after_each_receive(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    receive = Queue.receive
+
+    def receive_and_act(self: Queue, *given: Any, **named: Any) -> Any:
+        found = receive(self, *given, **named)
+        act()
+        return found
+
+    monkeypatch.setattr(Queue, "receive", receive_and_act)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_was_taken_is_released_when_it_is_interrupted(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
@@ -80,14 +91,7 @@ def test_what_was_taken_is_released_when_it_is_interrupted(
     """Whenever the signal comes; and afterwards signals are what they were."""
     rig.send("1", group="a")
     rig.send("2", group="b")
-    receive = Queue.receive
-
-    def and_be_interrupted(self: Queue, *given: Any, **named: Any) -> Any:
-        found = receive(self, *given, **named)
-        os.kill(os.getpid(), number)
-        return found
-
-    monkeypatch.setattr(Queue, "receive", and_be_interrupted)
+    after_each_receive(monkeypatch, lambda: os.kill(os.getpid(), number))
     before = signal.getsignal(number)
     assert rig.on_queue("peek").exit_code == 128 + number
     assert signal.getsignal(number) is before
@@ -112,26 +116,18 @@ def test_a_queue_that_does_not_answer_keeps_nobody_from_interrupting(rig: Rig, m
     monkeypatch.setattr("sqs_fifo_spark.cli.peek.ANSWER_S", 0.05)
     result = rig.on_queue("peek", "--json")
     is_over.set()
-    assert result.exit_code == Status.INTERRUPTED
+    assert f"is hidden for up to {HIDDEN_S} s" in error_of(result, Status.INTERRUPTED)
     assert len(lines(result)) == 1
-    assert f"is hidden for up to {HIDDEN_S} s" in one_error(result)
     assert rig.receive() == [("1", "a", 2)]
 
 
 def test_what_was_taken_before_a_failure_is_released_and_shown(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.send("1", group="a")
     rig.send("2", group="b")
-    receive = Queue.receive
-
-    def and_then_deny(self: Queue, *given: Any, **named: Any) -> Any:
-        found = receive(self, *given, **named)
-        rig.server.faults = Faults(deny=frozenset({"ReceiveMessage"}))
-        return found
-
-    monkeypatch.setattr(Queue, "receive", and_then_deny)
+    denied = Faults(deny=frozenset({"ReceiveMessage"}))
+    after_each_receive(monkeypatch, lambda: setattr(rig.server, "faults", denied))
     result = rig.on_queue("peek", "--json", "-n", "20")
-    assert result.exit_code == Status.REFUSED
-    assert "AWS denied receive_message" in one_error(result)
+    assert "AWS denied receive_message" in error_of(result, Status.REFUSED)
     assert len(lines(result)) == 2
     rig.server.faults = Faults()
     assert [count for _, _, count in rig.receive()] == [2, 2]

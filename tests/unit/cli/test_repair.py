@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
 
 from sqs_fifo_spark.cli.output import Status
 from sqs_fifo_spark.clock import SYSTEM_CLOCK
@@ -22,22 +23,18 @@ from sqs_fifo_spark.local import Faults
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source.journal import Journal
 from tests.helpers import wait_until
-from tests.unit.cli.conftest import Rig, lines, one_error, record_rows
-from tests.unit.cli.outcomes import error_of, output_of
+from tests.unit.cli.conftest import Rig, error_of, lines, one_error, output_of, record_rows
 
 BINARY = {"key": {"DataType": "Binary", "BinaryValue": b"\x00"}}
+Rows = list[dict[str, Any]]
 TRACE = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
 
 
 @pytest.fixture
-def rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Let a query read three messages, and end before it has committed them. Return its rows, in order."""
+def rows(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rows:
+    """The rows, in order, of a query that has read three messages, and has not committed them."""
     rig.send("a1", "a2", "a3", group="a", MessageAttributes=BINARY, MessageSystemAttributes=TRACE)
-    driver, _, found = rig.read_epoch()
-    driver.stop()
-    # Its claim names this process, which goes on.
-    monkeypatch.setattr(owners, "_began", lambda pid: 0)
-    return found
+    return rig.read_and_die(monkeypatch)
 
 
 def read_again(rig: Rig) -> list[str]:
@@ -47,12 +44,15 @@ def read_again(rig: Rig) -> list[str]:
     return [row["body"] for row in rows]
 
 
-def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
-    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def skip(rig: Rig, row: dict[str, Any], *place: str) -> Result:
+    """Move a message of the epoch to this place."""
+    named = ("--epoch", "1", "--message-id", row["messageId"])
+    return rig.on_journal("skip", *named, "--region", "us-east-1", *place)
+
+
+def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(rig: Rig, rows: Rows, tmp_path: Path) -> None:
     file, message_id = tmp_path / "aside.jsonl", rows[1]["messageId"]
-    arguments = ("skip", "--epoch", "1", "--message-id", message_id, "--to-file", str(file))
-    result = rig.on_journal(*arguments)
+    result = skip(rig, rows[1], "--to-file", str(file))
     assert (result.exit_code, result.stderr) == (Status.OK, "")
     assert f"message {message_id} of epoch 1 is in '{file}'" in result.stdout
     (aside,) = map(json.loads, file.read_text().splitlines())
@@ -63,8 +63,8 @@ def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
     assert (shown["skippedMessages"], shown["owner"]["isCommand"]) == ([message_id], True)
     # Again, also with another place: nothing happens.
     before = rig.stored()
-    assert f"was moved to '{file}' before" in output_of(rig.on_journal(*arguments[:-1], str(tmp_path / "other.jsonl")))
-    (told,) = lines(rig.on_journal(*arguments, "--json"))
+    assert f"was moved to '{file}' before" in output_of(skip(rig, rows[1], "--to-file", str(tmp_path / "other.jsonl")))
+    (told,) = lines(skip(rig, rows[1], "--to-file", str(file), "--json"))
     assert (told["messageId"], told["to"], told["wasMovedBefore"]) == (message_id, str(file), True)
     assert rig.stored() == before
     assert not (tmp_path / "other.jsonl").exists()
@@ -72,20 +72,16 @@ def test_a_message_is_moved_to_a_file_and_the_query_goes_on_without_it(
     assert rig.receive() == []  # deleted, with the others
 
 
-def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]]) -> None:
+def test_a_message_is_moved_to_another_queue(rig: Rig, rows: Rows) -> None:
     """Whole, and with its id as deduplication id: so a command that died before its mark sends it only once."""
     other, message_id = rig.create("aside"), rows[0]["messageId"]
-    arguments = ("skip", "--epoch", "1", "--message-id", message_id, "--to-queue", other, "--region", "us-east-1")
-    (told,) = lines(rig.on_journal(*arguments, "--json"))
+    (told,) = lines(skip(rig, rows[0], "--to-queue", other, "--json"))
     assert (told["epoch"], told["messageId"], told["to"], told["wasMovedBefore"]) == (1, message_id, other, False)
     assert told["at"]
     (rig.journal / "skipped" / message_id).unlink()
-    assert rig.on_journal(*arguments).exit_code == Status.OK
+    assert skip(rig, rows[0], "--to-queue", other).exit_code == Status.OK
     answer = rig.sqs.receive_message(
-        QueueUrl=other,
-        MaxNumberOfMessages=10,
-        MessageSystemAttributeNames=["All"],
-        MessageAttributeNames=["All"],
+        QueueUrl=other, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"], MessageAttributeNames=["All"]
     )
     (message,) = answer["Messages"]
     assert (message["Body"], message["Attributes"]["MessageGroupId"]) == ("a1", "a")
@@ -111,16 +107,14 @@ def test_a_message_is_moved_to_another_queue(rig: Rig, rows: list[dict[str, Any]
     ],
 )
 def test_what_cannot_be_moved_is_told_in_one_line_and_stays(
-    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path, given: list[str], status: Status, text: str
+    rig: Rig, rows: Rows, tmp_path: Path, given: list[str], status: Status, text: str
 ) -> None:
     places = {"aside": tmp_path / "aside", "own": rig.url, "missing": rig.url.replace("bids", "missing")}
     places["folder"] = tmp_path
     places["other"] = rig.create("aside")
-    default = ["--region", "us-east-1", "--epoch", "1", "--message-id", rows[0]["messageId"]]
     before = rig.stored()
-    result = rig.on_journal("skip", *default, "--force", *(each.format(**places) for each in given))
-    assert result.exit_code == status
-    assert re.search(text, one_error(result))
+    result = skip(rig, rows[0], "--force", *(each.format(**places) for each in given))
+    assert re.search(text, error_of(result, status))
     assert rig.stored() == before  # so a query that runs goes on
     assert read_again(rig) == ["a1", "a2", "a3"]
 
@@ -128,47 +122,35 @@ def test_what_cannot_be_moved_is_told_in_one_line_and_stays(
 def test_a_message_that_is_too_large_for_the_other_queue_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the status that `send` has for such a message."""
     rig.send("x" * 1_025)
-    driver, _, (row,) = rig.read_epoch()
-    driver.stop()
-    monkeypatch.setattr(owners, "_began", lambda pid: 0)
+    (row,) = rig.read_and_die(monkeypatch)
     small = rig.create("small")
     rig.sqs.set_queue_attributes(QueueUrl=small, Attributes={"MaximumMessageSize": "1024"})
-    arguments = ("--epoch", "1", "--message-id", row["messageId"], "--region", "us-east-1", "--to-queue", small)
     before = rig.stored()
-    assert f"'{small}' does not take the message: it has 1,025 bytes" in error_of(
-        rig.on_journal("skip", *arguments), Status.PROBLEM
-    )
+    told = error_of(skip(rig, row, "--to-queue", small), Status.PROBLEM)
+    assert f"'{small}' does not take the message: it has 1,025 bytes" in told
     assert rig.stored() == before
 
 
-def test_a_queue_that_one_may_not_send_to_is_known_before_the_journal_is_taken(
-    rig: Rig, rows: list[dict[str, Any]]
-) -> None:
+def test_a_queue_that_one_may_not_send_to_is_known_before_the_journal_is_taken(rig: Rig, rows: Rows) -> None:
     other, before = rig.create("aside"), rig.stored()
     rig.server.faults = Faults(deny=frozenset({"SendMessageBatch"}))
-    arguments = ("--epoch", "1", "--message-id", rows[0]["messageId"], "--region", "us-east-1", "--to-queue", other)
-    assert "sqs:SendMessage" in error_of(rig.on_journal("skip", *arguments, "--force"), Status.REFUSED)
+    assert "sqs:SendMessage" in error_of(skip(rig, rows[0], "--to-queue", other, "--force"), Status.REFUSED)
     assert rig.stored() == before
 
 
-def test_a_torn_line_in_the_file_is_left_and_what_is_there_is_not_added_again(
-    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_a_torn_line_in_the_file_is_left_and_no_line_is_added_again(rig: Rig, rows: Rows, tmp_path: Path) -> None:
     """A command that was killed in the middle of its write leaves a part of a line."""
     file, message_id = tmp_path / "aside.jsonl", rows[2]["messageId"]
     file.write_text("[" * 100_000 + '\n{"messageId": "torn')
     for _ in range(2):
-        result = rig.on_journal("skip", "--epoch", "1", "--message-id", message_id, "--to-file", str(file))
-        assert result.exit_code == Status.OK
+        assert skip(rig, rows[2], "--to-file", str(file)).exit_code == Status.OK
         (rig.journal / "skipped" / message_id).unlink()
     _, torn, line = file.read_text().splitlines()
     assert torn == '{"messageId": "torn'
     assert json.loads(line)["messageId"] == message_id
 
 
-def test_two_commands_at_once_add_a_message_to_the_file_once(
-    rig: Rig, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_two_commands_at_once_add_a_message_to_the_file_once(rig: Rig, rows: Rows, tmp_path: Path) -> None:
     """The second one waits for the first one to close the file, before it takes the journal from it."""
     file, message_id = tmp_path / "aside.jsonl", rows[0]["messageId"]
     arguments = ["--epoch", "1", "--message-id", message_id, "--to-file", str(file), "--force"]
@@ -191,12 +173,10 @@ def is_waiting_for_lock(pid: int) -> bool:
     return any(" -> FLOCK " in line and f" {pid} " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
-def test_released_messages_can_be_received_at_once(rig: Rig, rows: list[dict[str, Any]]) -> None:
+def test_released_messages_can_be_received_at_once(rig: Rig, rows: Rows) -> None:
     result = rig.on_journal("release", "--queue-url", rig.url, "--json")
-    assert (result.exit_code, lines(result)) == (
-        Status.OK,
-        [{"messages": 3, "released": 3, "notHeld": 0, "notAnswered": 0}],
-    )
+    told = [{"messages": 3, "released": 3, "notHeld": 0, "notAnswered": 0}]
+    assert (result.exit_code, lines(result)) == (Status.OK, told)
     assert "of 3 messages were released" in output_of(rig.on_journal("release", "--queue-url", rig.url))
     assert [(body, group) for body, group, _ in rig.receive()] == [("a1", "a"), ("a2", "a"), ("a3", "a")]
 
@@ -216,11 +196,8 @@ def test_a_query_that_runs_keeps_its_journal_unless_it_is_forced(rig: Rig, tmp_p
             "skip": ["--epoch", "1", "--message-id", row["messageId"], "--to-file", str(tmp_path / "aside")],
             "release": ["--queue-url", rig.url],
         }[command]
-        result = rig.on_journal(command, *given)
-        assert result.exit_code == Status.PROBLEM
-        assert f"a query runs on the journal at '{rig.journal}' (claim {claim}, process {process.pid} on" in one_error(
-            result
-        )
+        told = error_of(rig.on_journal(command, *given), Status.PROBLEM)
+        assert f"a query runs on the journal at '{rig.journal}' (claim {claim}, process {process.pid} on" in told
         assert rig.stored() == before
         assert not (tmp_path / "aside").exists()
         (shown,) = lines(rig.on_journal("show", "--json"))
@@ -230,9 +207,7 @@ def test_a_query_that_runs_keeps_its_journal_unless_it_is_forced(rig: Rig, tmp_p
         process.kill()
 
 
-def test_another_users_journal_is_left_alone(
-    rig: Rig, rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_users_journal_is_left_alone(rig: Rig, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     """What root writes there, the query could not read, and it would not start."""
     monkeypatch.setattr(os, "geteuid", lambda: 12_345)
     before = rig.stored()
@@ -240,7 +215,7 @@ def test_another_users_journal_is_left_alone(
     assert rig.stored() == before
 
 
-def test_what_sqs_does_not_answer_is_told_apart_from_what_is_not_held(rig: Rig, rows: list[dict[str, Any]]) -> None:
+def test_what_sqs_does_not_answer_is_told_apart_from_what_is_not_held(rig: Rig, rows: Rows) -> None:
     """Such messages are still hidden: the status says that, too."""
     rig.server.faults = Faults(throttle=1.0, actions=frozenset({"ChangeMessageVisibilityBatch"}))
     result = rig.on_journal("release", "--queue-url", rig.url, "--json")
@@ -250,21 +225,18 @@ def test_what_sqs_does_not_answer_is_told_apart_from_what_is_not_held(rig: Rig, 
     assert "SQS has not released 3 messages" in one_error(result)
 
 
-def test_a_moved_message_is_not_exported_with_the_others(rig: Rig, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_moved_message_is_not_exported_with_the_others(rig: Rig, rows: Rows, tmp_path: Path) -> None:
     """Whoever sends what is exported would bring it back."""
-    skip = ("skip", "--epoch", "1", "--message-id", rows[1]["messageId"], "--to-file", str(tmp_path / "aside"))
-    assert rig.on_journal(*skip).exit_code == Status.OK
+    assert skip(rig, rows[1], "--to-file", str(tmp_path / "aside")).exit_code == Status.OK
     assert rig.on_journal("export", "--epoch", "1", "--to-file", str(tmp_path / "all.jsonl")).exit_code == Status.OK
     exported = map(json.loads, (tmp_path / "all.jsonl").read_text().splitlines())
     assert [row["body"] for row in exported] == ["a1", "a3"]
 
 
-def test_only_a_regular_file_is_written(rig: Rig, rows: list[dict[str, Any]]) -> None:
-    for command in (
-        ("skip", "--epoch", "1", "--message-id", rows[1]["messageId"], "--to-file", "/dev/null"),
-        ("export", "--epoch", "1", "--to-file", "/dev/null", "--format", "jsonl", "--force"),
-    ):
-        assert "'/dev/null' is not a regular file" in error_of(rig.on_journal(*command), Status.USAGE)
+def test_only_a_regular_file_is_written(rig: Rig, rows: Rows) -> None:
+    export = ("export", "--epoch", "1", "--to-file", "/dev/null", "--format", "jsonl", "--force")
+    for result in (skip(rig, rows[1], "--to-file", "/dev/null"), rig.on_journal(*export)):
+        assert "'/dev/null' is not a regular file" in error_of(result, Status.USAGE)
 
 
 # forget
@@ -290,11 +262,8 @@ def test_a_writer_is_forgotten_and_no_other(rig: Rig, sink: FileStore) -> None:
     assert result.stdout == "6 rows of the writer 'q1' are forgotten: 2 objects.\n"
     assert (sink.list("sent"), sink.list("over")) == (others, ["over/q1/00000000000000000005"])
     before = rig.stored()
-    again = rig.on_journal("forget", "--writer", "q1")
-    assert (again.exit_code, again.stdout) == (
-        Status.OK,
-        "the writer 'q1' was forgotten before; nothing was changed.\n",
-    )
+    told = output_of(rig.on_journal("forget", "--writer", "q1"))
+    assert told == "the writer 'q1' was forgotten before; nothing was changed.\n"
     assert lines(rig.on_journal("forget", "--writer", "q1", "--json")) == [
         {"writer": "q1", "rows": 0, "bytes": 0, "objects": 0}
     ]
@@ -305,9 +274,8 @@ def test_a_writer_is_forgotten_and_no_other(rig: Rig, sink: FileStore) -> None:
 @pytest.mark.parametrize("writer", ["q", "q11", "Q1", "q1/00000000000000000004", "..", ".", ""])
 def test_a_writer_that_is_not_known_is_told(rig: Rig, sink: FileStore, writer: str) -> None:
     before = rig.stored()
-    result = rig.on_journal("forget", "--writer", writer)
-    assert result.exit_code == Status.PROBLEM
-    assert one_error(result).startswith(f"error: nothing was recorded for the writer '{writer}' in the journal at '")
+    told = error_of(rig.on_journal("forget", "--writer", writer), Status.PROBLEM)
+    assert told.startswith(f"error: nothing was recorded for the writer '{writer}' in the journal at '")
     assert rig.stored() == before
 
 
@@ -315,9 +283,8 @@ def test_a_writer_that_may_be_in_use_is_forgotten_only_by_force(rig: Rig, sink: 
     """Its last micro-batch may run again."""
     record_rows(sink, "q3", batch=0, began_at=SYSTEM_CLOCK.now() - 3_600)
     before = rig.stored()
-    refused = rig.on_journal("forget", "--writer", "q3")
-    assert refused.exit_code == Status.REFUSED
-    assert one_error(refused).startswith("error: the writer 'q3' may be in use: its ")
+    told = error_of(rig.on_journal("forget", "--writer", "q3"), Status.REFUSED)
+    assert told.startswith("error: the writer 'q3' may be in use: its ")
     assert rig.stored() == before
     assert rig.on_journal("forget", "--writer", "q3", "--force").exit_code == Status.OK
     assert sink.list("sent/q3") == []

@@ -491,7 +491,7 @@ class _FaultyS3:
         """Access keys that are not taken any more, with status and code."""
 
 
-def _faulty_handler(s3: _FaultyS3, target: tuple[str, int]) -> type[BaseHTTPRequestHandler]:
+def _faulty_handler(s3: _FaultyS3, target: str) -> type[BaseHTTPRequestHandler]:
     class _Own(Handler):
         def handle_one(self) -> None:
             body = self.content()
@@ -510,7 +510,7 @@ def _faulty_handler(s3: _FaultyS3, target: tuple[str, int]) -> type[BaseHTTPRequ
             elif fault.isdigit():
                 self.tell(int(fault), b"<Error><Code>Fault</Code></Error>")
             else:
-                with closing(http.client.HTTPConnection(*target)) as connection:
+                with closing(http.client.HTTPConnection(target.removeprefix("http://"))) as connection:
                     connection.request(self.command, self.path, body, dict(self.headers))
                     answer = connection.getresponse()
                     data = answer.read()
@@ -528,7 +528,7 @@ def _faulty_handler(s3: _FaultyS3, target: tuple[str, int]) -> type[BaseHTTPRequ
 
 
 @pytest.fixture
-def s3(moto_s3: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> Iterator[_FaultyS3]:
+def s3(moto_s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[_FaultyS3]:
     faulty = _FaultyS3()
     monkeypatch.setattr("sqs_fifo_spark.journal.store.RETRY_BUDGET", timedelta(seconds=3))
     monkeypatch.setattr("sqs_fifo_spark.journal.object_store.RETRY_TIMEOUT", timedelta(seconds=3))

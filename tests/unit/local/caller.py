@@ -15,12 +15,13 @@ from sqs_fifo_spark.local import LocalQueueServer
 def exchange(
     endpoint_url: str, path: str, content: object = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Any]:
-    """Status and content of a GET, or of a POST with `content` as JSON, on a connection of its own."""
+    """Status and content of a GET, or of a POST with `content`, bytes or as JSON, on a connection of its own."""
     with closing(http.client.HTTPConnection(urlsplit(endpoint_url).netloc, timeout=10)) as connection:
         if content is None:
             connection.request("GET", path)
         else:
-            connection.request("POST", path, json.dumps(content), dict(headers or {}))
+            body = content if isinstance(content, bytes) else json.dumps(content)
+            connection.request("POST", path, body, dict(headers or {}))
         response = connection.getresponse()
         return response.status, json.loads(response.read())
 
@@ -48,6 +49,11 @@ class Caller:
         """Get or post what is the local queue's own."""
         return exchange(self.server.endpoint_url, f"/_local/{path}", content)
 
+    def send(self, body: str, group: str = "g", **request: Any) -> str:
+        """Return the message's id."""
+        given = {"MessageBody": body, "MessageGroupId": group, "MessageDeduplicationId": body, **request}
+        return str(self.call("SendMessage", **given)[1]["MessageId"])
+
     def send_batch(self, *bodies: str) -> Any:
         entries = [
             {"Id": str(i), "MessageBody": body, "MessageGroupId": "g", "MessageDeduplicationId": body}
@@ -55,9 +61,16 @@ class Caller:
         ]
         return self.call("SendMessageBatch", Entries=entries)[1]
 
+    def receive(self, **request: Any) -> list[dict[str, Any]]:
+        answer = self.call("ReceiveMessage", **{"MaxNumberOfMessages": 10, **request})[1]
+        found: list[dict[str, Any]] = answer.get("Messages", [])
+        return found
+
     def bodies(self, **request: Any) -> list[str]:
-        found = self.call("ReceiveMessage", MaxNumberOfMessages=10, **request)[1]
-        return [message["Body"] for message in found.get("Messages", [])]
+        return [message["Body"] for message in self.receive(**request)]
 
     def held(self) -> list[str]:
         return [message["body"] for message in self.server.messages("q.fifo")]
+
+    def kinds(self, message_id: str) -> list[str]:
+        return [event["event"] for event in self.server.history(message_id)]

@@ -53,10 +53,8 @@ class ModelQueue:
             self.send(body[0], body)
 
     def receive(self, limit: int = 10, **request: Any) -> list[dict[str, Any]]:
-        response = self.call(
-            "ReceiveMessage", MaxNumberOfMessages=limit, MessageSystemAttributeNames=["All"], **request
-        )
-        found: list[dict[str, Any]] = response.get("Messages", [])
+        answer = self.call("ReceiveMessage", MaxNumberOfMessages=limit, MessageSystemAttributeNames=["All"], **request)
+        found: list[dict[str, Any]] = answer.get("Messages", [])
         return found
 
     def bodies(self, limit: int = 10, **request: Any) -> list[str]:

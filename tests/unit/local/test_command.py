@@ -74,24 +74,3 @@ def one_line(status: int, *flags: str) -> str:
     done = subprocess.run([*COMMAND, *flags], capture_output=True, text=True, timeout=20, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
     return done.stderr
-
-
-def test_command_without_aiohttp_says_what_to_install() -> None:
-    """One line names the extra to install."""
-    program = (
-        "import sys; sys.modules['aiohttp'] = None; sys.argv = ['x', 'local-queue'];"
-        "from sqs_fifo_spark.__main__ import main; sys.exit(main())"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=False)
-    assert done.returncode == 3
-    assert done.stderr == "error: the local queue needs aiohttp: pip install '.[local]' in this package's sources\n"
-
-
-def test_model_needs_no_aiohttp() -> None:
-    """Importing the model and the faults imports neither aiohttp nor boto3 nor pyspark."""
-    program = (
-        "import sys; import sqs_fifo_spark.local.model, sqs_fifo_spark.local.faults;"
-        "print([name for name in ('aiohttp', 'boto3', 'botocore', 'pyspark') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20, check=True)
-    assert done.stdout == "[]\n"

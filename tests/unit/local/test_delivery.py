@@ -18,20 +18,6 @@ def test_receive_returns_one_message_unless_asked_for_more(queue: ModelQueue) ->
     assert len(queue.call("ReceiveMessage")["Messages"]) == 1
 
 
-@pytest.mark.parametrize(("how", "left"), [("deleted", ["a2"]), ("released", ["a1", "a2"]), ("lapsed", ["a1", "a2"])])
-def test_group_that_is_free_again_goes_behind_the_free_ones(queue: ModelQueue, how: str, left: list[str]) -> None:
-    """Recorded. A group whose consumer lets every message go does not starve the others."""
-    queue.send_in_groups("a1", "b1", "a2", "c1")
-    (message,) = queue.receive(1, VisibilityTimeout=1)
-    if how == "deleted":
-        queue.delete(message)
-    elif how == "released":
-        queue.hide(message, 0)
-    else:
-        queue.clock.advance(1)
-    assert queue.bodies() == ["b1", "c1", *left]
-
-
 @pytest.mark.parametrize(("lapses_at", "order"), [(8, ["early", "late"]), (10, ["late", "early"])])
 def test_delayed_group_stands_in_line_from_when_it_shows(queue: ModelQueue, lapses_at: int, order: list[str]) -> None:
     """A message that waits for its delay takes no place in line before that is over."""
@@ -61,18 +47,6 @@ def test_order_between_groups_may_be_drawn() -> None:
     assert all(list(order) == sorted(order, key=lambda body: order.index(f"{body[0]}1")) for order in orders)
 
 
-@pytest.mark.parametrize(("held", "comes"), [(0, []), (1, ["1"]), (2, ["1", "2"])])
-def test_lapsed_messages_come_back_up_to_the_first_in_flight_one(
-    queue: ModelQueue, held: int, comes: list[str]
-) -> None:
-    """Recorded: of [1, 2, 3], holding 1 nothing comes, holding 2 [1] comes, holding 3 [1, 2] come."""
-    queue.send_many("g", "1", "2", "3", "4")
-    received = queue.receive(3, VisibilityTimeout=10)
-    queue.hide(received[held], 60)
-    queue.clock.advance(10)
-    assert queue.bodies() == comes
-
-
 def test_sequence_numbers_are_long_rise_and_leave_gaps(queue: ModelQueue) -> None:
     """They have 20 digits, rise over the whole queue, and are not consecutive."""
     texts = [queue.send(group)["SequenceNumber"] for group in "abab"]
@@ -83,7 +57,11 @@ def test_sequence_numbers_are_long_rise_and_leave_gaps(queue: ModelQueue) -> Non
 
 
 class Literal:
-    """The laws of delivery read literally over a plain list: slow, and obviously right."""
+    """The laws of delivery read literally over a plain list: slow, and obviously right.
+
+    Recorded: of a group that is free again, its last message deleted, released or lapsed, those come that stand before
+    the first in-flight one; and the group goes behind the free ones, so that it does not starve them.
+    """
 
     def __init__(self, clock: ManualClock, cap: int, scan_limit: int) -> None:
         self.clock = clock

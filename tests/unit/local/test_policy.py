@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.exceptions import ClientError
 
 from sqs_fifo_spark.local import LocalQueueServer, SqsError
 from sqs_fifo_spark.local.policy import Policies, read_policies
+from tests.unit.local.caller import Caller
+from tests.unit.local.model_queue import ARN, a_message
 
-ARN = "arn:aws:sqs:us-east-1:000000000000:orders.fifo"
+QUEUE = f"{ARN}q.fifo"
 
 
 def statement(actions: Any, resources: Any = "*", effect: str = "Allow", **others: Any) -> dict[str, Any]:
@@ -27,7 +26,7 @@ def document(*statements: Any) -> dict[str, Any]:
 
 def may(action: str, *statements: dict[str, Any]) -> bool:
     try:
-        Policies({"KEY": document(*statements)}).require("KEY", action, ARN)
+        Policies({"KEY": document(*statements)}).require("KEY", action, QUEUE)
     except SqsError as error:
         return error.query_code != "AccessDenied"
     return True
@@ -61,8 +60,8 @@ def test_an_action_is_allowed_by_its_name_or_by_wildcards(actions: Any, action: 
 @pytest.mark.parametrize(
     ("resources", "is_allowed"),
     [
-        *((given, True) for given in (ARN, [f"{ARN}x", ARN], "arn:aws:sqs:*:*:orders.fifo", ARN.replace("s.", "?."))),
-        *((given, False) for given in (ARN.replace("orders", "ORDERS"), ARN[:-6], ARN.replace("us-east", "eu-west"))),
+        *((given, True) for given in (QUEUE, [f"{QUEUE}x", QUEUE], "arn:aws:sqs:*:*:q.fifo", f"{ARN}?.fifo")),
+        *((given, False) for given in (f"{ARN}Q.fifo", QUEUE[:-5], QUEUE.replace("us-east", "eu-west"))),
     ],
 )
 def test_a_queue_is_named_by_its_arn(resources: Any, is_allowed: bool) -> None:
@@ -72,7 +71,7 @@ def test_a_queue_is_named_by_its_arn(resources: Any, is_allowed: bool) -> None:
 
 def test_a_deny_beats_every_allow() -> None:
     """Wherever it stands; and it concerns nothing else."""
-    allow, deny = statement("sqs:*"), statement("sqs:SendMessage", ARN, "Deny")
+    allow, deny = statement("sqs:*"), statement("sqs:SendMessage", QUEUE, "Deny")
     for statements in ((allow, deny), (deny, allow)):
         assert not may("SendMessageBatch", *statements)
         assert may("ReceiveMessage", *statements)
@@ -84,14 +83,8 @@ def test_a_deny_beats_every_allow() -> None:
         ([], "is no IAM policy document"),
         ({"Version": "2012-10-17"}, "is no IAM policy document"),
         (document("x"), "must be a JSON map"),
-        (
-            document(statement("sqs:*", Condition={"Bool": {}})),
-            "has the element 'Condition', which this",
-        ),
-        (
-            document(statement("sqs:*"), statement("sqs:*", NotAction="sqs:*")),
-            "has the element 'NotAction'",
-        ),
+        (document(statement("sqs:*", Condition={"Bool": {}})), "has the element 'Condition', which this"),
+        (document(statement("sqs:*"), statement("sqs:*", NotAction="sqs:*")), "has the element 'NotAction'"),
         (document(statement("sqs:*", Principal="*")), "has the element 'Principal'"),
         (document(statement("sqs:*", effect="allow")), "has the Effect 'allow'"),
         (document(statement("SendMessage")), "has the Action 'SendMessage'"),
@@ -120,14 +113,6 @@ def test_the_command_reads_a_key_and_a_file(tmp_path: Path) -> None:
         assert "\n" not in str(told.value)
 
 
-@pytest.fixture
-def server() -> Iterator[LocalQueueServer]:
-    policies = {"READER": document(statement("sqs:*"), statement(["sqs:SendMessage", "sqs:ListQueues"], effect="Deny"))}
-    policies["NOBODY"] = document()
-    with LocalQueueServer(queues=["orders.fifo"], policies=policies) as running:
-        yield running
-
-
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
@@ -135,28 +120,19 @@ def server() -> Iterator[LocalQueueServer]:
         ("NOBODY", "because no identity-based policy allows the sqs:sendmessage action"),
     ],
 )
-def test_a_refusal_names_user_action_and_queue_as_sqs_does(server: LocalQueueServer, key: str, reason: str) -> None:
+def test_a_refusal_names_user_action_and_queue_as_sqs_does(key: str, reason: str) -> None:
     """Nothing is sent, and a key without a policy goes on."""
-    url = server.queue_url("orders.fifo")
-    entries = [{"Id": "1", "MessageBody": "x", "MessageGroupId": "a", "MessageDeduplicationId": "1"}]
-
-    def send(key: str) -> Any:
-        client = boto3.client(
-            "sqs", endpoint_url=server.endpoint_url, aws_access_key_id=key, aws_secret_access_key="any"
+    deny = statement(["sqs:SendMessage", "sqs:ListQueues"], effect="Deny")
+    policies = {"READER": document(statement("sqs:*"), deny), "NOBODY": document()}
+    entries = [{"Id": "1", **a_message()}]
+    with LocalQueueServer(queues=["q.fifo"], policies=policies) as server:
+        caller = Caller(server)
+        status, answer = caller.call("SendMessageBatch", access_key=key, Entries=entries)
+        assert status == 403
+        assert answer["__type"] == "com.amazonaws.sqs#AccessDeniedException"
+        assert answer["message"] == (
+            f"User: arn:aws:iam::000000000000:user/{key} is not authorized to perform: sqs:sendmessage on resource: "
+            f"{QUEUE} {reason}"
         )
-        try:
-            return client.send_message_batch(QueueUrl=url, Entries=entries)
-        finally:
-            client.close()
-
-    with pytest.raises(ClientError) as told:
-        send(key)
-    assert told.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
-    assert told.value.response["Error"]["Code"] == "AccessDenied"
-    assert told.value.response["Error"]["Message"] == (
-        f"User: arn:aws:iam::000000000000:user/{key} is not authorized to perform: sqs:sendmessage on resource: {ARN} "
-        f"{reason}"
-    )
-    received = server.run(lambda model: model.call("ReceiveMessage", {"QueueUrl": url}))
-    assert received == {}
-    assert len(send("OTHER")["Successful"]) == 1
+        assert caller.held() == []
+        assert len(caller.call("SendMessageBatch", access_key="OTHER", Entries=entries)[1]["Successful"]) == 1

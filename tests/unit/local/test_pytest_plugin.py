@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -157,9 +155,7 @@ def test_factory_makes_queues_with_attributes(other: pytest.Pytester) -> None:
     ends(other, source, passed=3)
 
 
-def test_environment_leads_the_code_under_test_to_the_server(
-    other: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_leads_tested_code_to_the_server(other: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever profile and token the user has; afterwards it is as before."""
     monkeypatch.setenv("AWS_PROFILE", "mine")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "mine")
@@ -231,22 +227,6 @@ def test_unused_plugin_imports_nothing_heavy(other: pytest.Pytester) -> None:
         assert rooms == {"sqs_fifo_spark.local.pytest_plugin"}
     """
     ends(other, source, "-p", "no:xdist", passed=1)
-
-
-def test_fixtures_need_neither_pyspark_nor_obstore() -> None:
-    """They work where the connector could not."""
-    program = (
-        "import sys; sys.modules.update(dict.fromkeys(('pyspark', 'obstore', 'pyarrow'), None));"
-        "from sqs_fifo_spark.local.pytest_plugin import LocalQueue;"
-        "from sqs_fifo_spark.local import LocalQueueServer\n"
-        "with LocalQueueServer(queues=['a.fifo']) as server:\n"
-        "    queue = LocalQueue(server, 'a.fifo'); queue.send('1')\n"
-        "    print(queue.client.receive_message(QueueUrl=queue.url)['Messages'][0]['Body'])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True, cwd=ROOT
-    )
-    assert done.stdout == "1\n"
 
 
 def test_examples_of_the_page_work(other: pytest.Pytester) -> None:

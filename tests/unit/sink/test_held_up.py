@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +18,7 @@ from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
     LOST,
+    Hang,
     SharedClock,
     Sqs,
     Store,
@@ -40,35 +40,16 @@ CALL_HELD_UP = "a call to SQS is held up: 175 s after the time to try its rows b
 RECORD_HELD_UP = "the record of what was sent is held up: the journal does not have it 175 s"
 
 
-class Hang:
-    """A place where a thread stands until `end`. Every thread that comes there later passes."""
-
-    def __init__(self) -> None:
-        self.has_begun = threading.Event()
-        self._is_over = threading.Event()
-
-    def __call__(self, *_: object) -> None:
-        if not self.has_begun.is_set():
-            self.has_begun.set()
-            assert self._is_over.wait(LONG_S)
-
-    def wait(self) -> None:
-        assert self.has_begun.wait(LONG_S)
-
-    def end(self) -> None:
-        self._is_over.set()
-
-
 def sending(sender: Sender, *bodies: str) -> Task:
     return Task(lambda: finish(sender, *bodies))
 
 
 @pytest.fixture
-def hang() -> Iterator[Hang]:
-    hang = Hang()
-    yield hang
-    hang.end()
-    wait_for_threads()
+def young(hang: Hang) -> Iterator[Hang]:
+    """A place for a second thread, which ends before the first one."""
+    young = Hang()
+    yield young
+    young.end()
 
 
 def record(store: Store, sqs: Sqs, *, has_journal: bool = True) -> Record:
@@ -150,50 +131,38 @@ def test_disorder_is_recorded_though_another_put_hangs(sqs: Sqs, store: Store, h
 
 
 @pytest.mark.parametrize("has_journal", [True, False])
-def test_a_thread_that_was_abandoned_sends_nothing(sqs: Sqs, store: Store, hang: Hang, has_journal: bool) -> None:
+def test_a_thread_that_was_abandoned_sends_nothing(
+    sqs: Sqs, store: Store, hang: Hang, young: Hang, has_journal: bool
+) -> None:
     """Nor does one whose own time is not over yet: its task is, and the next attempt may be ahead of it."""
-    young, is_connecting = Hang(), threading.Event()
-
-    def connect(bodies: list[str]) -> None:
-        if "b1" in bodies:
-            is_connecting.set()
-            young()
-
     hang_in("put" if has_journal else "connect", sqs, store, hang)
     sender = make(sqs, record(store, sqs, has_journal=has_journal))
-    try:
-        sender.add(rows("a1"))
-        hang.wait()
-        sqs.clock.advance(LIMIT_S - 10)
-        sqs.connect = connect
-        sender.add(rows("b1", "b2"))
-        assert is_connecting.wait(LONG_S)
-        fails(sending(sender), sqs, JournalUnavailableError if has_journal else TransientQueueError)
-        assert sqs.bodies() == ["a1"]
-    finally:
-        young.end()
-        hang.end()
+    sender.add(rows("a1"))
+    hang.wait()
+    sqs.clock.advance(LIMIT_S - 10)
+    sqs.connect = lambda bodies: young() if "b1" in bodies else None
+    sender.add(rows("b1", "b2"))
+    young.wait()
+    fails(sending(sender), sqs, JournalUnavailableError if has_journal else TransientQueueError)
+    assert sqs.bodies() == ["a1"]
+    young.end()
+    hang.end()
     wait_for_threads()
     assert sqs.bodies() == ["a1"]
     assert sqs.tries("b2") == 0
 
 
-def test_a_put_that_may_still_come_is_not_blamed(sqs: Sqs, store: Store, hang: Hang) -> None:
+def test_a_put_that_may_still_come_is_not_blamed(sqs: Sqs, store: Store, hang: Hang, young: Hang) -> None:
     """It began later than the call that is late by now."""
-    young = Hang()
     hang_in("connect", sqs, store, hang)
     sender = make(sqs, record(store, sqs))
-    try:
-        sender.add(rows("a1"))
-        hang.wait()
-        sqs.clock.advance(LIMIT_S - 10)
-        hang_in("put", sqs, store, young)
-        sender.add(rows("b1"))
-        young.wait()
-        assert fails(sending(sender), sqs, TransientQueueError).startswith(CALL_HELD_UP)
-    finally:
-        young.end()
-        hang.end()
+    sender.add(rows("a1"))
+    hang.wait()
+    sqs.clock.advance(LIMIT_S - 10)
+    hang_in("put", sqs, store, young)
+    sender.add(rows("b1"))
+    young.wait()
+    assert fails(sending(sender), sqs, TransientQueueError).startswith(CALL_HELD_UP)
 
 
 def test_rows_that_come_later_learn_of_it(sqs: Sqs, store: Store, hang: Hang) -> None:

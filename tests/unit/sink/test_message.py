@@ -249,9 +249,6 @@ def test_repr_of_a_row_shows_no_content() -> None:
     assert SECRET not in repr(one(messageAttributes=[("k", SECRET)]))
 
 
-# What it weighs
-
-
 # By what it is recognised
 
 

@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, MapType, NullType, Row, StringType, StructField, StructType
 
 from sqs_fifo_spark.datasource import SqsFifoDataSource
-from sqs_fifo_spark.errors import OptionError, SchemaError, SqsFifoError, UnsupportedWriteError
+from sqs_fifo_spark.errors import OptionError, SchemaError, UnsupportedWriteError
 from sqs_fifo_spark.options import SINK, parse_sink_options
 from sqs_fifo_spark.schema import SCHEMA
 from sqs_fifo_spark.sink.message import columns_of
 from sqs_fifo_spark.sink.rows import rows_to_arrow, sink_schema, uses_deduplication_column, with_known_names
-from tests.helpers import raises_one_line
 from tests.unit import test_options as option_tests
+from tests.unit.sending import failure
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/bids.fifo"
 ROLE = "arn:aws:iam::123456789012:role/sender"
@@ -24,12 +24,9 @@ SECRET = "hunter2"
 ATTRIBUTES = SCHEMA["messageAttributes"].dataType
 
 
-def refusal(kind: type[SqsFifoError], options: dict[str, Any]) -> str:
+def refusal(options: dict[str, Any]) -> str:
     """The one line with which the options are refused."""
-    with raises_one_line(SqsFifoError) as told:
-        parse_sink_options(options)
-    assert type(told.value) is kind
-    return str(told.value)
+    return failure(OptionError, parse_sink_options, options)
 
 
 # Options
@@ -129,7 +126,7 @@ _TXN_RULE = (
 )
 def test_a_wrong_value_is_told_with_the_rule(option: str, value: str, rule: str) -> None:
     """The value seen, then the rule; those that the source has too are tested with its own."""
-    assert refusal(OptionError, {"queueUrl": URL, option: value}) == f"option '{option}' is {value!r}; {rule}"
+    assert refusal({"queueUrl": URL, option: value}) == f"option '{option}' is {value!r}; {rule}"
 
 
 TXN = {"txnAppId": "bids", "txnVersion": "7"}
@@ -139,7 +136,7 @@ TXN = {"txnAppId": "bids", "txnVersion": "7"}
 def test_who_writes_and_what_is_said_together(given: str) -> None:
     """One of them alone says nothing."""
     (missing,) = TXN.keys() - {given}
-    said = refusal(OptionError, {"queueUrl": URL, "journalLocation": "/j", given: TXN[given]})
+    said = refusal({"queueUrl": URL, "journalLocation": "/j", given: TXN[given]})
     assert said == (
         f"option '{given}' is given without '{missing}'; together they say who writes what. Give both or neither."
     )
@@ -147,7 +144,7 @@ def test_who_writes_and_what_is_said_together(given: str) -> None:
 
 def test_who_writes_what_is_for_a_journal_and_for_batch_writes() -> None:
     """Without a journal nothing knows it, and a stream's micro-batches would all have one number."""
-    assert "are given without 'journalLocation'" in refusal(OptionError, {"queueUrl": URL, **TXN})
+    assert "are given without 'journalLocation'" in refusal({"queueUrl": URL, **TXN})
     source = SqsFifoDataSource({"queueUrl": URL, "journalLocation": "/j", **TXN})
     with pytest.raises(OptionError, match="are for batch writes: each micro-batch of a stream has a number of its own"):
         source.streamWriter(schema(**FULL), overwrite=False)
@@ -243,9 +240,7 @@ _MAP = "map<string,string> or map<string,struct<dataType:string,stringValue:stri
 )
 def test_rows_that_cannot_be_sent(columns: dict[str, Any], expected: str) -> None:
     """Which column, what is wrong with it, and what to do."""
-    with pytest.raises(SchemaError) as told:
-        by_column(schema(**columns))
-    assert str(told.value) == expected
+    assert failure(SchemaError, by_column, schema(**columns)) == expected
 
 
 @pytest.mark.parametrize("name", ["body", "messageId"])
@@ -253,32 +248,18 @@ def test_a_column_that_is_there_twice_is_refused(name: str) -> None:
     """Which of them is meant, nobody knows."""
     fields = [StructField(each, StringType()) for each in (*FULL, name, name)]
     count = 2 + (name in FULL)
-    with pytest.raises(SchemaError) as told:
-        by_column(StructType(fields))
-    assert (
-        str(told.value)
-        == f"the rows have {count} columns called '{name}', in whatever case. Drop or rename the others."
-    )
+    said = f"the rows have {count} columns called '{name}', in whatever case. Drop or rename the others."
+    assert failure(SchemaError, by_column, StructType(fields)) == said
 
 
 def test_deduplication_is_never_guessed() -> None:
-    """Without a column and a choice, both choices are explained, with what each does to equal messages."""
-    with pytest.raises(OptionError) as told:
-        by_column(schema(**BARE))
-    said = str(told.value)
+    """Without a column and a choice, both choices are explained; a choice of a column that is not there is refused."""
+    said = failure(OptionError, by_column, schema(**BARE))
     assert said.startswith("option 'deduplication' is missing, and the rows have no column 'messageDeduplicationId'")
     for needed in ("whatever their bodies", "deduplication to content", "5 minutes", "messageGroup"):
         assert needed in said
-    assert len(said.splitlines()) == 1
-
-
-def test_a_choice_of_a_column_that_is_not_there_is_refused() -> None:
-    """Rather than sent by content."""
-    with pytest.raises(OptionError) as told:
-        by_column(schema(**BARE), deduplication="column")
-    assert str(told.value) == (
-        "option 'deduplication' is 'column', but the rows have no column 'messageDeduplicationId'."
-    )
+    said = failure(OptionError, by_column, schema(**BARE), deduplication="column")
+    assert said == "option 'deduplication' is 'column', but the rows have no column 'messageDeduplicationId'."
 
 
 def test_replacing_what_is_there_is_refused() -> None:
@@ -292,19 +273,15 @@ def test_replacing_what_is_there_is_refused() -> None:
 
 @pytest.mark.parametrize("build", ["streamWriter", "writer"])
 def test_options_and_schema_are_checked_before_any_call(build: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that cannot work does not ask the queue first."""
+    """A sink that cannot work does not ask the queue first.
+
+    Spark keeps the options of a table for itself, so one that lacks its queue says where to give them.
+    """
     monkeypatch.delattr("sqs_fifo_spark.aws.client.sqs_client")
-    with pytest.raises(OptionError, match="option 'queueUrl' is missing"):
+    with pytest.raises(OptionError, match=r"option 'queueUrl' is missing\. .+ INSERT INTO \.\.\. WITH \(\.\.\.\)"):
         getattr(SqsFifoDataSource({}), build)(schema(**FULL), overwrite=False)
     with pytest.raises(SchemaError, match="no column 'body'"):
         getattr(SqsFifoDataSource({"queueUrl": URL}), build)(schema(), overwrite=False)
-
-
-@pytest.mark.parametrize("build", ["streamWriter", "writer"])
-def test_a_sink_without_the_options_of_its_table_says_where_to_give_them(build: str) -> None:
-    """Spark keeps them for itself, so the queue is missing that stands in CREATE TABLE."""
-    with pytest.raises(OptionError, match=r"option 'queueUrl' is missing\. .+ INSERT INTO \.\.\. WITH \(\.\.\.\)"):
-        getattr(SqsFifoDataSource({}), build)(schema(**FULL), overwrite=False)
 
 
 # Rows, as Spark gives them

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -124,15 +123,6 @@ def test_nothing_is_tried_behind_a_row_whose_record_is_overdue(sqs: Sqs) -> None
     assert sqs.bodies() == ["a1", "a2"]
 
 
-def test_known_rows_between_others_hold_up_nothing(sqs: Sqs) -> None:
-    """What the record lacks of a call is sent, and then what follows."""
-    bodies = dealt(1, 23)
-    known = [bodies[0], bodies[4], bodies[9], *bodies[12:20]]
-    sender = send(sqs, rows(*bodies), Noted(rows(*known)), BATCH)
-    assert sqs.bodies() == [body for body in bodies if body not in known]
-    assert (sender.counts.sent, sender.counts.known) == (12, 11)
-
-
 # Disorder
 
 
@@ -149,53 +139,32 @@ def test_what_sqs_takes_behind_a_row_that_it_fails_is_counted(sqs: Sqs, caplog: 
     assert caplog.messages == [f"rows are out of order: {said}, or may do so"]
 
 
-def lost_and_failed(sqs: Sqs) -> None:
-    sqs.lose()
-    sqs.fail_once("a2")
-
-
-def lost_and_failed_twice(sqs: Sqs) -> None:
-    sqs.lose()
-    tries = {"a2": 1, "a3": 2}
-    sqs.failing = lambda body: ("InternalError", False) if sqs.tries(body) == tries.get(body) else None
-
-
-def left_out_and_failed(sqs: Sqs) -> None:
-    sqs.leave_out("-2")
-    sqs.fail_once("a2")
-
-
-def lost_and_one_by_one(sqs: Sqs) -> None:
-    """A call that is refused as a whole tells nothing of the one before."""
-    sqs.lose()
-    sqs.fail_once("a1")
-    sqs.before = raising(refusal("InvalidParameterValue"), lambda bodies: len(sqs.calls) == 2)
-
-
-def lost_and_recognised_late(sqs: Sqs) -> None:
-    """The first try added all, and the second one fails a row that it would only have recognised."""
-    sqs.lose()
-    sqs.failing = lambda body: ("InternalError", False) if body == "a2" and sqs.tries(body) == 2 else None
-
-
 @pytest.mark.parametrize(
-    ("given", "arrange", "queue", "overtaking"),
+    ("given", "hidden", "fails", "queue", "overtaking"),
     [
-        ("a1 a2 a3 a4", lost_and_failed, "a1 a3 a4 a2", 2),
-        ("a1 a2 a3 a4", lost_and_failed_twice, "a1 a3 a4 a2", 2),
-        ("a1 a2 a3", left_out_and_failed, "a1 a3 a2", 1),
-        ("a1 a2 a3", lost_and_one_by_one, "a2 a3 a1", 2),
-        ("a1 a2 a3 a4 a5", lost_and_recognised_late, "a1 a2 a3 a4 a5", 0),
-        ("a1 a2 a3", lambda sqs: sqs.leave_out("-1"), "a1 a2 a3", 0),
-        ("a1 a2 b1 b2", lambda sqs: sqs.fail_once("a2"), "a1 b1 b2 a2", 0),
-        ("a1 a2 a3 a4", lambda sqs: sqs.fail_once("a3", "a4"), "a1 a2 a3 a4", 0),
+        ("a1 a2 a3 a4", "all", {("a2", 1)}, "a1 a3 a4 a2", 2),
+        ("a1 a2 a3 a4", "all", {("a2", 1), ("a3", 2)}, "a1 a3 a4 a2", 2),
+        ("a1 a2 a3", "-2", {("a2", 1)}, "a1 a3 a2", 1),
+        # A call that is refused as a whole tells nothing of the one before.
+        ("a1 a2 a3", "all, then refused", {("a1", 1)}, "a2 a3 a1", 2),
+        # The first try added all, and the second one fails a row that it would only have recognised.
+        ("a1 a2 a3 a4 a5", "all", {("a2", 2)}, "a1 a2 a3 a4 a5", 0),
+        ("a1 a2 a3", "-1", set(), "a1 a2 a3", 0),
+        ("a1 a2 b1 b2", "", {("a2", 1)}, "a1 b1 b2 a2", 0),
+        ("a1 a2 a3 a4", "", {("a3", 1), ("a4", 1)}, "a1 a2 a3 a4", 0),
     ],
 )
 def test_sequence_numbers_tell_which_rows_have_overtaken_others(
-    sqs: Sqs, given: str, arrange: Callable[[Sqs], object], queue: str, overtaking: int
+    sqs: Sqs, given: str, hidden: str, fails: set[tuple[str, int]], queue: str, overtaking: int
 ) -> None:
     """What answers that were lost, or left a row out, did not. The last rows of a group overtake none."""
-    arrange(sqs)
+    if hidden.startswith("all"):
+        sqs.lose()
+    elif hidden:
+        sqs.leave_out(hidden)
+    if hidden.endswith("refused"):
+        sqs.before = raising(refusal("InvalidParameterValue"), lambda bodies: len(sqs.calls) == 2)
+    sqs.failing = lambda body: ("InternalError", False) if (body, sqs.tries(body)) in fails else None
     sender = send(sqs, rows(*given.split()), stride=BATCH)
     assert sqs.bodies() == queue.split()
     assert figures(sender) == (len(given.split()), overtaking, 0)
@@ -310,16 +279,6 @@ def test_what_a_lost_answer_hid_fails_the_task(sqs: Sqs) -> None:
         finish(make(sqs, stride=FAILS), *numbered("a", 11))
     assert sqs.bodies()[-1] == "a1"
     assert "a11" not in sqs.bodies()
-
-
-def test_a_refused_row_is_told_as_such(sqs: Sqs) -> None:
-    """By each attempt: it is not disorder that fails the write."""
-    sqs.refuse("a2")
-    record = Noted()
-    for _ in range(2):
-        with pytest.raises(RefusedRowError):
-            finish(make(sqs, record, FAILS), *numbered("a", 12))
-    assert DISORDER not in record.digests
 
 
 @pytest.mark.parametrize(

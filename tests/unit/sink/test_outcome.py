@@ -49,33 +49,29 @@ def test_rows_are_confirmed_in_their_order_with_what_sqs_has_given_them() -> Non
 
 
 @pytest.mark.parametrize(
-    ("outcome", "pending", "is_silent", "is_throttled", "code"),
+    ("outcome", "taken", "pending", "is_silent", "is_throttled", "code"),
     [
-        (told("xz", y=FAILED), "y", False, False, "InternalError"),
-        (told("x", y=FAILED, z=THROTTLED), "yz", False, True, "ThrottlingException"),
-        (told("x", y=FAILED), "yz", True, False, "InternalError"),
-        (told("x", y=FAILED, z=REFUSED), "y", False, False, "InternalError"),
-        (told("y"), "xz", True, False, "no answer for some entries"),
-        (told("x", another=REFUSED), "yz", True, False, "no answer for some entries"),
-        (told("vwx"), "yz", True, False, "no answer for some entries"),
-        (told(), "xyz", True, False, "no answer for some entries"),
+        (told("xz", y=FAILED), "xz", "y", False, False, "InternalError"),
+        (told("x", y=FAILED, z=THROTTLED), "x", "yz", False, True, "ThrottlingException"),
+        (told("x", y=FAILED), "x", "yz", True, False, "InternalError"),
+        (told("x", y=FAILED, z=REFUSED), "x", "y", False, False, "InternalError"),
+        (told("y"), "y", "xz", True, False, "no answer for some entries"),
+        (told("x", another=REFUSED), "x", "yz", True, False, "no answer for some entries"),
+        (told("vwx"), "x", "yz", True, False, "no answer for some entries"),
+        (told(), "", "xyz", True, False, "no answer for some entries"),
+        # Taken and failed: it may have been added, and SQS knows it again.
+        (told("xy", y=FAILED), "x", "yz", True, False, "InternalError"),
+        (told("xyz", y=FAILED), "xz", "y", True, False, "InternalError"),
+        (told("xyz", y=THROTTLED), "xz", "y", True, True, "ThrottlingException"),
     ],
 )
 def test_what_is_neither_taken_nor_refused_is_pending(
-    outcome: Outcome, pending: str, is_silent: bool, is_throttled: bool, code: str
+    outcome: Outcome, taken: str, pending: str, is_silent: bool, is_throttled: bool, code: str
 ) -> None:
     """Failed for now, or not in the answer; other ids count for nothing."""
-    assert names(outcome)[1] == pending
+    assert names(outcome) == (taken, pending)
     assert (outcome.fault, outcome.is_silent, outcome.is_throttled) == (None, is_silent, is_throttled)
     assert outcome.code == code
-
-
-@pytest.mark.parametrize("failed", [FAILED, THROTTLED])
-def test_what_is_told_as_taken_and_as_failed_is_pending(failed: dict[str, Any]) -> None:
-    """It may have been added: SQS knows it again."""
-    outcome = told("xy", y=failed)
-    assert names(outcome) == ("x", "yz")
-    assert told("xyz", y=failed).is_silent
 
 
 def test_rows_that_are_refused_for_good_are_told_together() -> None:

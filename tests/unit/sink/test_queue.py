@@ -18,7 +18,7 @@ from sqs_fifo_spark.errors import (
 from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm
 from sqs_fifo_spark.sink.outcome import Confirmed
 from sqs_fifo_spark.sink.queue import SinkQueue, StoppedError, UnsentError
-from tests.unit.sending import FORM, LOST, THROTTLED, Sqs, patched, raising, refusal, rows
+from tests.unit.sending import FORM, LOST, THROTTLED, Sqs, failure, patched, raising, refusal, rows
 
 pytestmark = pytest.mark.law("sink-1")
 
@@ -66,14 +66,6 @@ def refused(call: Callable[[], object]) -> RefusedRowError:
         call()
     assert "1" not in told.value.reason.replace("127.0.0.1", ""), "a body shows"
     return told.value
-
-
-def raised(kind: type[SqsFifoError], call: Callable[[], object]) -> str:
-    with pytest.raises(SqsFifoError) as told:
-        call()
-    assert type(told.value) is kind
-    assert len(str(told.value).splitlines()) == 1
-    return str(told.value)
 
 
 # What is sent
@@ -178,11 +170,11 @@ def test_what_is_no_rows_fault_is_raised_as_what_it_is(
     credentials that may have been renewed.
     """
     sqs.failing = {"b1": (code, True)}.get
-    raised(kind, lambda: send(sqs, confirmed, "a1", "b1"))
+    failure(kind, send, sqs, confirmed, "a1", "b1")
     assert confirmed.bodies == ["a1"]
     assert len(sqs.calls) == 1
     sqs.before = raising(refusal(code))
-    assert code in raised(kind, lambda: send(sqs, confirmed, "c1", "d1"))
+    assert code in failure(kind, send, sqs, confirmed, "c1", "d1")
     assert len(sqs.calls) == (3 if code == "ExpiredToken" else 2)
     assert sqs.clock.pauses == 0
 
@@ -204,7 +196,7 @@ def test_no_try_begins_after_the_budget(sqs: Sqs, confirmed: Noted, way: str) ->
 
     sqs.before = look
     sqs.failing = lambda body: ("InternalError", False) if body == "b1" else None
-    said = raised(TransientQueueError, lambda: send(sqs, confirmed, "a1", "b1"))
+    said = failure(TransientQueueError, send, sqs, confirmed, "a1", "b1")
     assert sqs.url in said
     assert BUDGET_S - 10 < at[-1] - began <= BUDGET_S
     assert confirmed.bodies == ["a1"]
@@ -230,7 +222,7 @@ def test_a_budget_is_that_of_all_tries_together(sqs: Sqs, confirmed: Noted) -> N
 
 def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, confirmed: Noted) -> None:
     """Neither the first nor a later one: others may have sent the row since, and SQS may have forgotten it."""
-    said = raised(TransientQueueError, lambda: send(sqs, confirmed, "a1", within_s=-0.001))
+    said = failure(TransientQueueError, send, sqs, confirmed, "a1", within_s=-0.001)
     assert said == f"send_message_batch on '{sqs.url}' was not made in time: this process stood still."
     assert sqs.calls == []
 
@@ -239,7 +231,7 @@ def test_a_process_that_stood_still_makes_no_call_after_its_deadline(sqs: Sqs, c
         raise LOST
 
     sqs.before = stand_still
-    raised(TransientQueueError, lambda: send(sqs, confirmed, "a1"))
+    failure(TransientQueueError, send, sqs, confirmed, "a1")
     assert sqs.calls == [["a1"]]
 
 

@@ -14,6 +14,7 @@ from tests.helpers import wait_until
 from tests.unit.sending import (
     LONG_S,
     Answer,
+    Hang,
     Noted,
     Panic,
     Sqs,
@@ -187,26 +188,21 @@ def test_what_could_not_be_recorded_is_tried_once_more_when_the_caller_stops(sqs
     assert record.digests == (digests_of("a1") if is_back else set())
 
 
-def test_no_more_rows_are_taken_once_a_row_is_refused(sqs: Sqs) -> None:
+def test_no_more_rows_are_taken_once_a_row_is_refused(sqs: Sqs, hang: Hang) -> None:
     """What was sent in the same call is being recorded still: whoever adds waits for that, and is told."""
-    record, is_refused, may_end = Noted(), threading.Event(), threading.Event()
-
-    def hold(digests: list[bytes]) -> None:
-        is_refused.set()
-        assert may_end.wait(LONG_S)
-
-    record.on_add = hold
+    record = Noted()
+    record.on_add = hang
     sqs.refuse("b1")
     sender = make(sqs, record)
 
     def add() -> None:
         sender.add(rows("a1", "b1"))
-        assert is_refused.wait(LONG_S)
+        hang.wait()
         sender.add(rows("c1"))
 
     caller = Task(add)
-    assert is_refused.wait(LONG_S)
-    may_end.set()
+    hang.wait()
+    hang.end()
     assert isinstance(caller.end(), RefusedRowError)
     assert "c1" not in sqs.bodies()
     assert threads() == []

@@ -18,7 +18,6 @@ from sqs_fifo_spark.errors import (
     BatchForgottenError,
     JournalMismatchError,
     JournalUnavailableError,
-    NotFifoQueueError,
     OptionError,
     QueueNotFoundError,
     QueueRequestError,
@@ -53,6 +52,7 @@ from tests.unit.sending import (
     Store,
     batch,
     digests_of,
+    failure,
     make,
     numbered,
     patched,
@@ -94,7 +94,7 @@ def run(
 ) -> Sent:
     """Run one task, of a micro-batch of its own unless there is a `plan`; refused rows are kept in `refused`."""
     plan = plan or planned(sqs, store)
-    queue = SinkQueue(sqs.options(), sqs.clock)
+    queue = SinkQueue(sqs.options() if isinstance(plan, SqsFifoError) else plan.options, sqs.clock)
     where = place or Place(0, "q", 1)
     sent = send_partition(
         plan, batches, where, queue=queue, open_journal=lambda: store, open_bad_records=lambda: refused, clock=sqs.clock
@@ -103,14 +103,10 @@ def run(
 
 
 def error(kind: type[SqsFifoError], *arguments: Any, **named: Any) -> str:
-    """Run a task that fails, and return what it says in its one line, also after a journey between processes."""
-    with pytest.raises(SqsFifoError) as told:
-        run(*arguments, **named)
-    copy = pickle.loads(pickle.dumps(told.value))
-    assert type(copy) is kind
-    assert len(str(copy).splitlines()) == 1
+    """Run a task that fails, and return what it says."""
+    said = failure(kind, run, *arguments, **named)
     assert threads() == []
-    return str(copy)
+    return said
 
 
 def change_identity(store: Store, **changes: str) -> None:
@@ -180,14 +176,6 @@ def test_that_equal_rows_of_different_groups_become_one_message_is_told_once(
         assert "\n" not in line
 
 
-def test_a_journal_of_another_queue_is_refused(sqs: Sqs, store: Store) -> None:
-    """What was sent to one queue was not sent to the other."""
-    planned(sqs, store)
-    change_identity(store, queueArn="arn:other")
-    with pytest.raises(JournalMismatchError, match=r"belongs to the queue 'arn:other', not to '.+:q\.fifo'"):
-        planned(sqs, store)
-
-
 def test_a_store_that_overwrites_is_refused(sqs: Sqs, store: Store) -> None:
     """Before it is relied on."""
     store.put_if_absent = lambda name, data: store.objects.update({name: data}) or True  # type: ignore[method-assign]
@@ -195,22 +183,14 @@ def test_a_store_that_overwrites_is_refused(sqs: Sqs, store: Store) -> None:
         planned(sqs, store)
 
 
-def test_a_queue_that_is_not_there_or_not_fifo_is_told(sqs: Sqs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each in its own class."""
-    with pytest.raises(QueueNotFoundError):
-        planned(sqs, queueUrl=sqs.url.replace("q.fifo", "other.fifo"))
-    monkeypatch.setattr(sqs, "get_queue_attributes", lambda **request: {"Attributes": {"QueueArn": "arn"}})
-    with pytest.raises(NotFifoQueueError):
-        planned(sqs)
-
-
-def drafted(sqs: Sqs, store: Store | None = None) -> SinkPlan | Draft | SqsFifoError:
+def drafted(
+    sqs: Sqs, store: Store | None = None, *, refused: Store | None = None, **options: Any
+) -> SinkPlan | Draft | SqsFifoError:
     """Return what the driver pickles to the tasks, as it reaches them."""
-    options = sqs.options()
-    given = plan_for_tasks(
-        draft(options, by_column=True, clock=sqs.clock), queue=SinkQueue(options, sqs.clock), open_journal=lambda: store
-    )
-    return pickle.loads(pickle.dumps(given))  # type: ignore[no-any-return]
+    made = sqs.options(**options)
+    given, queue = draft(made, by_column=True, clock=sqs.clock), SinkQueue(made, sqs.clock)
+    plan = plan_for_tasks(given, queue=queue, open_journal=lambda: store, open_bad_records=lambda: refused)
+    return pickle.loads(pickle.dumps(plan))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("out", ["queue", "journal"])
@@ -364,15 +344,6 @@ def test_a_queue_that_refuses_to_say_its_settings_ends_the_task_in_one_line(sqs:
     assert said.endswith(" 0 rows of partition 0 were sent.")
 
 
-def test_a_store_that_fails_ends_the_task_with_what_was_sent(sqs: Sqs, store: Store) -> None:
-    """A row that is sent and cannot be recorded counts as sent, and is the group's last."""
-    plan = planned(sqs, store)
-    store.lies_about = lambda name: "refuse" if len(sqs.bodies()) == 3 else ""
-    said = error(JournalUnavailableError, sqs, store, batch("a1", "a2", "a3", "a4"), plan=plan)
-    assert said.endswith("cannot write '" + said.split("'")[1] + "' 3 rows of partition 0 were sent.")
-    assert sqs.bodies() == ["a1", "a2", "a3"]
-
-
 def test_an_upstream_that_fails_ends_the_sending(sqs: Sqs) -> None:
     """Its own error is raised; nothing is sent afterwards, and no thread is left."""
 
@@ -452,16 +423,6 @@ def test_what_was_sent_and_not_recorded_is_doubled_right_behind_itself(sqs: Sqs,
     assert sqs.bodies("c") == ["c1", "c2", "c2", "c3", "c4"]
 
 
-def test_equal_rows_of_two_writes_of_one_micro_batch_are_one_row(sqs: Sqs, store: Store) -> None:
-    """Nothing tells the second write from a first one that is repeated, but a name of its own."""
-    run(sqs, store, batch("a1", "a2"))
-    sqs.clock.advance(TEN_MINUTES_S)
-    assert run(sqs, store, batch("a1", "a3")).known == 1
-    assert sqs.bodies() == ["a1", "a2", "a3"]
-    assert run(sqs, store, batch("a1"), place=Place(0, "corrections", 1)).known == 0
-    assert sqs.bodies() == ["a1", "a2", "a3", "a1"]
-
-
 @pytest.mark.parametrize("dies_at", [None, 1, 2, 3, 4])
 @pytest.mark.parametrize("pause_s", [1, 200])
 def test_equal_rows_of_a_micro_batch_are_one_message_whenever_a_task_dies(
@@ -485,17 +446,6 @@ def test_equal_rows_of_a_micro_batch_are_one_message_whenever_a_task_dies(
     second = attempt(None)
     assert {group: sqs.bodies(group) for group in "px"} == {"p": ["p1", "p2"], "x": ["x1"]}
     assert (second.counts.sent, second.counts.known, second.counts.equal) == (3 - before, before, 2)
-
-
-def test_without_a_journal_sqs_recognises_a_replay_for_five_minutes(sqs: Sqs) -> None:
-    """Then it does not, and every row is doubled: what the guide says."""
-    replay(sqs, None, 1)
-    sqs.clock.advance(299)
-    replay(sqs, None, 2)
-    assert len(sqs.bodies()) == len(ROWS)
-    sqs.clock.advance(TEN_MINUTES_S)
-    replay(sqs, None, 1)
-    assert len(sqs.bodies()) == 2 * len(ROWS)
 
 
 def test_groups_of_rows_that_were_sent_before_are_compared_again(sqs: Sqs, store: Store) -> None:

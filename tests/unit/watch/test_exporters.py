@@ -171,9 +171,7 @@ def refusal(code: str, status: int = 400) -> ClientError:
         (ReadTimeoutError(endpoint_url=SECRET), True),  # which has a `response`, but none
     ],
 )
-def test_only_what_cloudwatch_refuses_for_what_it_says_is_dropped(
-    error: Exception, is_kept: bool, use: Callable[..., Client]
-) -> None:
+def test_only_what_can_never_be_taken_is_dropped(error: Exception, is_kept: bool, use: Callable[..., Client]) -> None:
     """It would be refused each time, and keep what follows from being sent. No error quotes what it may quote."""
     client = use(Client(lambda values: error))
     exporter = CloudWatch()
@@ -190,9 +188,7 @@ def test_only_what_cloudwatch_refuses_for_what_it_says_is_dropped(
     ("bad", "dropped", "calls"),
     [({450.0}, 1, 32), ({0.0, 999.0, 1_500.0}, 3, 81), (set(map(float, range(2_000))), 2_000, 44)],
 )
-def test_a_figure_that_is_refused_costs_no_other(
-    bad: set[float], dropped: int, calls: int, use: Callable[..., Client]
-) -> None:
+def test_a_refused_figure_costs_no_other(bad: set[float], dropped: int, calls: int, use: Callable[..., Client]) -> None:
     """It is told in one line, and takes a bounded number of calls, even if nothing at all is taken."""
     client = use(Client(lambda values: refusal("InvalidParameterValue") if bad & values else None))
     exporter = CloudWatch()

@@ -178,9 +178,7 @@ def test_an_exporter_that_fails_is_told_of_and_costs_the_others_nothing(caplog: 
         listener.onQueryTerminated(QueryTerminatedEvent(UUID(ID), UUID(RUN), None, None))
     assert len(kept.samples) == 1
     assert kept.ended == [RUN]
-    assert [record.getMessage() for record in caplog.records] == [
-        "Broken has not sent the figures of a query: no route"
-    ] * 2
+    assert [one.getMessage() for one in caplog.records] == ["Broken has not sent the figures of a query: no route"] * 2
 
 
 @pytest.mark.parametrize("has_figures", [True, False])

@@ -1,16 +1,21 @@
-"""The import contracts in `pyproject.toml`: they hold, and each of them catches what it is there to catch."""
+"""The code's own rules: what may import what, and how docstrings begin."""
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+# Import contracts in `pyproject.toml`: they hold, and each of them catches what it is there to catch
 
 
 def lint_imports(directory: Path) -> tuple[int, str]:
@@ -47,12 +52,7 @@ BREACHES = [
     ("Rooms", "aws/client", "import sqs_fifo_spark.journal.identity", "sqs_fifo_spark.journal.identity"),
     ("Rooms", "options/sink", "def late():\n    from sqs_fifo_spark.aws import calls", "sqs_fifo_spark.aws.calls"),
     ("Rooms", "local/cli", "from sqs_fifo_spark.demo import play", "sqs_fifo_spark.demo.play"),
-    (
-        "The source",
-        "source/ledger",
-        "from sqs_fifo_spark.source.journal import Journal",
-        "sqs_fifo_spark.source.journal",
-    ),
+    ("The source", "source/ledger", "import sqs_fifo_spark.source.journal", "sqs_fifo_spark.source.journal"),
     ("The sink", "sink/message", "from sqs_fifo_spark.sink.write import prepare", "sqs_fifo_spark.sink.write"),
     ("The local queue", "local/cli", "import pyarrow", "pyarrow"),
     ("boto3 only", "source/queue", "import boto3", "boto3"),
@@ -83,3 +83,53 @@ def test_a_new_module_is_given_its_place(copy: Path, room: str) -> None:
     status, printed = lint_imports(copy)
     assert status == 1
     assert "surplus" in printed
+
+
+# The words of docstrings
+
+QUESTION = re.compile(r"\W*(what|how|whether|which|who|whose|where|when)\b", re.IGNORECASE)
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each docstring, those of fields and constants included."""
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        for each in body if isinstance(body, list) else []:
+            match each:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield each.lineno, text
+
+
+def questions(source: str) -> list[int]:
+    """Return the lines of the docstrings that begin with a question word."""
+    return sorted(line for line, text in docstrings(source) if QUESTION.match(text))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        '"""What a module does."""',
+        'class A:\n    """Who calls."""',
+        'class A:\n    field: int\n    """How many there are."""',
+        'def f():\n    """\n    Whether it is so.\n    """',
+        'async def f():\n    """which one"""',
+        'LIMIT = 1\n"""When it is over."""',
+        'LIMIT = 1\nr"""`Where` it is."""',
+    ],
+)
+def test_docstring_that_begins_with_a_question_word_is_found(planted: str) -> None:
+    """Each place of a docstring is looked at, in whatever case it begins."""
+    assert len(questions(planted)) == 1
+
+
+def test_docstring_that_begins_with_the_effect_is_fine() -> None:
+    """Only the first word counts, and only as a whole."""
+    assert not questions('"""Return what is left."""\nLIMIT = 1\n"""However long it takes."""\nname = "What?"')
+
+
+def test_no_docstring_of_the_package_begins_with_a_question_word() -> None:
+    """A reader looks for the effect or the noun, so that stands first."""
+    files = list((ROOT / "sqs_fifo_spark").rglob("*.py"))
+    assert len(files) > 100
+    found = {path: questions(path.read_text(encoding="utf-8")) for path in files}
+    assert not [f"{path.relative_to(ROOT)}:{line}" for path, lines in found.items() for line in lines]
