@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.spark import Query
 from tests.simulation.world import VISIBILITY_S
-from tests.unit.by_hand import (
-    World,
-    announce,
-    do_at,
-    drain_and_audit,
-    in_both_modes,
-    kill,
-    require_held,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import Query, World, in_both_modes, with_options
 
 pytestmark = pytest.mark.law("source-7")
 
@@ -28,39 +17,39 @@ def test_heartbeat_keeps_messages_from_others_through_a_slow_batch(world: World)
     query = Query(world)
 
     def be_slow() -> None:
-        require_held(world, 4 * VISIBILITY_S)
+        world.require_held(4 * VISIBILITY_S)
 
-    do_at(world, "-- batch 0 is read", be_slow)
+    world.do_at("-- batch 0 is read", be_slow)
     assert query.trigger()
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes
 def test_messages_are_held_between_the_end_of_a_batch_and_its_commit(world: World) -> None:
     """Another source's long poll, or a slow offset log, may stand in between for long."""
-    query = served(world, "a1", "a2", "b1")
+    query = world.served("a1", "a2", "b1")
     query.driver.latest_offset(world.offsets[0])
-    require_held(world, 3 * VISIBILITY_S)
-    drain_and_audit(query)
+    world.require_held(3 * VISIBILITY_S)
+    query.drain_and_audit()
 
 
 @in_both_modes
 def test_what_an_earlier_driver_sealed_is_renewed_with_the_plan_of_its_replay_and_held(world: World) -> None:
     """Nobody has renewed it since that driver died, and the heartbeat's thread may sleep for a whole heartbeat."""
     world.send("a1", "a2", "b1")
-    kill(world, "-- batch 0 is in the sink", Query(world).trigger, down_s=VISIBILITY_S - 2)
+    world.kill("-- batch 0 is in the sink", Query(world).trigger, down_s=VISIBILITY_S - 2)
     query = Query(world)
     query.plans(0)
     world.clock.advance(4)
     assert not world.receive_elsewhere()
-    require_held(world, 3 * VISIBILITY_S)
+    world.require_held(3 * VISIBILITY_S)
     query.run(0)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 def carrying(world: World) -> Query:
     """Return a query whose second micro-batch has deferred all of its messages."""
-    query = served(world, "x1")
+    query = world.served("x1")
     world.send("a1", "a2", "b1", "b2")
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
@@ -71,14 +60,14 @@ def carrying(world: World) -> Query:
 @with_options(numPartitions="1")
 def test_carried_messages_are_held_by_a_restarted_driver(world: World) -> None:
     """Its tasks may start long after its plan."""
-    announce(carrying(world))
+    carrying(world).announce()
     assert world.journal().ledger().carried
     world.die()
     query = Query(world)
     query.plans(2)
-    require_held(world, 3 * VISIBILITY_S)
+    world.require_held(3 * VISIBILITY_S)
     query.run(2)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(numPartitions="1")
@@ -87,12 +76,12 @@ def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(wo
     carrying(world)
     world.die(down_s=VISIBILITY_S - 5)
     query = Query(world).resume()
-    announce(query)
+    query.announce()
     query.plans(2)
     world.clock.advance(6)
     assert not world.receive_elsewhere()
     query.run(2)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 def test_a_store_that_stalls_after_the_probe_costs_no_lease(world: World) -> None:
@@ -100,10 +89,8 @@ def test_a_store_that_stalls_after_the_probe_costs_no_lease(world: World) -> Non
     world.send("a1")
     query = Query(world)
     start = query.start_of(0)
-    do_at(
-        world,
-        "after ReceiveMessage",
-        lambda: do_at(world, "before get drivers", lambda: world.pass_time(VISIBILITY_S - 5)),
+    world.do_at(
+        "after ReceiveMessage", lambda: world.do_at("before get drivers", lambda: world.pass_time(VISIBILITY_S - 5))
     )
     query.latest_offset(start)
     world.pass_time(10)

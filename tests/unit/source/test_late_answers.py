@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import string
-from unittest import mock
 
 import pytest
 
-from sqs_fifo_spark.clock import Clock
-from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.receive import WORTH, Received
-from tests.simulation.spark import Query, read
-from tests.unit.by_hand import World
+from tests.unit.by_hand import Query, World
 
 pytestmark = pytest.mark.law("source-7")
-
-SIDES = ("work", "receiving")
-"""The driver's receive, and a task's."""
-
 
 OPTIONS = {"numPartitions": "1"}
 
 
-def require_renewed_at_once(world: World, side: str) -> None:
+@pytest.mark.parametrize("receiver", ["driver", "task"])
+def test_what_came_late_is_renewed_at_once(world: World, receiver: str) -> None:
     """Before anything that may take long: only the rest of its hold is left, and a heartbeat may be asleep."""
     steps: list[str] = []
 
@@ -38,29 +30,15 @@ def require_renewed_at_once(world: World, side: str) -> None:
     world.send(*(f"{group}1" for group in string.ascii_lowercase))
     query = Query(world)
     start = query.start_of(0)
-    if side == "work":
+    if receiver == "driver":
         world.on_step = on_step
         query.latest_offset(start)
     else:
         query.log(query.latest_offset(start))
         (plan,) = query.plans(0)
         world.on_step = on_step
-        read(world, plan)
+        world.read(plan)
     assert steps[:2] == ["late", "before ChangeMessageVisibilityBatch"]
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_what_came_late_is_renewed_at_once(world: World, side: str) -> None:
-    require_renewed_at_once(world, side)
-
-
-@pytest.mark.parametrize("side", SIDES)
-def test_a_hold_that_counts_from_when_its_message_came_is_caught(world: World, side: str) -> None:
-    def hold(received: Received, lease: Lease, options: SourceOptions, clock: Clock) -> None:
-        lease.hold([message.receipt for message in received], since=clock.monotonic())
-
-    with mock.patch(f"sqs_fifo_spark.source.{side}.hold", hold), pytest.raises(AssertionError):
-        require_renewed_at_once(world, side)
 
 
 @pytest.mark.parametrize("is_cut", [False, True])

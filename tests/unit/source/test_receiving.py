@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, MakeWorld, World, drain_and_audit, in_both_modes, planned, with_options
+from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes, with_options
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -42,7 +41,7 @@ def test_limit_given_by_spark_counts(world: World) -> None:
     query.log(query.driver.latest_offset(query.start_of(0), 3))
     query.run(0)
     assert len(world.bodies()) == 3
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(maxBytesPerTrigger="40", numPartitions="1")
@@ -62,7 +61,7 @@ def test_max_bytes_per_trigger_ends_receiving(world: World) -> None:
 def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> None:
     """A message whose hold lapsed in mid-epoch and that another partition received is served once, deleted once."""
     world.send(*(f"a{index}" for index in range(9)), "b1")
-    query, plans = planned(world)
+    query, plans = world.planned()
     assert len(plans) >= 2
     rows = {plans[0].partition: query.read(plans[0])}
     world.clock.advance(LAPSE_S)
@@ -70,7 +69,7 @@ def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> 
         rows[plan.partition] = query.read(plan)
     world.sink[0] = rows
     world.committed.add(0)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes
@@ -81,7 +80,7 @@ def test_receive_count_from_foreign_consumers_is_emitted_once(world: World) -> N
         assert world.receive_elsewhere()
         world.clock.advance(LAPSE_S)
     world.send("a3", "b2")
-    drain_and_audit(Query(world))
+    Query(world).drain_and_audit()
 
 
 @in_both_modes
@@ -93,4 +92,4 @@ def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> No
     world.model.call("ChangeMessageVisibility", change)
     world.clock.advance(LAPSE_S)
     world.send("a4", "b1")
-    drain_and_audit(Query(world))
+    Query(world).drain_and_audit()

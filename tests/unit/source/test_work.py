@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from sqs_fifo_spark.source.queue import Counts
-from tests.simulation.spark import Query
-from tests.unit.by_hand import World, drain_and_audit, failing, in_both_modes, in_both_modes_with, served
+from tests.unit.by_hand import Query, World, in_both_modes, in_both_modes_with
 
 
 @in_both_modes
 def test_epoch_that_delivered_is_followed_by_another_without_new_messages(world: World) -> None:
     """The last batch of a burst is committed and deleted though nothing more is sent."""
-    query = served(world, "a1")
+    query = world.served("a1")
     began_at = world.clock.now()
     assert query.trigger()
     assert world.clock.now() == began_at, "it waited for a long poll"
@@ -34,11 +33,11 @@ def test_an_outage_of_the_queue_does_not_stop_an_idle_query(world: World, caplog
     """The probe has received nothing, so nothing is at stake: it is said, and tried again."""
     query = Query(world)
     assert not query.trigger()
-    with failing(world, "ReceiveMessage"):
+    with world.failing("ReceiveMessage"):
         assert not query.trigger()
         assert "gives no whole answer" in caplog.text
     world.send("a1")
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes
@@ -47,16 +46,16 @@ def test_an_outage_of_the_count_does_not_stop_a_query(world: World) -> None:
     query = Query(world)
     assert not query.trigger()
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
-    with failing(world, "GetQueueAttributes"):
+    with world.failing("GetQueueAttributes"):
         while len(world.bodies()) < 40:
             assert query.trigger()
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes_with(numPartitions="1")
 def test_a_run_reads_though_the_count_of_messages_lags_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With Trigger.Once no other epoch follows."""
-    served(world, "a1")
+    world.served("a1")
     world.die()
     world.send("b1")
     monkeypatch.setattr("sqs_fifo_spark.source.queue.Queue.approximate_counts", lambda queue: Counts())
