@@ -339,6 +339,13 @@ class Query(spark.Query):
         self.to_sink(batch, rows)
         self.checkpoint.committed.add(batch)
 
+    def goes_on_alone(self, end: Offset) -> None:
+        """Let the next batch have rows of another source only, so that ours is at `end` still, and is committed."""
+        batch = len(self.offsets)
+        self.log(end)
+        self.startless.commit(end)
+        self.into_sink({}, batch)
+
     def play_out(self) -> None:
         """Trigger until there is nothing new."""
         while self.trigger():

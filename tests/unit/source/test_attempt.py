@@ -35,19 +35,6 @@ pytestmark = pytest.mark.law("source-3")
 OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 
-def test_an_attempt_goes_on_where_a_dead_one_ended(world: World) -> None:
-    """What that has put is served first; nothing of it is received, put or served again."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    world.crash(f"after put {SECOND_LINK}", lambda: world.read(plan))
-    dead = links(world)
-    assert not dead[-1].chain.is_last
-    rows = world.read(plan)
-    assert told(rows) == ["z1", *(f"a{number}" for number in range(25))]
-    assert links(world)[:2] == dead
-    assert links(world)[2].origin.writer != dead[-1].origin.writer
-    query.finish(rows)
-
-
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_an_attempt_killed_at_any_step_changes_nothing_of_what_is_read(make_world: MakeWorld, elapsed_s: float) -> None:
     """Its links stay, the next attempt goes on, and all that come later read the same."""
@@ -248,7 +235,6 @@ def test_any_number_of_attempts_at_once_make_one_chain(make_world: MakeWorld, se
         running = [each for each in running if not each.dead]
     for each in running:
         attempts.end(each)
-    world.on_step = lambda event: None
     rows = world.read(plan)
     assert all(each == rows for each in attempts.rows)
     assert not [body for body, count in Counter(told(rows)).items() if count > 1]
@@ -282,12 +268,4 @@ def test_a_decided_message_that_comes_again_before_it_is_sealed_keeps_its_newer_
     (receipt, *_) = links(world)[0].receipts
     assert (receipt.receive_count, receipt.deferred) == (2, False)
     assert world.deleted() == ["z1"]
-    query.finish(rows)
-
-
-def test_what_the_probe_caught_frees_its_group_in_the_same_micro_batch(world: World) -> None:
-    """It is sealed and deleted like what a task received itself."""
-    query, plan = begin(world, "z2", "z3", "a1")
-    rows = world.read(plan)
-    assert told(rows) == ["z1", "a1", "z2", "z3"]
     query.finish(rows)

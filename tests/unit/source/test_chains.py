@@ -54,20 +54,6 @@ def test_where_the_commit_deletes_a_chain_has_one_link(world: World) -> None:
     query.finish(rows)
 
 
-@in_both_modes
-def test_a_closed_chain_is_read_without_a_receive(world: World) -> None:
-    """Whatever has arrived since; and nothing is put, deleted or released."""
-    query, plan = begin(world, "a1", "b1")
-    rows = world.read(plan)
-    world.send("a2", "c1")
-    before = dict(world.store.objects)
-    events = len(world.events)
-    assert world.read(plan) == rows
-    assert world.store.objects == before
-    assert len(world.events) == events
-    query.finish(rows)
-
-
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize(
     ("limits", "count"),
@@ -133,32 +119,6 @@ def test_what_another_attempt_puts_counts_towards_the_limit(world: World) -> Non
     assert len(attempts.rows[0]) <= 20 + 3
     assert world.read(plan) == attempts.rows[0]
     query.finish(attempts.rows[0])
-
-
-@with_options(maxMessagesPerTrigger="40", numPartitions="2")
-def test_a_chain_that_ends_at_its_limit_leaves_what_follows_in_its_groups_to_the_next(world: World) -> None:
-    """Tasks that run one after the other share one group, up to the limit of all of them."""
-    query, plan = begin(world)
-    world.send(*(f"a{number}" for number in range(100)))
-    plans = [replace(plan, partitions=2, partition=index, max_messages=20, deal=b"") for index in range(2)]
-    counts = [len(world.read(each)) for each in plans]
-    assert counts == [20, 20]
-    assert world.depth() == (60, 1), "only what the probe has caught is held"
-    del query
-
-
-@in_both_modes
-def test_a_single_group_of_500_takes_no_time(world: World) -> None:
-    """An epoch serves ten; or, where tasks delete, as many links as there are, the last of which waits for more."""
-    world.send(*(f"a{number}" for number in range(500)))
-    query = Query(world)
-    began_at = world.clock.now()
-    while len(world.bodies()) < 500:
-        assert query.trigger()
-    tasks_delete = world.options.delete_after == "journal"
-    assert world.clock.now() - began_at <= (1 if tasks_delete else 0)
-    assert len(world.sink) < 10 or not tasks_delete
-    query.drain_and_audit()
 
 
 def test_a_hot_group_costs_hardly_more_receives_than_it_has_answers(world: World) -> None:

@@ -69,9 +69,7 @@ def another_goes_on_alone(query: Query) -> None:
     batch = len(query.offsets)
     start = query.start_of(batch)
     assert query.latest_offset(start) == start
-    query.log(start)
-    query.startless.commit(start)
-    query.into_sink({}, batch)
+    query.goes_on_alone(start)
 
 
 @in_both_modes_with(numPartitions="1", waitTimeSeconds="1")
@@ -108,8 +106,7 @@ def test_an_unread_batch_keeps_its_id_though_another_source_went_on_alone_before
 def run_on(world: World) -> None:
     """Let a few further runs, of one micro-batch each, serve what there is."""
     for _ in range(3):
-        Query(world, tells_start=False).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        world.ran(tells_start=False)
 
 
 @in_both_modes_with(numPartitions="1")
@@ -133,24 +130,6 @@ def test_an_epoch_that_sparks_log_has_lost_is_announced_again_as_it_was(
     assert world.offsets[1].epoch == lost.epoch
     world.clock.advance(LAPSE_S)
     query.drain()
-    assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
-
-
-@in_both_modes_with(numPartitions="1")
-def test_an_epoch_that_sparks_log_has_lost_is_noticed_before_another_is_logged(world: World) -> None:
-    """Where Spark asks before it says where it is, one was announced by then; without that, all goes on."""
-    query = world.served("a1", "a2", tells_start=False)
-    world.send("b1", "b2")
-    query.trigger()
-    world.die()
-    world.lose_entry()
-    offsets = list(world.offsets)
-    world.send("c1")
-    with pytest.raises(DataLossError, match="the checkpoint does not know of epoch"):
-        Query(world, **WRAPPED).resume().trigger()
-    assert world.offsets == offsets
-    world.die()
-    run_on(world)
     assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
 
 
@@ -203,23 +182,6 @@ def test_a_lost_entry_without_rows_is_noticed_under_the_wrapper(world: World, is
         world.die()
     run_on(world)
     assert sorted(world.bodies()) == ["a1", "a2", "b1"]
-
-
-@in_both_modes_with(numPartitions="1")
-def test_a_log_that_loses_its_last_batch_twice_gives_that_batch_no_rows(world: World) -> None:
-    """The sink has it without rows. A task of the batch that was lost first seals what it has only then."""
-    query = world.served("a1")
-    world.send("b1")
-    query.announce()
-    (plan,) = query.plans(1)
-    world.die(down_s=LAPSE_S)
-    world.offsets.pop()
-    world.kill("-- batch 1 is in the sink", lambda: Query(world).resume().trigger())
-    world.offsets.pop()
-    assert [rows for rows in world.sink[1].values() if rows] == []
-    with suppress(SqsFifoError):
-        world.read(plan)
-    world.restart(down_s=LAPSE_S)
 
 
 @pytest.mark.parametrize("how", ["another mode", "wrapped", "plain"])

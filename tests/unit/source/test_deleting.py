@@ -11,21 +11,12 @@ import pytest
 from sqs_fifo_spark.errors import FencedError
 from tests.helpers import raises_one_line
 from tests.simulation.world import LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import HandHeartbeat, Query, World, in_both_modes, with_options
-from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, durable_when_deleted, links, told
+from tests.unit.by_hand import Query, World, in_both_modes, with_options
+from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, links, told
 
 pytestmark = pytest.mark.law("source-2")
 
 OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
-
-
-def test_a_task_deletes_only_what_is_sealed(world: World) -> None:
-    """Law 1 where the journal alone has it: no delete before its link, whatever the order of the calls."""
-    query, plan = begin(world, *(f"{'ab'[number % 2]}{number}" for number in range(40)))
-    durable_when_deleted(world)
-    rows = world.read(plan)
-    assert len(world.deleted()) == len(rows) == 41
-    query.finish(rows)
 
 
 @pytest.mark.parametrize("link", [FIRST_LINK, SECOND_LINK])
@@ -46,22 +37,6 @@ def test_a_task_whose_driver_owns_the_journal_no_more_deletes_nothing(world: Wor
     with pytest.raises(FencedError):
         world.read(plan)  # Spark tries again
     assert world.deleted() == deleted
-
-
-def test_a_fenced_task_s_messages_come_to_the_newer_driver(world: World) -> None:
-    """It replays what the older one's tasks have put, and closes that, before anything is lost or doubled."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    newer: list[Query] = []
-
-    def rival() -> None:
-        HandHeartbeat.live.remove(query.driver._heartbeat)  # type: ignore[arg-type]
-        newer.append(Query(world))
-        newer[0].plans(0)
-
-    world.do_at(f"after put {SECOND_LINK}", rival)
-    with pytest.raises(FencedError):
-        world.read(plan)
-    newer[0].resume().drain_and_audit()
 
 
 @with_options(deleteAfter="commit")
@@ -168,47 +143,12 @@ def test_what_somebody_else_has_got_hold_of_is_named_by_each_later_link(world: W
 def test_what_no_task_could_delete_the_commit_deletes(world: World, elapsed_s: float) -> None:
     """Each later link names it, so the last one knows of all; with its handle, or with a newer one."""
     query, plan = begin(world, *(f"{'ab'[number % 2]}{number}" for number in range(15)))
-    world.fault = lambda action: "refused" if "Delete" in action else ""
-    rows = world.read(plan)
-    world.fault = lambda action: ""
+    with world.failing("DeleteMessageBatch"):
+        rows = world.read(plan)
     assert not world.deleted()
     world.clock.advance(elapsed_s)
     query.finish(rows)
     assert len(world.deleted()) == len(rows) + sum(map(len, list(world.rows())[1:]))
-
-
-def test_who_takes_a_chain_over_deletes_its_tail_first(world: World) -> None:
-    """The dead attempt may have sealed it and not deleted it: nothing of its groups comes before that."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    world.crash("before DeleteMessageBatch", lambda: world.read(plan))
-    assert not world.deleted()
-    steps: list[str] = []
-    world.on_step = steps.append
-    rows = world.read(plan)
-    calls = [step for step in steps if step.startswith(("before DeleteMessageBatch", "before ReceiveMessage"))]
-    assert calls[0] == "before DeleteMessageBatch"
-    assert told(rows) == ["z1", *(f"a{number}" for number in range(25))]
-    assert not links(world)[1].chain.unconfirmed
-    query.finish(rows)
-
-
-def test_what_an_attempt_deletes_twice_is_no_fault(world: World) -> None:
-    """It died after its delete, and the next one does not know."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    world.crash("after DeleteMessageBatch", lambda: world.read(plan))
-    rows = world.read(plan)
-    assert Counter(world.deleted()) == Counter(told(rows))
-    assert not any(head.chain.unconfirmed for head in links(world))
-    query.finish(rows)
-
-
-def test_when_a_query_is_over_the_driver_holds_what_the_last_link_left(world: World) -> None:
-    """It could not be deleted, and the task's heartbeat has ended."""
-    _, plan = begin(world, "a1", "b1")
-    world.fault = lambda action: "refused" if "Delete" in action else ""
-    world.read(plan)
-    world.beat()
-    world.require_held(3 * VISIBILITY_S)
 
 
 @pytest.mark.parametrize("is_found_first", [True, False])

@@ -57,18 +57,6 @@ def test_time_to_fetch_counts_from_the_first_message_to_be_served(world: World) 
 
 
 @with_options(numPartitions="1")
-def test_a_copy_that_cannot_be_deleted_now_is_not_served(world: World) -> None:
-    """It is deferred, with what follows it, and the commit tries again."""
-    world.send(*(f"a{number}" for number in range(1, 13)))
-    assert len(once(world)) == 10
-    world.failing_entries = lambda action: frozenset(range(10)) if action == "DeleteMessageBatch" else frozenset()
-    assert once(world) == []
-    world.failing_entries = lambda action: frozenset()
-    assert once(world) == ["a11", "a12"]
-    world.restart()
-
-
-@with_options(numPartitions="1")
 def test_a_copy_that_lapses_before_it_is_deleted_proves_nothing(world: World) -> None:
     """The task keeps nothing of that group, and the ledger keeps what it knows."""
     world.send("a1", "a2")

@@ -56,24 +56,6 @@ def test_a_checkpoint_of_an_earlier_generation_is_refused_for_good(
 
 
 @in_both_modes
-@pytest.mark.parametrize("is_committed", [True, False])
-@pytest.mark.parametrize("how", STARTS[:2], ids=["4.2", "4.0"])
-def test_a_checkpoint_of_an_earlier_generation_does_not_stop_the_query_that_rules(
-    world: World, is_committed: bool, how: dict[str, Any]
-) -> None:
-    """It is refused before it claims the journal, also if Spark asks where the query begins, to repeat its batch 0."""
-    other = taken_over(world)
-    if not is_committed:
-        world.committed.clear()
-    query = Query(world, checkpoint=other).resume()
-    with pytest.raises(DataLossError):
-        Query(world, **how).resume().trigger()
-    world.send("z1")
-    query.drain()
-    assert "z1" in [row.body for rows in other.rows() for row in rows]
-
-
-@in_both_modes
 @pytest.mark.parametrize("until", ["before list drivers", "-- batch 0 is ", "before put ledger/"])
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_query_that_has_planned_nothing_takes_nothing_over(world: World, until: str, is_committed: bool) -> None:
@@ -241,8 +223,8 @@ def test_a_query_is_not_told_that_it_is_another_one(
         Query(world, **how).resume().trigger()
     world.die(down_s=LAPSE_S)
     world.offsets.remove(late)
-    Query(world, tells_start=False).resume().trigger()
-    world.restart(down_s=LAPSE_S, allow_forgotten=True)
+    world.ran(tells_start=False)
+    world.restart(allow_forgotten=True)
 
 
 @in_both_modes
@@ -262,9 +244,7 @@ def test_a_generation_that_a_restart_began_raises_no_doubt(
     world.die(down_s=LAPSE_S)
     world.kill("-- batch 0 is ", lambda: Query(world, **WRAPPED).resume().trigger(), down_s=LAPSE_S)
     world.kill_or_end(until, lambda: Query(world).resume(), 2 if "ledger" in until else 1)
-    world.send("b1")
-    assert Query(world, **how, reads=unread(0)).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    world.ran("b1", **how, reads=unread(0))
     Query(world).resume().drain()
     found = counted(world.checkpoint)
     assert {"a1", "b1"} <= {*found}
@@ -299,16 +279,6 @@ def test_a_new_query_whose_first_batch_nobody_reads_goes_on_whenever_it_dies(
     assert {"b1", "a2"} <= {*found}
     assert max(found.values()) == 1
     assert {*found, *counted(other)} == {row.body for row in world.sent}
-
-
-@in_both_modes
-@pytest.mark.parametrize("how", STARTS)
-def test_a_new_query_takes_a_journal_over_in_its_first_run(world: World, how: dict[str, Any]) -> None:
-    """Spark's AvailableNow wrapper asks twice where the query begins, and is told the same."""
-    world.ran("x1", checkpoint=Checkpoint())
-    world.send("a1")
-    assert Query(world, **how).resume().trigger()
-    world.restart(down_s=LAPSE_S, allow_forgotten=True)
 
 
 @in_both_modes
@@ -347,9 +317,7 @@ def test_a_log_that_begins_with_another_sources_batch_alone_has_its_first_epoch_
     query.log(query.start_of(0))
     query.into_sink({}, 0)
     world.die(down_s=LAPSE_S)
-    world.send("b1")
-    Query(world, **how, reads=unread(1)).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    world.ran("b1", **how, reads=unread(1))
     Query(world, tells_start=False).resume().drain()
     assert counted(world.checkpoint).keys() >= {"b1"}
     assert max(counted(world.checkpoint).values()) == 1
@@ -367,9 +335,7 @@ def test_an_older_query_that_goes_on_until_the_first_commit_is_refused_then(
     world.send("y1")
     query = Query(world, checkpoint=other, **WRAPPED).resume()
     query.trigger()
-    query.log(other.offsets[0])
-    query.startless.commit(other.offsets[0])
-    query.into_sink({}, 1)
+    query.goes_on_alone(other.offsets[0])
     world.die(down_s=LAPSE_S)
     new = Query(world, **STARTS[1])
     new.log(new.latest_offset(None))

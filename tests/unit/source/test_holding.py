@@ -15,21 +15,8 @@ def test_heartbeat_keeps_messages_from_others_through_a_slow_batch(world: World)
     """While a batch takes four visibility timeouts nobody else gets its messages."""
     world.send("a1", "a2", "b1")
     query = Query(world)
-
-    def be_slow() -> None:
-        world.require_held(4 * VISIBILITY_S)
-
-    world.do_at("-- batch 0 is read", be_slow)
+    world.do_at("-- batch 0 is read", lambda: world.require_held(4 * VISIBILITY_S))
     assert query.trigger()
-    query.drain_and_audit()
-
-
-@in_both_modes
-def test_messages_are_held_between_the_end_of_a_batch_and_its_commit(world: World) -> None:
-    """Another source's long poll, or a slow offset log, may stand in between for long."""
-    query = world.served("a1", "a2", "b1")
-    query.driver.latest_offset(world.offsets[0])
-    world.require_held(3 * VISIBILITY_S)
     query.drain_and_audit()
 
 
@@ -55,19 +42,6 @@ def carrying(world: World) -> Query:
     world.clock.advance(2)
     assert query.trigger()
     return query
-
-
-@with_options(numPartitions="1")
-def test_carried_messages_are_held_by_a_restarted_driver(world: World) -> None:
-    """Its tasks may start long after its plan."""
-    carrying(world).announce()
-    assert world.journal().ledger().carried
-    world.die()
-    query = Query(world)
-    query.plans(2)
-    world.require_held(3 * VISIBILITY_S)
-    query.run(2)
-    query.drain_and_audit()
 
 
 @with_options(numPartitions="1")

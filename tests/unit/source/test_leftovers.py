@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from greenlet import getcurrent, greenlet
 
-from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError
 from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.helpers import raises_one_line
-from tests.simulation.hub import Crash
 from tests.simulation.world import LAPSE_S, Checkpoint, Row
 from tests.unit.by_hand import (
     WRAPPED,
@@ -24,7 +22,7 @@ from tests.unit.by_hand import (
     unread,
     with_options,
 )
-from tests.unit.source.attempts import Attempts, begin, free, paused, sealed
+from tests.unit.source.attempts import Attempts, begin, free, paused
 
 pytestmark = pytest.mark.law("source-5")
 
@@ -72,85 +70,6 @@ def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> Non
     assert late == []
 
 
-def test_superseded_driver_deletes_nothing_that_a_leftover_sealed(world: World) -> None:
-    """It stands still before it looks at the epoch; meanwhile the next driver settles it, and a leftover puts there."""
-    world.send("a1")
-    query = Query(world)
-    query.log(query.latest_offset(query.start_of(0)))
-    plan = replace(query.plans(0)[0], deal=b"")
-    test = greenlet.getcurrent()
-
-    def attempt() -> None:
-        with pytest.raises(Crash):
-            world.read(plan)
-
-    def on_step(event: str) -> None:
-        if greenlet.getcurrent() is leftover:
-            if event.startswith(("before ReceiveMessage", "before put epochs")):
-                test.switch()
-            if event.startswith("after put epochs"):
-                raise Crash
-        elif overtaken and event.startswith("before list epochs"):
-            overtaken.pop()()
-
-    leftover = greenlet(attempt)
-    overtaken: list[Callable[[], object]] = []
-    world.on_step = on_step
-    leftover.switch()  # it has seen no segment, and the epoch open
-    query.run(0)
-    world.send("b1")
-    leftover.switch()  # it receives b1
-    query.log(query.latest_offset(query.offsets[0]))
-    world.die()
-    older, newer = Query(world), Query(world)
-    older.claim()
-
-    def overtake() -> None:
-        newer.resume()
-        while not leftover.dead:
-            leftover.switch()
-
-    overtaken.append(overtake)
-    with pytest.raises((FencedError, JournalUnavailableError)):  # it finds another owner, or what that has dropped
-        older.resume()
-    older.driver.stop()
-    assert leftover.dead
-    assert world.deleted() == ["a1"]
-    world.pass_time(LAPSE_S)
-    newer.drain_and_audit()
-
-
-@with_options(maxMessagesPerTrigger="1", numPartitions="1")
-def test_what_a_leftover_catches_between_verdict_and_ledger_is_given_back(world: World) -> None:
-    """The chain is closed by then: the leftover sees it, and nobody waits for its visibility timeout."""
-    world.send("a1")
-    query, (plan,) = world.planned()
-    late: list[list[Row]] = []
-    world.send("b1")
-
-    # It has received b1, and its put comes when the epoch is judged and its messages are being deleted.
-    test = greenlet.getcurrent()
-    leftover = greenlet(lambda: late.append(world.read(replace(plan, deal=b""))))
-
-    def on_step(event: str) -> None:
-        if greenlet.getcurrent() is leftover:
-            if event.startswith("before put epochs/"):
-                test.switch()
-        elif event.startswith("before DeleteMessageBatch") and not leftover.dead:
-            leftover.switch()
-
-    world.on_step = on_step
-    leftover.switch()
-    query.run(0)
-    began_at = world.clock.now()
-    while "b1" not in world.bodies():
-        assert query.trigger()
-    assert leftover.dead
-    assert [[row.body for row in rows] for rows in late] == [["a1"]]
-    assert world.clock.now() == began_at
-    query.drain_and_audit()
-
-
 def begin_late(world: World) -> tuple[Query, Attempts, greenlet]:
     """Return a query, and an attempt of its first task that has received b1 and not put it; b1 came after the plan."""
     world.send("a1")
@@ -175,7 +94,6 @@ def test_a_leftover_releases_what_it_received_however_late_it_comes(world: World
     with pytest.raises(EpochSettledError):
         attempts.end(late)
     assert free(world) == {"b1"}
-    world.on_step = lambda event: None
     query.drain_and_audit()
 
 
@@ -270,44 +188,6 @@ def test_two_plans_of_an_epoch_are_never_both_served(world: World) -> None:
     assert sorted(served) == sorted({"d1", *(f"{group}1" for group in "abcefgh")})
 
 
-@with_options(numPartitions="1")
-def test_what_an_old_plan_holds_twice_is_served_once(world: World) -> None:
-    """A leftover receives again what its plan carries, and seals both, when another plan is Spark's."""
-    world.send("d1", "d2")
-    _old, (plan,) = world.planned()
-    assert world.carried(plan)
-    world.die(down_s=LAPSE_S)
-    new = Checkpoint()
-    query = Query(world, checkpoint=new)
-    world.do_at("before put epochs/", lambda: query.claim())
-    with pytest.raises(FencedError):
-        world.read(plan)  # the leftover
-    start = query.start_of(0)
-    world.send("a1")
-    end = query.latest_offset(start)
-    query.log(end)
-    query.run(0)
-    query.drain()
-    assert sorted(row.body for rows in new.rows() for row in rows) == ["a1", "d1", "d2"]
-
-
-@with_options(numPartitions="1")
-def test_what_a_leftover_of_another_query_seals_ahead_is_never_served(world: World) -> None:
-    """Its message comes from the queue again, is served and deleted; the object is dropped."""
-    world.send("a1")
-    _old, (plan,) = world.planned(checkpoint=Checkpoint(), tells_start=False, is_wrapped=True)
-    world.die()
-    query = Query(world)
-    world.do_at("before put epochs/", lambda: query.resume().trigger())
-    world.send("z1")
-    with pytest.raises((EpochSettledError, FencedError)):
-        world.read(plan)
-    assert "z1" in sealed(world)
-    world.clock.advance(LAPSE_S)
-    query.drain()
-    world.restart(down_s=0)
-
-
 @with_options(numPartitions="1", deleteAfter="journal")
 def test_a_leftover_of_a_new_querys_predecessor_deletes_nothing_that_is_not_carried(world: World) -> None:
     """What it puts after the new driver's claim is no content, so it must not delete that."""
@@ -320,7 +200,6 @@ def test_a_leftover_of_a_new_querys_predecessor_deletes_nothing_that_is_not_carr
     end = query.latest_offset(query.start_of(0))
     with pytest.raises((FencedError, EpochSettledError)):
         attempts.end(leftover)
-    world.on_step = lambda event: None
     assert not world.deleted()
     if end != query.start_of(0):
         query.log(end)
@@ -354,9 +233,7 @@ def test_a_generation_that_was_announced_first_and_begins_last_carries_nothing_t
         old.to_sink(1, {0: world.read(plan)})
         other.committed.add(1)
     world.die(down_s=LAPSE_S)
-    world.send("a1")
-    Query(world, reads=unread(0) if is_unread else unread()).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    world.ran("a1", reads=unread(0) if is_unread else unread())
     for start in ({}, WRAPPED):
         world.require_refused(other, **start)
     query = Query(world).resume()
@@ -369,9 +246,7 @@ def test_a_generation_that_was_announced_first_and_begins_last_carries_nothing_t
             late.switch()
     world.die(down_s=LAPSE_S)
     for body in ("a4", "a5"):
-        world.send(body)
-        Query(world).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        world.ran(body)
     Query(world).resume().drain()
     counts = Counter(row.body for rows in world.rows() for row in rows)
     assert {**counts, "last1": 1} == dict.fromkeys(["z1", "z2", "a1", "a2", "a3", "a4", "a5", "last1"], 1)

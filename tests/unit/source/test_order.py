@@ -153,7 +153,6 @@ def test_what_another_attempts_link_has_overtaken_is_not_put_behind_it(world: Wo
         world.clock.advance(VISIBILITY_S + 1)
     second = attempts.begin(plan, "before DeleteMessageBatch")  # it has put a2
     attempts.end(first, second)
-    world.on_step = lambda event: None
     rows = world.read(plan)
     assert attempts.rows == [rows, rows]
     assert not any(receipt.deferred for head in links(world) for receipt in head.receipts)
@@ -202,7 +201,6 @@ def test_what_another_attempts_link_has_overtaken_is_not_served_with_the_next_ep
     world.pass_time(2)  # another consumer has given a3 back
     second = attempts.begin(own, "before DeleteMessageBatch")  # it has put a3, deferred
     attempts.end(first, second)
-    world.on_step = lambda event: None
     query.into_sink({plan.partition: world.read(plan) for plan in (own, other)})
     query.drain()
     assert numbers(world, "a") == [2, 3]

@@ -9,7 +9,7 @@ import pytest
 from sqs_fifo_spark.errors import FencedError
 from tests.helpers import raises_one_line
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import WRAPPED, HandHeartbeat, Query, World, in_both_modes, in_both_modes_with, with_options
+from tests.unit.by_hand import HandHeartbeat, Query, World, in_both_modes, in_both_modes_with, with_options
 from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, links, paused, told
 
 pytestmark = pytest.mark.law("source-5")
@@ -82,17 +82,6 @@ def test_what_is_carried_for_a_new_query_outlives_its_drivers(world: World) -> N
     world.restart()
 
 
-@with_options(numPartitions="1")
-def test_what_spark_was_never_given_is_given_back_and_not_deleted(world: World) -> None:
-    """A new query on an old journal that is asked for its offset in the dark: nothing of the old epochs is lost."""
-    world.ran("a1", "a2", checkpoint=Checkpoint())
-    query = Query(world, **WRAPPED).resume()
-    assert query.trigger()
-    world.die()
-    assert world.deleted() == []
-    world.restart(tells_start=False)
-
-
 # Fenced drivers
 
 
@@ -133,29 +122,10 @@ def test_a_driver_that_closes_what_another_has_settled_is_told_that_it_is_fenced
     """Not that its own micro-batch's rows cannot be read any more: nobody reads any."""
     query = world.served("a1", reads=lambda batch, count: None)
     world.send("b1")
-
-    def go_on_elsewhere() -> None:
-        Query(world).resume().drain()
-
-    world.do_at("before put epochs/", go_on_elsewhere)
+    world.do_at("before put epochs/", lambda: Query(world).resume().drain())
     with pytest.raises(FencedError, match="another query or an operator took over the journal"):
         query.trigger()
     world.audit()
-
-
-def test_of_two_who_commit_an_epoch_the_second_stops(world: World) -> None:
-    """It looked at its claim in time, and found the ledger written: what stands there may say something else."""
-    older = world.served("a1")
-    end = older.latest_offset(world.offsets[0])
-    older.log(end)
-
-    def rival() -> None:
-        Query(world).resume()
-
-    world.do_at("before put ledger/", rival)
-    with pytest.raises(FencedError):
-        older.startless.commit(world.offsets[0])
-    world.restart(down_s=0)
 
 
 @with_options(numPartitions="1", deleteAfter="journal")
@@ -208,9 +178,10 @@ def claim_elsewhere(world: World) -> None:
 
 
 @in_both_modes_with(numPartitions="1")
-def test_a_driver_is_fenced_however_often_it_is_asked(world: World) -> None:
-    """Its verdict on the last epoch does not stand for its claim."""
-    query = world.served("a1")
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_driver_is_fenced_however_often_it_is_asked(world: World, is_read: bool) -> None:
+    """Its verdict on the last epoch does not stand for its claim. Where it closes a chain, it speaks of no task."""
+    query = world.served("a1", reads=lambda batch, count: range(count if is_read else 0))
     claim_elsewhere(world)
     for _ in range(2):
         with pytest.raises(FencedError, match="this query's is"):
@@ -232,15 +203,6 @@ def test_an_idle_driver_that_is_fenced_does_not_probe(world: World) -> None:
     with pytest.raises(FencedError):
         query.latest_offset(start)
     assert not [event for _, _, event in world.trace[before:] if "ReceiveMessage" in event]
-
-
-@in_both_modes_with(numPartitions="1")
-def test_a_fenced_driver_that_closes_a_chain_speaks_of_the_query(world: World) -> None:
-    """Not of a task, though the link's put tells it first."""
-    query = world.served("a1", reads=lambda batch, count: range(0))
-    claim_elsewhere(world)
-    with pytest.raises(FencedError, match="this query's is"):
-        query.latest_offset(query.start_of(1))
 
 
 @in_both_modes_with(numPartitions="1")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from tests.simulation.world import VISIBILITY_S, Row
-from tests.unit.by_hand import Query, World, in_both_modes, with_options
+from tests.unit.by_hand import Query, World, in_both_modes
 
 pytestmark = pytest.mark.law("source-4")
 
@@ -41,27 +38,4 @@ def test_several_reads_give_the_same_rows(world: World) -> None:
     world.send("a7", "c1", "z1")
     for _ in range(3):
         assert query.read_all(plans) == world.sink[0]
-    query.drain_and_audit()
-
-
-@with_options(numPartitions="1")
-def test_heartbeat_keeps_what_the_winning_attempt_received_and_the_loser_keeps_nothing(world: World) -> None:
-    """A speculative attempt's messages are free as soon as it has lost, and nobody renews them."""
-    world.send("x1", "a1", "b1", "c1", "d1")
-    query, (plan,) = world.planned(1)
-    mine = replace(plan, max_messages=3)
-    rows: list[list[Row]] = []
-    world.do_at("before put epochs/", lambda: rows.append(world.read(mine)))
-    rows.append(world.read(mine))
-    assert rows[0] == rows[1]
-    free = {"x1", "a1", "b1", "c1", "d1"} - {row.body for row in rows[0]}
-    taken = {message["Body"] for message in world.receive_elsewhere(visibility_timeout_s=1)}
-    assert taken == free
-    world.pass_time(1)
-    for _ in range(4 * VISIBILITY_S):
-        world.pass_time(1)
-        assert {message["Body"] for message in world.receive_elsewhere(visibility_timeout_s=1)} <= free
-    world.pass_time(1)
-    world.sink[0] = {0: rows[0]}
-    world.committed.add(0)
     query.drain_and_audit()

@@ -177,24 +177,6 @@ def test_what_others_bring_is_released_if_a_receive_is_refused(world: World, beg
 
 
 @in_both_modes
-def test_a_receive_without_an_answer_ends_the_chain_with_what_others_bring(world: World, begun: Receives) -> None:
-    """The queue goes on to fail for longer than it is tried."""
-    query, plan = begin(world, 450)
-    made = 0
-
-    def failing(action: str) -> str:
-        nonlocal made
-        made += action == "ReceiveMessage"
-        return "throttled" if action == "ReceiveMessage" and made >= 6 else ""
-
-    world.fault = failing
-    rows = world.read(plan)
-    assert rows
-    world.fault = lambda action: ""
-    query.finish(rows)
-
-
-@in_both_modes
 def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World, begun: Receives) -> None:
     """For longer than a visibility timeout: no other consumer gets any of it."""
     query, plan = begin(world, 450)

@@ -58,30 +58,6 @@ def test_expired_handles_at_commit_go_to_the_ledger_and_the_copies_are_deleted(w
     query.drain_and_audit()
 
 
-def test_copy_of_a_committed_message_met_by_the_probe_is_deleted(world: World) -> None:
-    """The probe recognises a committed message by the ledger too."""
-    query = world.served("a1")
-    world.clock.advance(LAPSE_S)
-    held = world.receive_elsewhere(visibility_timeout_s=5)
-    assert [message["Body"] for message in held] == ["a1"]
-    assert query.trigger()
-    assert len(world.journal().ledger().unconfirmed) == 1
-    query.drain()
-    assert world.bodies().count("a1") == 1
-    world.audit()
-
-
-@in_both_modes
-def test_partial_failure_of_a_delete_is_repeated_for_the_failed_entries(world: World) -> None:
-    """Entries that failed are deleted within the same commit."""
-    query = world.served(*(f"a{index}" for index in range(5)))
-    answers = iter([frozenset({1, 3})])
-    world.failing_entries = lambda action: next(answers, frozenset()) if "Delete" in action else frozenset()
-    assert query.trigger()
-    assert world.depth() == (0, 0)
-    query.drain_and_audit()
-
-
 @with_options(numPartitions="1")
 @pytest.mark.parametrize("fault", ["", "refused", "throttled", "lost"])
 def test_what_was_received_before_is_served_at_once_after_an_epoch_of_copies(world: World, fault: str) -> None:

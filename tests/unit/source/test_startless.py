@@ -15,8 +15,7 @@ pytestmark = pytest.mark.law("source-3", "source-5")
 def test_spark_4_0_order_of_calls_drains(world: World) -> None:
     """`latest_offset` without arguments walks through the same epochs."""
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
-    Query(world, tells_start=False).drain()
-    world.audit()
+    Query(world, tells_start=False).drain_and_audit()
 
 
 @with_options(numPartitions="1")
@@ -63,9 +62,7 @@ def test_a_blind_epoch_is_not_followed_by_itself(world: World, is_read: bool) ->
     )
     query.resume().trigger()
     (blind,) = world.offsets
-    query.log(blind)
-    query.startless.commit(blind)
-    query.into_sink({}, 1)
+    query.goes_on_alone(blind)
     assert world.journal().ledger().followed_by is None
     world.restart(down_s=LAPSE_S, allow_forgotten=True)
 
@@ -78,14 +75,11 @@ def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
     assert query.trigger()
     (blind,) = world.offsets
     assert query.startless.latest_offset() != blind
-    query.log(blind)
-    query.startless.commit(blind)
-    query.into_sink({}, 1)
+    query.goes_on_alone(blind)
     assert world.journal().ledger().followed_by is None
     world.die(down_s=LAPSE_S)
-    world.send("b1")
-    assert Query(world, **WRAPPED).resume().trigger()
-    world.restart(down_s=LAPSE_S, allow_forgotten=True)
+    world.ran("b1", **WRAPPED)
+    world.restart(allow_forgotten=True)
 
 
 @in_both_modes
@@ -112,9 +106,7 @@ def test_an_unread_batch_keeps_its_id_though_another_source_went_on_after_an_unr
     assert query.trigger()
     (blind,) = world.offsets
     assert query.startless.latest_offset() == blind
-    query.log(blind)
-    query.startless.commit(blind)
-    query.into_sink({}, 1)
+    query.goes_on_alone(blind)
     world.send("a1")
     assert query.trigger()
     assert world.journal().ledger().followed_by == world.offsets[2]
@@ -143,27 +135,13 @@ def test_a_new_query_takes_the_journal_over_though_nobody_reads_its_first_batch_
     for _ in range(idles):
         assert not query.trigger()
     assert query.startless.latest_offset() == blind
-    query.log(blind)
-    query.startless.commit(blind)
-    query.into_sink({}, 1)
+    query.goes_on_alone(blind)
     world.die(down_s=LAPSE_S)
     if older_goes_on:
         world.require_refused(older)
     world.send("b1")
     Query(world, tells_start=False).resume().drain()
     assert "b1" in world.bodies()
-
-
-@in_both_modes
-def test_a_query_under_the_wrapper_is_taken_for_no_other_however_little_it_reads(world: World) -> None:
-    """Spark asks for the end and the beginning twice, and logs only the first answer."""
-    world.send("a1")
-    query = Query(world, **WRAPPED, reads=lambda batch, count: None).resume()
-    assert query.trigger()
-    (blind,) = world.offsets
-    for _ in range(3):
-        assert query.startless.latest_offset() == blind
-    world.restart(down_s=LAPSE_S, allow_forgotten=True)
 
 
 @in_both_modes
@@ -178,15 +156,12 @@ def test_a_stateful_query_s_checkpoint_is_not_refused_for_what_spark_only_report
     (blind,) = world.offsets
     world.send("b1")
     query.startless.latest_offset()
-    query.log(blind)
-    query.startless.commit(blind)
-    query.into_sink({}, 1)
+    query.goes_on_alone(blind)
     query.startless.latest_offset()
     world.die(down_s=LAPSE_S)
-    assert Query(world, **WRAPPED, reads=lambda batch, count: None).resume().trigger()
-    world.die(down_s=LAPSE_S)
-    Query(world, **WRAPPED).resume().trigger()
-    world.restart(down_s=LAPSE_S, allow_forgotten=True)
+    world.ran(**WRAPPED, reads=lambda batch, count: None)
+    world.ran(**WRAPPED)
+    world.restart(allow_forgotten=True)
 
 
 @in_both_modes_with(numPartitions="1")
@@ -195,9 +170,8 @@ def test_no_two_epochs_have_a_number_that_are_announced_before_spark_says_where_
     """Not even the first two of a journal. Nobody may have read the first one."""
     world.send("a1", "b1")
     if until == "never":
-        Query(world, **WRAPPED, reads=lambda batch, count: None).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        world.ran(**WRAPPED, reads=lambda batch, count: None)
     else:
         world.kill(until, lambda: Query(world, **WRAPPED).resume().trigger(), down_s=LAPSE_S)
-    Query(world, **WRAPPED).resume().trigger()
-    world.restart(down_s=LAPSE_S, allow_forgotten=True)
+    world.ran(**WRAPPED)
+    world.restart(allow_forgotten=True)

@@ -26,22 +26,6 @@ def test_batch_that_never_asks_for_its_plan_loses_nothing(world: World, tells_st
 
 @in_both_modes
 @pytest.mark.parametrize("tells_start", [True, False])
-def test_batch_without_a_look_at_its_rows_and_then_a_quiet_time(world: World, tells_start: bool) -> None:
-    """After a batch that nobody read offsets never go back, however long it stays quiet."""
-    world.send("a1")
-    # The second batch is there to commit the first, and its rows are not looked at.
-    query = Query(world, tells_start=tells_start, reads=unread(1))
-    assert query.trigger()
-    assert query.trigger()
-    assert not any(query.trigger() for _ in range(4))
-    world.send("b1", "b2", "c1", "c2", "d1")
-    query.drain_and_audit()
-    epochs = [offset.epoch for offset in world.offsets]
-    assert epochs == sorted(set(epochs))
-
-
-@in_both_modes
-@pytest.mark.parametrize("tells_start", [True, False])
 @pytest.mark.parametrize("read_at_all", [False, True])
 def test_what_nobody_reads_is_kept_for_the_next_batch_without_another_receive(
     world: World, tells_start: bool, read_at_all: bool
