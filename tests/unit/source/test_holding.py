@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import string
+
 import pytest
 
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.receive import WORTH, Received
 from tests.simulation.world import VISIBILITY_S
 from tests.unit.by_hand import Query, World, in_both_modes, with_options
 
@@ -70,3 +74,54 @@ def test_a_store_that_stalls_after_the_probe_costs_no_lease(world: World) -> Non
     world.pass_time(10)
     assert world.depth() == (0, 1)
     assert not [event for event in world.events if event.kind == "lapsed"]
+
+
+# A late answer's messages are hidden since SQS was asked, not since they came; and more may be hidden still
+
+
+@with_options(numPartitions="1")
+@pytest.mark.parametrize("receiver", ["driver", "task"])
+def test_what_came_late_is_renewed_at_once(world: World, receiver: str) -> None:
+    """Before anything that may take long: only the rest of its hold is left, and a heartbeat may be asleep."""
+    steps: list[str] = []
+
+    def on_step(event: str) -> None:
+        if event.startswith("after ReceiveMessage ["):
+            world.clock.advance(WORTH * world.options.visibility_timeout_s)
+            steps.append("late")
+        elif steps:
+            steps.append(event)
+
+    world.send(*(f"{group}1" for group in string.ascii_lowercase))
+    query = Query(world)
+    start = query.start_of(0)
+    if receiver == "driver":
+        world.on_step = on_step
+        query.latest_offset(start)
+    else:
+        query.log(query.latest_offset(start))
+        (plan,) = query.plans(0)
+        world.on_step = on_step
+        world.read(plan)
+    assert steps[:2] == ["late", "before ChangeMessageVisibilityBatch"]
+
+
+@with_options(numPartitions="1")
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_poll_that_is_cut_is_no_end_of_a_run(world: World, is_cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQS may hide, with the rest of it, messages that are older than the trigger."""
+    query = Query(world, available_now=True)
+    world.clock.advance(3.0)
+    world.send("a1")
+    assert query.trigger()
+    world.send("b1")
+    receive = Queue.receive
+
+    def cut(queue: Queue, *given: int, **named: int) -> Received:
+        received = receive(queue, *given, **named)
+        received.is_cut = is_cut
+        return received
+
+    monkeypatch.setattr(Queue, "receive", cut)
+    assert query.trigger()
+    assert bool(query.offsets[-1].partitions) is is_cut  # an epoch of none is the last

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent
 
 from sqs_fifo_spark.errors import EpochSettledError, FencedError
 from sqs_fifo_spark.source.plan import PartitionPlan
@@ -70,21 +70,15 @@ def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> Non
     assert late == []
 
 
-def begin_late(world: World) -> tuple[Query, Attempts, greenlet]:
-    """Return a query, and an attempt of its first task that has received b1 and not put it; b1 came after the plan."""
-    world.send("a1")
-    query, (plan,) = world.planned()
-    world.send("b1")
-    attempts = Attempts(world)
-    late = attempts.begin(plan, "before put epochs/")
-    return query, attempts, late
-
-
 @in_both_modes_with(numPartitions="1")
 @pytest.mark.parametrize("settled", [1, 2, 3])
 def test_a_leftover_releases_what_it_received_however_late_it_comes(world: World, settled: int) -> None:
     """Its link's name is free again once its epoch is dropped, so its put succeeds, and counts for nothing."""
-    query, attempts, late = begin_late(world)
+    world.send("a1")
+    query, (plan,) = world.planned()
+    world.send("b1")
+    attempts = Attempts(world)
+    late = attempts.begin(plan, "before put epochs/")  # it has received b1
     query.run(0)  # another attempt serves the epoch
     for number in range(settled):
         world.send(f"c{number}")
