@@ -7,25 +7,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import pytest
 
 from sqs_fifo_spark.clock import ManualClock
+from sqs_fifo_spark.errors import DataLossError
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.offset import Offset
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread
+from tests.helpers import raises_one_line
+from tests.simulation import spark
 from tests.simulation import world as simulated
 from tests.simulation.hub import Crash
-from tests.simulation.spark import Query
-from tests.simulation.world import LAPSE_S, Row
+from tests.simulation.spark import read
+from tests.simulation.world import LAPSE_S, Checkpoint, Row
 
 T = TypeVar("T")
 MakeWorld = Callable[..., "World"]
 MODES = ("commit", "journal")
 """The values of `deleteAfter`."""
+
+
+def unread(*batches: int) -> Callable[[int, int], range | None]:
+    """Return what a query `reads` when nobody looks at the rows of these micro-batches."""
+    return lambda batch, count: None if batch in batches else range(count)
 
 
 def with_options(**options: str) -> pytest.MarkDecorator:
@@ -84,12 +92,6 @@ class HandHeartbeat:
         self._lease.renew()
 
 
-def beat() -> None:
-    """Let every live heartbeat beat."""
-    for heartbeat in list(HandHeartbeat.live):
-        heartbeat.beat()
-
-
 class World(simulated.World):
     """A queue, a journal, a checkpoint and a sink: what is left when processes die."""
 
@@ -109,19 +111,152 @@ class World(simulated.World):
     def sink(self) -> dict[int, dict[int, list[Row]]]:
         return self.checkpoint.sink
 
+    # Time, and what is done at a step
+
+    def beat(self) -> None:
+        """Let every live heartbeat beat."""
+        for heartbeat in list(HandHeartbeat.live):
+            heartbeat.beat()
+
     def pass_time(self, seconds: float) -> None:
         """Let time pass with every live heartbeat beating."""
         while seconds > 0:
             share = min(seconds, self.options.heartbeat_s)
             self.clock.advance(share)
             seconds -= share
-            beat()
+            self.beat()
+
+    def do_at(self, wanted: str, action: Callable[[], object]) -> None:
+        """Do something once, at the step that begins with `wanted`."""
+
+        def on_step(event: str) -> None:
+            if event.startswith(wanted):
+                self.on_step = lambda event: None
+                action()
+
+        self.on_step = on_step
+
+    def crash_at(self, wanted: str, occurrence: int = 1) -> None:
+        """Kill whoever takes the step that begins with `wanted` for the `occurrence`th time from now."""
+        left = occurrence
+
+        def on_step(event: str) -> None:
+            nonlocal left
+            if event.startswith(wanted):
+                left -= 1
+                if left == 0:
+                    self.on_step = lambda event: None
+                    raise Crash(event)
+
+        self.on_step = on_step
+
+    def crash(self, at: str, run: Callable[[], object], occurrence: int = 1) -> None:
+        """Let a process do `run` up to the step that begins with `at`, where it dies."""
+        self.crash_at(at, occurrence)
+        with pytest.raises(Crash):
+            run()
+
+    def kill(self, at: str, run: Callable[[], object], occurrence: int = 1, *, down_s: float = 0.0) -> None:
+        """Let a process do `run` up to the step that begins with `at`, where all of our processes die for so long."""
+        self.crash(at, run, occurrence)
+        self.die(down_s=down_s)
+
+    def kill_or_end(self, at: str, run: Callable[[], object], occurrence: int = 1) -> None:
+        """As `kill`, until every hold has lapsed; `run` may also come to its end without such a step."""
+        self.crash_at(at, occurrence)
+        with suppress(Crash):
+            run()
+        self.on_step = lambda event: None
+        self.die(down_s=LAPSE_S)
 
     def die(self, *, down_s: float = 0.0) -> None:
         """All of our processes are gone, and their heartbeats with them, for so many seconds."""
         HandHeartbeat.live.clear()
         self.step("-- killed")
         self.clock.advance(down_s)
+
+    @contextmanager
+    def failing(self, action: str, fault: str = "refused") -> Iterator[None]:
+        """Let calls of this action fail meanwhile."""
+        self.fault = lambda called: fault if called == action else ""
+        yield
+        self.fault = lambda called: ""
+
+    @contextmanager
+    def answering(self, answer: Callable[[str, dict[str, Any]], Any]) -> Iterator[None]:
+        """Let `answer` stand in SQS's place meanwhile; `World.call_sqs(world, ...)` is SQS itself."""
+        self.call_sqs = answer  # type: ignore[assignment, method-assign]
+        yield
+        del self.call_sqs
+
+    # Queries, and what becomes of them
+
+    def served(self, *bodies: str, **how: Any) -> Query:
+        """Send these, and return a query that has had its first micro-batch."""
+        self.send(*bodies)
+        query = Query(self, **how)
+        assert query.trigger()
+        return query
+
+    def ran(self, *bodies: str, **how: Any) -> None:
+        """Send these, and run the query for one micro-batch; then all are dead until every hold has lapsed."""
+        self.send(*bodies)
+        assert Query(self, **how).resume().trigger()
+        self.die(down_s=LAPSE_S)
+
+    def planned(self, limit: int | None = None, **how: Any) -> tuple[Query, list[PartitionPlan]]:
+        """Return a query and the plans of its first micro-batch, of at most `limit` messages; nothing is read yet."""
+        query = Query(self, **how).resume()
+        start = query.start_of(0)
+        query.log(query.latest_offset(start) if limit is None else query.driver.latest_offset(start, limit))
+        return query, query.plans(0)
+
+    def read(self, plan: PartitionPlan) -> list[Row]:
+        """Make one attempt at this partition, and return its rows."""
+        return read(self, plan)
+
+    def restart(self, *, down_s: float | None = None, allow_forgotten: bool = False, **how: Any) -> None:
+        """Start the query again from its checkpoint, drain and audit; all may be dead for so many seconds before."""
+        if down_s is not None:
+            self.die(down_s=down_s)
+        Query(self, **how).resume().drain_and_audit(allow_forgotten=allow_forgotten)
+
+    def require_refused(self, checkpoint: Checkpoint | None = None, **how: Any) -> None:
+        """The query with this checkpoint does not start, for another one has taken the journal; nothing is received."""
+        receives = self.calls("ReceiveMessage")
+        with raises_one_line(DataLossError, match="belongs to another query, which began on it later"):
+            Query(self, checkpoint=checkpoint, **how).resume().trigger()
+        assert self.calls("ReceiveMessage") == receives
+        self.die(down_s=LAPSE_S)
+
+    def lose_entry(self) -> Offset:
+        """Let Spark's log lose its last entry, and return that."""
+        lost = self.offsets.pop()
+        self.committed.discard(len(self.offsets))
+        return lost
+
+    # The queue
+
+    def calls(self, action: str) -> int:
+        """Return how often our processes have called this action."""
+        return sum(event == f"before {action}" for _, _, event in self.trace)
+
+    def received(self) -> int:
+        """Return how many messages all receives have brought."""
+        return sum(event.kind == "received" for event in self.events)
+
+    def delete_elsewhere(self, *handles: str) -> None:
+        """Let somebody delete the messages that these handles hold, or all that a receive brings."""
+        for handle in handles or [each["ReceiptHandle"] for each in self.receive_elsewhere()]:
+            self.model.call("DeleteMessage", {"QueueUrl": self.url, "ReceiptHandle": handle})
+
+    def require_held(self, seconds: int) -> None:
+        """A plain consumer that never stops asking gets nothing, while all heartbeats beat."""
+        for _ in range(seconds):
+            self.pass_time(1)
+            assert not self.receive_elsewhere()
+
+    # What is found in the end
 
     def deleted(self) -> list[str]:
         """Bodies of deleted messages, in the order of their deletion."""
@@ -165,53 +300,65 @@ class World(simulated.World):
         assert allow_forgotten or not ledger.unconfirmed
 
 
-def crash_at(world: World, wanted: str, occurrence: int = 1) -> None:
-    """Kill whoever takes the step that begins with `wanted` for the `occurrence`th time from now."""
-    left = occurrence
+class Query(spark.Query):
+    """Spark's order of calls, also in smaller steps."""
 
-    def on_step(event: str) -> None:
-        nonlocal left
-        if event.startswith(wanted):
-            left -= 1
-            if left == 0:
-                world.on_step = lambda event: None
-                raise Crash(event)
+    world: World
 
-    world.on_step = on_step
+    def resume(self) -> Query:
+        super().resume()
+        return self
 
+    def drain(self, limit: int = 400) -> Query:
+        super().drain(limit)
+        return self
 
-def do_at(world: World, wanted: str, action: Callable[[], object]) -> None:
-    """Do something once, at the step that begins with `wanted`."""
+    def claim(self) -> None:
+        """Let the driver claim the journal, as it does when Spark has said where the query is."""
+        self.driver._owned(self.start_of(0))
 
-    def on_step(event: str) -> None:
-        if event.startswith(wanted):
-            world.on_step = lambda event: None
-            action()
+    def announce(self) -> None:
+        """Let Spark log the next micro-batch, and commit the one before."""
+        self.log(self.latest_offset(self.start_of(len(self.offsets))))
+        self.startless.commit(self.offsets[-2])
 
-    world.on_step = on_step
+    def announced(self) -> bool:
+        """Do as `announce` does, from the first micro-batch on; return False when there is nothing new."""
+        batch = len(self.offsets)
+        start = self.start_of(batch)
+        end = self.latest_offset(start)
+        if end == start:
+            return False
+        self.log(end)
+        if batch:
+            self.startless.commit(self.offsets[batch - 1])
+        return True
 
+    def into_sink(self, rows: dict[int, list[Row]], batch: int = 0) -> None:
+        """Let the sink take a micro-batch's rows by partition, and Spark note that it has."""
+        self.to_sink(batch, rows)
+        self.checkpoint.committed.add(batch)
 
-def calls(world: World, action: str) -> int:
-    """Return how often our processes have called this action."""
-    return sum(event == f"before {action}" for _, _, event in world.trace)
+    def goes_on_alone(self, end: Offset) -> None:
+        """Let the next batch have rows of another source only, so that ours is at `end` still, and is committed."""
+        batch = len(self.offsets)
+        self.log(end)
+        self.startless.commit(end)
+        self.into_sink({}, batch)
 
+    def play_out(self) -> None:
+        """Trigger until there is nothing new."""
+        while self.trigger():
+            pass
 
-def received(world: World) -> int:
-    """Return how many messages all receives have brought."""
-    return sum(event.kind == "received" for event in world.events)
+    def drain_and_audit(self, *, allow_forgotten: bool = False) -> None:
+        self.drain()
+        self.world.audit(allow_forgotten=allow_forgotten)
 
-
-def delete_elsewhere(world: World, *handles: str) -> None:
-    """Let somebody delete the messages that these handles hold, or all that a receive brings."""
-    for handle in handles or [each["ReceiptHandle"] for each in world.receive_elsewhere()]:
-        world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": handle})
-
-
-def require_held(world: World, seconds: int) -> None:
-    """A plain consumer that never stops asking gets nothing, while all heartbeats beat."""
-    for _ in range(seconds):
-        world.pass_time(1)
-        assert not world.receive_elsewhere()
+    def finish(self, rows: list[Row]) -> None:
+        """Let the first micro-batch, of one partition, have these rows; drain and audit what follows."""
+        self.into_sink({0: rows})
+        self.drain_and_audit()
 
 
 class Late(CallingThread):
@@ -227,112 +374,3 @@ class _LateAnswer(Answer[T]):
 
     def result(self) -> T:
         return self._call()
-
-
-# What Spark does, and what ends it
-
-
-def served(world: World, *bodies: str, **how: Any) -> Query:
-    """Send these, and return a query that has had its first micro-batch."""
-    world.send(*bodies)
-    query = Query(world, **how)
-    assert query.trigger()
-    return query
-
-
-def ran(world: World, *bodies: str, **how: Any) -> None:
-    """Send these, and run the query for one micro-batch; then all are dead until every hold has lapsed."""
-    world.send(*bodies)
-    assert Query(world, **how).resume().trigger()
-    world.die(down_s=LAPSE_S)
-
-
-@contextmanager
-def failing(world: World, action: str, fault: str = "refused") -> Iterator[None]:
-    """Let calls of this action fail meanwhile."""
-    world.fault = lambda called: fault if called == action else ""
-    yield
-    world.fault = lambda called: ""
-
-
-def planned(world: World, limit: int | None = None, **how: Any) -> tuple[Query, list[PartitionPlan]]:
-    """Return a query and the plans of its first micro-batch, of at most `limit` messages; nothing is read yet."""
-    query = Query(world, **how).resume()
-    start = query.start_of(0)
-    query.log(query.latest_offset(start) if limit is None else query.driver.latest_offset(start, limit))
-    return query, query.plans(0)
-
-
-def claim(query: Query) -> None:
-    """Let the driver of a new query claim the journal, as it does when Spark has said where the query is."""
-    query.driver._owned(query.start_of(0))
-
-
-def announce(query: Query) -> None:
-    """Let Spark log the next micro-batch, and commit the one before."""
-    query.log(query.latest_offset(query.start_of(len(query.offsets))))
-    query.startless.commit(query.offsets[-2])
-
-
-def announced(query: Query) -> bool:
-    """Do as `announce` does, from the first micro-batch on; return False when there is nothing new."""
-    batch = len(query.offsets)
-    start = query.start_of(batch)
-    end = query.latest_offset(start)
-    if end == start:
-        return False
-    query.log(end)
-    if batch:
-        query.startless.commit(query.offsets[batch - 1])
-    return True
-
-
-def into_sink(query: Query, rows: dict[int, list[Row]], batch: int = 0) -> None:
-    """Let the sink take a micro-batch's rows by partition, and Spark note that it has."""
-    query.to_sink(batch, rows)
-    query.checkpoint.committed.add(batch)
-
-
-def lose_entry(world: World) -> Offset:
-    """Let Spark's log lose its last entry, and return that."""
-    lost = world.offsets.pop()
-    world.committed.discard(len(world.offsets))
-    return lost
-
-
-def play_out(query: Query) -> None:
-    """Trigger until there is nothing new."""
-    while query.trigger():
-        pass
-
-
-def drain_and_audit(query: Query, *, allow_forgotten: bool = False) -> None:
-    query.drain()
-    assert isinstance(query.world, World)
-    query.world.audit(allow_forgotten=allow_forgotten)
-
-
-def finish(query: Query, rows: list[Row]) -> None:
-    """Let the first micro-batch, of one partition, have these rows; drain and audit what follows."""
-    into_sink(query, {0: rows})
-    drain_and_audit(query)
-
-
-def restart(world: World, *, down_s: float | None = None, allow_forgotten: bool = False, **how: Any) -> None:
-    """Start the query again from its checkpoint, drain and audit; before, perhaps, all are dead for so many seconds."""
-    if down_s is not None:
-        world.die(down_s=down_s)
-    drain_and_audit(Query(world, **how).resume(), allow_forgotten=allow_forgotten)
-
-
-def crash(world: World, at: str, run: Callable[[], object], occurrence: int = 1) -> None:
-    """Let a process do `run` up to the step that begins with `at`, where it dies."""
-    crash_at(world, at, occurrence)
-    with pytest.raises(Crash):
-        run()
-
-
-def kill(world: World, at: str, run: Callable[[], object], occurrence: int = 1, *, down_s: float = 0.0) -> None:
-    """Let a process do `run` up to the step that begins with `at`, where all of our processes die for so long."""
-    crash(world, at, run, occurrence)
-    world.die(down_s=down_s)

@@ -11,27 +11,25 @@ import stat
 import struct
 import subprocess
 import sys
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from sqs_fifo_spark.clock import ManualClock, SystemClock
+from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.location import open_store
 from sqs_fifo_spark.journal.object_store import OPEN_EVERY_S, ObjectStore
 from sqs_fifo_spark.journal.store import PAUSES_S, Store
 from sqs_fifo_spark.source.journal import Journal
-from sqs_fifo_spark.source.lease import Heartbeat, Lease
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment
-from tests.helpers import small_disk, wait_until
+from tests.helpers import small_disk
 from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
 from tests.unit.aws.answering import serving
@@ -378,66 +376,6 @@ def test_a_journal_removed_while_the_query_runs_stops_it(tmp_path: Path) -> None
         "deleteAfter=commit, what is not committed is still in the queue. With deleteAfter=journal, the journal had "
         "the only copy of it."
     )
-
-
-# Leases while the store is slow
-
-
-class _ImpatientClock(SystemClock):
-    """Time goes on by each wait, which is over at once, unless it is ended by its event."""
-
-    def __init__(self) -> None:
-        self._waited_s = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self._waited_s
-
-    def wait(self, event: threading.Event, timeout_s: float) -> bool:
-        self._waited_s += timeout_s
-        return event.wait(0.01)
-
-
-class _CountingLease:
-    def __init__(self) -> None:
-        self.renewals = 0
-
-    def next_renewal(self) -> float | None:
-        return None
-
-    def renew(self, *, within_s: float = 0.0) -> None:
-        self.renewals += 1
-
-    def stop_renewing_all(self) -> None:
-        pass
-
-
-def test_a_journal_that_stalls_does_not_keep_from_renewing() -> None:
-    """The driver's heartbeat goes on while its look into the journal hangs."""
-    lease, stalled, go_on = _CountingLease(), threading.Event(), threading.Event()
-
-    def discover() -> None:
-        stalled.set()
-        go_on.wait(60)
-
-    heartbeat = Heartbeat(cast(Lease, lease), _ImpatientClock(), every_s=10, discover=discover)
-    heartbeat.start()
-    try:
-        assert stalled.wait(10)
-        before = lease.renewals
-        wait_until(lambda: lease.renewals > before + 5, 10, "renewals during the stall")
-    finally:
-        go_on.set()
-        heartbeat.stop()
-
-
-def test_one_failed_look_into_the_journal_stops_no_query() -> None:
-    """What the heartbeat met is tried once more before the query stops for it; here it has passed."""
-    looks: list[None] = []
-    heartbeat = Heartbeat(cast(Lease, _CountingLease()), ManualClock(), every_s=10, discover=lambda: looks.append(None))
-    heartbeat._failures["sqs-fifo-discovery"] = JournalUnavailableError("cannot list")
-    heartbeat.check()
-    heartbeat.check()
-    assert len(looks) == 1
 
 
 # The whole protocol

@@ -13,9 +13,8 @@ from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.segment import Head, decode
 from tests.simulation.hub import Crash
-from tests.simulation.spark import Query, read
 from tests.simulation.world import Row
-from tests.unit.by_hand import World, planned
+from tests.unit.by_hand import Query, World
 
 FIRST_LINK = "epochs/00000000000000000001/0000-000000"
 SECOND_LINK = "epochs/00000000000000000001/0000-000001"
@@ -24,7 +23,7 @@ SECOND_LINK = "epochs/00000000000000000001/0000-000001"
 def begin(world: World, *bodies: str) -> tuple[Query, PartitionPlan]:
     """Return a query and the plan of its first micro-batch, when `bodies` wait; its probe has caught "z1"."""
     world.send("z1")
-    query, plans = planned(world, 1)
+    query, plans = world.planned(1)
     plans[:] = (replace(plans[0], max_messages=100),)  # it did not expect more than one
     world.send(*bodies)
     return query, plans[0]
@@ -76,7 +75,7 @@ class Attempts:
 
         def run() -> None:
             with suppress(Crash):
-                self.rows.append(read(self._world, plan))
+                self.rows.append(self._world.read(plan))
 
         attempt = greenlet(run)
         self._at[attempt] = ""

@@ -1,15 +1,20 @@
-"""The world of a test of the source, or its queue on a server."""
+"""The world of a test of the source, its queue on a server, its journal, or a lease of its."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import Faults, LocalQueueServer
+from sqs_fifo_spark.source.journal import Journal
+from sqs_fifo_spark.source.lease import Lease
 from tests.unit.by_hand import MakeWorld, World
+from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue
 from tests.unit.source.rig import Rig
+from tests.unit.source.stores import ARN, FaultyStore
 
 
 @pytest.fixture
@@ -37,3 +42,28 @@ def rig(server: LocalQueueServer, server_clock: ManualClock) -> Iterator[Rig]:
     yield rig
     server.faults = Faults()
     rig.client.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FaultyStore:
+    return FaultyStore(tmp_path)
+
+
+@pytest.fixture
+def journal(store: FaultyStore) -> Journal:
+    return Journal.create(store, ARN)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(clock: ManualClock) -> ModelQueue:
+    return ModelQueue(clock)
+
+
+@pytest.fixture
+def lease(queue: ModelQueue, clock: ManualClock) -> Lease:
+    return Lease(queue, clock, visibility_timeout_s=VISIBILITY_S, heartbeat_s=HEARTBEAT_S)

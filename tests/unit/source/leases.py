@@ -10,7 +10,8 @@ from sqs_fifo_spark.clock import ManualClock
 from sqs_fifo_spark.local import FifoModel
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.batches import Outcome
-from sqs_fifo_spark.source.message import Receipt
+from sqs_fifo_spark.source.lease import Lease
+from sqs_fifo_spark.source.message import Receipt, from_sqs
 from sqs_fifo_spark.source.queue import Queue
 
 VISIBILITY_S = 30
@@ -45,19 +46,13 @@ class ModelQueue(Queue):
             "MessageSystemAttributeNames": ["All"],
         }
         found = self.model.call("ReceiveMessage", request_).get("Messages", [])
-        return [
-            Receipt(
-                each["MessageId"],
-                each["ReceiptHandle"],
-                each["Attributes"]["MessageGroupId"],
-                int(each["Attributes"]["SequenceNumber"]),
-                1,
-                0,
-                self.clock.now(),
-                receive,
-            )
-            for each in found
-        ]
+        return [from_sqs(each, receive=receive, received_at=self.clock.now()).receipt for each in found]
+
+    def held_by(self, lease: Lease, *groups: str, may_be_deleted: bool = False) -> list[Receipt]:
+        """Take one message of each group, and let the lease hold them from now on."""
+        held = self.take(*groups)
+        lease.hold(held, since=self.clock.monotonic(), may_be_deleted=may_be_deleted)
+        return held
 
     def extend(
         self,

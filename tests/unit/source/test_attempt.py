@@ -16,21 +16,8 @@ from sqs_fifo_spark.source.message import Message
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.hub import Crash
-from tests.simulation.spark import read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row
-from tests.unit.by_hand import (
-    MODES,
-    HandHeartbeat,
-    MakeWorld,
-    World,
-    crash,
-    crash_at,
-    delete_elsewhere,
-    do_at,
-    finish,
-    in_both_modes,
-    require_held,
-)
+from tests.unit.by_hand import MODES, HandHeartbeat, MakeWorld, World, in_both_modes
 from tests.unit.source.attempts import (
     FIRST_LINK,
     SECOND_LINK,
@@ -48,19 +35,6 @@ pytestmark = pytest.mark.law("source-3")
 OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 
-def test_an_attempt_goes_on_where_a_dead_one_ended(world: World) -> None:
-    """What that has put is served first; nothing of it is received, put or served again."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    crash(world, f"after put {SECOND_LINK}", lambda: read(world, plan))
-    dead = links(world)
-    assert not dead[-1].chain.is_last
-    rows = read(world, plan)
-    assert told(rows) == ["z1", *(f"a{number}" for number in range(25))]
-    assert links(world)[:2] == dead
-    assert links(world)[2].origin.writer != dead[-1].origin.writer
-    finish(query, rows)
-
-
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_an_attempt_killed_at_any_step_changes_nothing_of_what_is_read(make_world: MakeWorld, elapsed_s: float) -> None:
     """Its links stay, the next attempt goes on, and all that come later read the same."""
@@ -69,17 +43,17 @@ def test_an_attempt_killed_at_any_step_changes_nothing_of_what_is_read(make_worl
         at += 1
         world = make_world(numPartitions="1", deleteAfter="journal")
         query, plan = begin(world, *(f"{'aab'[number % 3]}{number}" for number in range(30)))
-        crash_at(world, "", at)
+        world.crash_at("", at)
         try:
-            read(world, plan)
+            world.read(plan)
         except Crash:
             del HandHeartbeat.live[1:]  # the driver's alone survives
             world.clock.advance(elapsed_s)
         else:
             break
-        rows = read(world, plan)
-        assert read(world, plan) == rows
-        finish(query, rows)
+        rows = world.read(plan)
+        assert world.read(plan) == rows
+        query.finish(rows)
     assert at > 25
 
 
@@ -96,7 +70,7 @@ def test_who_finds_a_link_taken_puts_what_it_caught_into_the_next(world: World) 
     assert first.origin.writer != second.origin.writer
     assert not any(each.receipts for each in rest)
     assert told(attempts.agreed()) == ["z1", "b1", "b2", "a1", "a2"]
-    finish(query, attempts.rows[0])
+    query.finish(attempts.rows[0])
 
 
 def test_who_has_lost_several_links_names_what_the_last_of_them_leaves(world: World) -> None:
@@ -113,7 +87,7 @@ def test_who_has_lost_several_links_names_what_the_last_of_them_leaves(world: Wo
     assert handles(third.chain.unconfirmed) == handles(second.receipts)
     attempts.end(loser, winner)
     assert attempts.rows[0] == attempts.rows[1]
-    finish(query, attempts.rows[0])
+    query.finish(attempts.rows[0])
 
 
 @pytest.mark.parametrize("links_read", [1, 2, 3])
@@ -126,10 +100,10 @@ def test_a_read_that_stops_early_leaves_a_chain_that_the_next_one_goes_on_with(w
     reading.close()
     assert len(HandHeartbeat.live) == 1, "the driver's"
     assert len(links(world)) == links_read
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert told(rows)[: len(seen)] == seen
     assert len(rows) == 46
-    finish(query, rows)
+    query.finish(rows)
 
 
 def test_what_a_losing_attempt_caught_is_held_until_it_is_deleted(world: World) -> None:
@@ -140,11 +114,11 @@ def test_what_a_losing_attempt_caught_is_held_until_it_is_deleted(world: World) 
     world.send("b1")
     winner = attempts.begin(plan, "before DeleteMessageBatch")
     attempts.go_on(loser, f"after put {SECOND_LINK}")
-    require_held(world, 2 * VISIBILITY_S)
+    world.require_held(2 * VISIBILITY_S)
     for attempt in (winner, loser):
         attempts.kill(attempt)
     del HandHeartbeat.live[1:]
-    require_held(world, 4 * VISIBILITY_S)
+    world.require_held(4 * VISIBILITY_S)
 
 
 @in_both_modes
@@ -163,7 +137,7 @@ def test_what_is_caught_after_the_last_link_is_released_at_once(world: World) ->
     assert world.depth()[0] == 2
     assert {each["Body"] for each in world.receive_elsewhere(visibility_timeout_s=1)} == {"a1", "b1"}
     world.clock.advance(2)
-    finish(query, attempts.rows[0])
+    query.finish(attempts.rows[0])
 
 
 @in_both_modes
@@ -177,9 +151,9 @@ def test_what_is_sealed_is_not_kept_as_messages_too(world: World) -> None:
         assert next(reading).column("body").to_pylist()[0] == "z1"
         gc.collect()
         assert [each for each in gc.get_objects() if isinstance(each, Message) and id(each) not in others] == []
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert told(rows) == ["z1", "a1"]
-    finish(query, rows)
+    query.finish(rows)
 
 
 @in_both_modes
@@ -191,12 +165,12 @@ def test_it_is_released_before_spark_gets_the_rows(
     monkeypatch.setattr("sqs_fifo_spark.source.attempt.LINK_BYTES", link_bytes)
     query, plan = begin(world, "a1", "b1")
     rows: list[Row] = []
-    do_at(world, "before put epochs/", lambda: rows.extend(read(world, plan)))
+    world.do_at("before put epochs/", lambda: rows.extend(world.read(plan)))
     queue, journal = Queue(world.options, world.clock), Journal(world.store, plan.journal)
     with closing(serve(plan, queue, journal, world.options, world.clock)) as reading:
         assert next(reading).column("body").to_pylist() == told(rows) == ["z1"]
         assert world.depth()[0] == 2
-    finish(query, rows)
+    query.finish(rows)
 
 
 @in_both_modes
@@ -213,7 +187,7 @@ def test_what_the_chain_has_and_was_caught_again_after_the_last_link_is_released
     attempts.end(loser)
     assert told(attempts.agreed()) == ["z1"]
     assert world.depth() == (2, 0)
-    finish(query, attempts.rows[0])
+    query.finish(attempts.rows[0])
 
 
 def test_what_follows_a_message_that_the_winner_deferred_is_deferred(world: World) -> None:
@@ -224,7 +198,7 @@ def test_what_follows_a_message_that_the_winner_deferred_is_deferred(world: Worl
     attempts = Attempts(world)
     winner = attempts.begin(plan, "before put epochs/")  # it defers a1, which somebody received before
     world.clock.advance(LAPSE_S)
-    delete_elsewhere(world)
+    world.delete_elsewhere()
     world.send("a2")
     loser = attempts.begin(plan, "before put epochs/")
     attempts.go_on(winner, f"after put {FIRST_LINK}")
@@ -261,46 +235,37 @@ def test_any_number_of_attempts_at_once_make_one_chain(make_world: MakeWorld, se
         running = [each for each in running if not each.dead]
     for each in running:
         attempts.end(each)
-    world.on_step = lambda event: None
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert all(each == rows for each in attempts.rows)
     assert not [body for body, count in Counter(told(rows)).items() if count > 1]
     for group in "abc":
         mine = [row.sequence for row in rows if row.group == group]
         assert mine == sorted(mine)
-    finish(query, rows)
+    query.finish(rows)
 
 
 def test_a_sealed_message_that_comes_again_is_deleted_with_its_newer_handle(world: World) -> None:
     """Its hold was lost between put and delete: the attempt that gets it again serves it once, and deletes it."""
     query, plan = begin(world, "a1", "a2", "b1")
-    do_at(world, f"after put {FIRST_LINK}", lambda: world.clock.advance(LAPSE_S))
+    world.do_at(f"after put {FIRST_LINK}", lambda: world.clock.advance(LAPSE_S))
     world.options = replace(world.options, max_fetch_s=3 * LAPSE_S)
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert sorted(told(rows)) == ["a1", "a2", "b1", "z1"]
     assert sorted(world.deleted()) == ["a1", "a2", "b1", "z1"]
     assert not any(receipt.deferred for head in links(world) for receipt in head.receipts)
     named = {receipt.message_id: receipt.receive_count for receipt in links(world)[1].chain.unconfirmed}
     assert set(named.values()) == {2}
     assert not links(world)[-1].in_flight() or links(world)[-1].receipts
-    finish(query, rows)
+    query.finish(rows)
 
 
 def test_a_decided_message_that_comes_again_before_it_is_sealed_keeps_its_newer_handle(world: World) -> None:
     """Our hold on what the probe caught was lost: the task has it twice, and seals it once."""
     query, plan = begin(world)
     world.clock.advance(LAPSE_S)
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert told(rows) == ["z1"]
     (receipt, *_) = links(world)[0].receipts
     assert (receipt.receive_count, receipt.deferred) == (2, False)
     assert world.deleted() == ["z1"]
-    finish(query, rows)
-
-
-def test_what_the_probe_caught_frees_its_group_in_the_same_micro_batch(world: World) -> None:
-    """It is sealed and deleted like what a task received itself."""
-    query, plan = begin(world, "z2", "z3", "a1")
-    rows = read(world, plan)
-    assert told(rows) == ["z1", "a1", "z2", "z3"]
-    finish(query, rows)
+    query.finish(rows)

@@ -8,27 +8,15 @@ from typing import Any
 import pytest
 
 from sqs_fifo_spark.errors import FencedError, TransientQueueError
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint
-from tests.unit.by_hand import (
-    HandHeartbeat,
-    MakeWorld,
-    World,
-    crash,
-    do_at,
-    in_both_modes,
-    in_both_modes_with,
-    kill,
-    play_out,
-    with_options,
-)
+from tests.unit.by_hand import HandHeartbeat, MakeWorld, Query, World, in_both_modes, in_both_modes_with, with_options
 
 pytestmark = pytest.mark.law("source-6")
 
 
 def lose_an_attempt(world: World, query: Query, batch: int) -> None:
     """Let an attempt of the batch's first task die with what it has received."""
-    crash(world, "before put epochs/", lambda: query.read(query.plans(batch)[0]))
+    world.crash("before put epochs/", lambda: query.read(query.plans(batch)[0]))
     del HandHeartbeat.live[1:]
 
 
@@ -47,7 +35,7 @@ def test_it_waits_for_what_an_attempt_of_its_own_held_when_it_died(make_world: M
     query.run(0)
     assert "e1" not in world.bodies()
     began_at = world.clock.now()
-    play_out(query)
+    query.play_out()
     assert "e1" in world.bodies()
     assert world.clock.now() - began_at < 2 * VISIBILITY_S
     world.audit()
@@ -64,7 +52,7 @@ def test_it_waits_as_long_after_a_micro_batch_of_old_messages(world: World) -> N
     assert set(world.bodies()) < {row.body for row in world.sent}
     world.clock.advance(3)
     world.send(*(f"{group}1" for group in "nopqrs"))
-    play_out(query)
+    query.play_out()
     assert set(world.bodies()) == {row.body for row in world.sent}
     world.audit()
 
@@ -75,7 +63,7 @@ def test_it_waits_for_what_a_crashed_run_holds(world: World, goes_on: bool) -> N
     """A task died between receive and seal, and the job is started again at once, perhaps while a producer goes on."""
     old = [f"{'abc'[index % 3]}{index}" for index in range(16)]
     world.send(*old)
-    kill(world, "before put epochs/", Query(world, available_now=True).trigger)
+    world.kill("before put epochs/", Query(world, available_now=True).trigger)
     query = Query(world, available_now=True)
     world.clock.advance(3 * goes_on)
     if goes_on:
@@ -145,7 +133,7 @@ def test_counts_that_lag_behind_a_crash_end_no_run(world: World) -> None:
     world._call_model = lag  # type: ignore[method-assign]
     query = Query(world, available_now=True)
     query.resume()
-    play_out(query)
+    query.play_out()
     assert sorted(world.bodies()) == ["a1", "b1", "c1"]
     world.audit()
 
@@ -160,7 +148,7 @@ def test_a_query_that_another_one_overtakes_in_its_last_poll_does_not_end_well(w
         world.send("a1")
         other.log(other.latest_offset(other.start_of(0)))
 
-    do_at(world, "before ReceiveMessage", take_over)
+    world.do_at("before ReceiveMessage", take_over)
     with pytest.raises(FencedError):
         query.trigger()
 
@@ -173,7 +161,7 @@ def test_what_tasks_had_deleted_before_it_began_is_not_served_of_what_waited(
     """A batch that runs again had not waited, so it cannot make up for what had, while there is always more."""
     world = make_world(seed, any_order=True, deleteAfter="journal", numPartitions="1", maxMessagesPerTrigger="50")
     world.send(*(f"p{number}" for number in range(1, 51)))
-    kill(world, "-- batch 0 is in the sink", Query(world).trigger)
+    world.kill("-- batch 0 is in the sink", Query(world).trigger)
     assert world.depth() == (0, 0)
     if is_noted:
         world.checkpoint.committed.add(0)
@@ -206,7 +194,7 @@ def test_available_now_ends_while_a_producer_goes_on(world: World) -> None:
     assert sorted(world.deleted()) == sorted(world.bodies())
     # The next run delivers the rest and nothing twice.
     query = Query(world, available_now=True)
-    play_out(query)
+    query.play_out()
     world.audit()
 
 
@@ -246,7 +234,7 @@ def test_available_now_with_a_function_that_never_reads_ends_and_says_so(
     assert "read nothing of what it got" in caplog.text
     assert world.depth() == (2, 0)
     query = Query(world, available_now=True)
-    play_out(query)
+    query.play_out()
     world.audit()
 
 
@@ -255,11 +243,11 @@ def test_available_now_gives_back_what_is_carried_when_it_ends_unread(world: Wor
     """It is served when the query runs again; until then nobody holds it."""
     world.send(*(f"{letter}{number}" for letter in "abcdef" for number in range(3)))
     query = Query(world, available_now=True, reads=lambda batch, count: range(1, count) if batch == 0 else range(0))
-    play_out(query)
+    query.play_out()
     assert 0 < len(world.bodies()) < 18
     assert world.depth()[1] == 0
     query = Query(world, available_now=True)
-    play_out(query)
+    query.play_out()
     assert len(world.bodies()) == 18
     world.audit()
 
@@ -287,7 +275,7 @@ def test_available_now_waits_for_holds_once_however_often_another_source_has_it_
     world.send("a1", "b1")
     assert world.receive_elsewhere(1, 5_000)
     query = Query(world, available_now=True)
-    play_out(query)
+    query.play_out()
     for _ in range(3):
         began_at = world.clock.now()
         start = query.start_of(len(query.offsets))

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, MakeWorld, World, beat
+from tests.unit.by_hand import MODES, MakeWorld, Query, World
 
 
 @pytest.fixture(params=MODES)
@@ -54,7 +53,7 @@ def rounds(world: World, query: Query, count: int) -> Iterator[None]:
         world.clock.advance(LAPSE_S)  # what the next batch takes over and does not read comes to it again
         query.trigger()
         world.clock.advance(LAPSE_S)  # nobody beats: all holds are over
-        beat()
+        world.beat()
         query.drain()
         yield
 

@@ -9,9 +9,8 @@ import pytest
 
 from sqs_fifo_spark.errors import JournalUnavailableError
 from tests.helpers import raises_one_line
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import World, calls, crash, drain_and_audit, finish, in_both_modes, play_out, with_options
+from tests.unit.by_hand import Query, World, in_both_modes, with_options
 from tests.unit.source.attempts import Attempts, begin, bodies, links, told
 
 pytestmark = pytest.mark.law("source-2", "source-3", "source-4")
@@ -22,23 +21,23 @@ OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 def test_a_chain_is_read_in_the_order_of_its_links(world: World) -> None:
     """A group of more messages than one answer holds is served in one micro-batch, link by link, in its order."""
     query, plan = begin(world, *(f"a{number}" for number in range(35)))
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert told(rows) == ["z1", *(f"a{number}" for number in range(35))]
     chain = links(world)
     assert [len(head.receipts) for head in chain[:4]] == [11, 10, 10, 5]
     assert chain[-1].chain.is_last
     assert chain[-1].chain.served == len(rows)
-    assert read(world, plan) == rows
-    finish(query, rows)
+    assert world.read(plan) == rows
+    query.finish(rows)
 
 
 def test_the_order_of_links_is_that_of_numbers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are."""
     monkeypatch.setattr("sqs_fifo_spark.source.demand.LINK_MESSAGES", 1)
     _query, plan = begin(world, *(f"a{number}" for number in range(1_005)))
-    rows = read(world, replace(plan, max_messages=1_006))
+    rows = world.read(replace(plan, max_messages=1_006))
     assert told(rows) == ["z1", *(f"a{number}" for number in range(1_005))]
-    assert read(world, plan) == rows
+    assert world.read(plan) == rows
     assert len(links(world)) > 100
 
 
@@ -46,27 +45,13 @@ def test_the_order_of_links_is_that_of_numbers(world: World, monkeypatch: pytest
 def test_where_the_commit_deletes_a_chain_has_one_link(world: World) -> None:
     """Its group stays locked, so there is nothing to wait for."""
     query, plan = begin(world, *(f"a{number}" for number in range(35)), "b1")
-    rows = read(world, plan)
+    rows = world.read(plan)
     (link,) = links(world)
     assert link.chain.is_last
     assert not link.origin.deletes
     assert bodies(world, link) == [["z1", *(f"a{number}" for number in range(10)), "b1"]]
     assert not world.deleted()
-    finish(query, rows)
-
-
-@in_both_modes
-def test_a_closed_chain_is_read_without_a_receive(world: World) -> None:
-    """Whatever has arrived since; and nothing is put, deleted or released."""
-    query, plan = begin(world, "a1", "b1")
-    rows = read(world, plan)
-    world.send("a2", "c1")
-    before = dict(world.store.objects)
-    events = len(world.events)
-    assert read(world, plan) == rows
-    assert world.store.objects == before
-    assert len(world.events) == events
-    finish(query, rows)
+    query.finish(rows)
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -80,11 +65,11 @@ def test_a_limit_is_that_of_the_whole_chain(world: World, limits: dict[str, int]
     query, plan = begin(world, *(f"a{1000 + number}" for number in range(60)))  # five bytes each
     plan = replace(plan, **limits)  # type: ignore[arg-type]
     if dies:
-        crash(world, "before DeleteMessageBatch", lambda: read(world, plan))
-    rows = read(world, plan)
+        world.crash("before DeleteMessageBatch", lambda: world.read(plan))
+    rows = world.read(plan)
     assert len(rows) == count
     assert len(links(world)) > (count > 11)
-    finish(query, rows)
+    query.finish(rows)
 
 
 def test_the_time_to_fetch_is_that_of_the_whole_chain(world: World) -> None:
@@ -100,10 +85,10 @@ def test_the_time_to_fetch_is_that_of_the_whole_chain(world: World) -> None:
             world.send(f"a{count}")
 
     world.on_step = goes_on
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert 1 < count <= world.options.max_fetch_s + 1
     world.on_step = lambda event: None
-    finish(query, rows)
+    query.finish(rows)
 
 
 @pytest.mark.parametrize(("name", "most"), [("LINK_MESSAGES", 20), ("LINK_BYTES", 100)])
@@ -113,12 +98,12 @@ def test_a_link_is_not_larger_than_a_task_can_hold(
     """Where others follow; what is more than that by the last answer is at most ten messages."""
     monkeypatch.setattr(f"sqs_fifo_spark.source.demand.{name}", most)
     query, plan = begin(world, *(f"g{'abcdefghij'[number % 10]}x{1000 + number}" for number in range(90)))
-    rows = read(world, plan)
+    rows = world.read(plan)
     size = 1 if name == "LINK_MESSAGES" else len(rows[-1].body)
     assert all(size * (len(head.receipts) - 11) < most for head in links(world))
     assert len(links(world)) >= 5
     assert len(rows) == 91
-    finish(query, rows)
+    query.finish(rows)
 
 
 def test_what_another_attempt_puts_counts_towards_the_limit(world: World) -> None:
@@ -132,44 +117,18 @@ def test_what_another_attempt_puts_counts_towards_the_limit(world: World) -> Non
     attempts.kill(winner)
     attempts.end(loser)
     assert len(attempts.rows[0]) <= 20 + 3
-    assert read(world, plan) == attempts.rows[0]
-    finish(query, attempts.rows[0])
-
-
-@with_options(maxMessagesPerTrigger="40", numPartitions="2")
-def test_a_chain_that_ends_at_its_limit_leaves_what_follows_in_its_groups_to_the_next(world: World) -> None:
-    """Tasks that run one after the other share one group, up to the limit of all of them."""
-    query, plan = begin(world)
-    world.send(*(f"a{number}" for number in range(100)))
-    plans = [replace(plan, partitions=2, partition=index, max_messages=20, deal=b"") for index in range(2)]
-    counts = [len(read(world, each)) for each in plans]
-    assert counts == [20, 20]
-    assert world.depth() == (60, 1), "only what the probe has caught is held"
-    del query
-
-
-@in_both_modes
-def test_a_single_group_of_500_takes_no_time(world: World) -> None:
-    """An epoch serves ten; or, where tasks delete, as many links as there are, the last of which waits for more."""
-    world.send(*(f"a{number}" for number in range(500)))
-    query = Query(world)
-    began_at = world.clock.now()
-    while len(world.bodies()) < 500:
-        assert query.trigger()
-    tasks_delete = world.options.delete_after == "journal"
-    assert world.clock.now() - began_at <= (1 if tasks_delete else 0)
-    assert len(world.sink) < 10 or not tasks_delete
-    drain_and_audit(query)
+    assert world.read(plan) == attempts.rows[0]
+    query.finish(attempts.rows[0])
 
 
 def test_a_hot_group_costs_hardly_more_receives_than_it_has_answers(world: World) -> None:
     """While a link is received its group is locked, and is not asked for again each time."""
     query, plan = begin(world, *(f"a{number}" for number in range(400)))
-    rows = read(world, replace(plan, max_messages=500))
+    rows = world.read(replace(plan, max_messages=500))
     assert len(rows) == 401
-    asked = calls(world, "ReceiveMessage")
+    asked = world.calls("ReceiveMessage")
     assert asked < 1.2 * len(links(world)) + 3
-    finish(query, rows)
+    query.finish(rows)
 
 
 @pytest.mark.parametrize("is_received_before", [False, True])
@@ -182,7 +141,7 @@ def test_a_group_that_was_deferred_once_goes_on_at_full_speed(world: World, is_r
         world.receive_elsewhere(10, 0)
         world.receive_elsewhere(10, 0)
     query.run(0)
-    drain_and_audit(query)
+    query.drain_and_audit()
     counts = [sum(map(len, world.sink[b].values())) for b in sorted(world.sink)]
     assert len(counts) < 12, counts
 
@@ -192,7 +151,7 @@ def test_a_few_hot_groups_are_not_given_many_partitions(world: World) -> None:
     """However many messages wait: each partition's share is the larger, and no task finds nothing."""
     world.send(*(f"{'ab'[number % 2]}{number}" for number in range(400)))
     query = Query(world)
-    play_out(query)
+    query.play_out()
     assert max(offset.partitions for offset in world.offsets[1:]) <= 4
     world.audit()
 
@@ -227,7 +186,7 @@ def test_partitions_are_for_what_is_carried_too(world: World) -> None:
 def test_a_chain_that_lacks_a_link_is_not_mended(world: World, link: int, is_restart: bool) -> None:
     """Somebody has removed it. A task would receive, and serve other messages in its place; the rest stays as it is."""
     world.send(*(f"a{number}" for number in range(35)))
-    crash(world, "-- batch 0 is in the sink", Query(world).drain)
+    world.crash("-- batch 0 is in the sink", Query(world).drain)
     query = Query(world)
     if is_restart:
         world.die(down_s=LAPSE_S)

@@ -14,9 +14,8 @@ from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from tests.helpers import raises_one_line
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, Checkpoint, MemoryStore
-from tests.unit.by_hand import World, failing, however_started, in_both_modes_with, ran, served, with_options
+from tests.unit.by_hand import Query, World, however_started, in_both_modes_with, with_options
 
 pytestmark = pytest.mark.law("source-3", "source-5")
 
@@ -58,7 +57,7 @@ def test_without_fail_on_data_loss_the_query_goes_on(
     world: World, spoil: Callable[[World], None], in_the_middle: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With failOnDataLoss=false the loss is said aloud, and what the queue still holds is served."""
-    query = served(world, *(f"a{index}" for index in range(30)))
+    query = world.served(*(f"a{index}" for index in range(30)))
     assert query.trigger()
     if in_the_middle:
         world.committed.remove(1)
@@ -75,7 +74,7 @@ def test_without_fail_on_data_loss_the_query_goes_on(
 @however_started
 def test_an_old_checkpoint_is_noticed_before_anything_is_logged(world: World, how: dict[str, Any]) -> None:
     """Restored from a backup, also where Spark asks for an epoch before it says where it is."""
-    query = served(world, "a1", "a2", tells_start=False)
+    query = world.served("a1", "a2", tells_start=False)
     offsets, committed = list(world.offsets), set(world.committed)
     for index in range(3):
         world.send(f"b{index}")
@@ -145,10 +144,10 @@ def test_no_two_queries_have_epochs_of_the_same_number_though_one_was_idle_first
     """What a new query has given back, older queries' logs still have: they learn that others went on since."""
     older = [Checkpoint() for _ in range(3)]
     for body, checkpoint in zip(("x1", "y1", "z1"), older, strict=True):
-        ran(world, body, checkpoint=checkpoint)
+        world.ran(body, checkpoint=checkpoint)
     world.send("w1")
     query = Query(world, checkpoint=Checkpoint())
-    with failing(world, "ReceiveMessage"):
+    with world.failing("ReceiveMessage"):
         assert not query.trigger()
     query.trigger()
     query.trigger()

@@ -12,33 +12,16 @@ import pytest
 from sqs_fifo_spark.errors import DataLossError, FencedError, OptionError, SqsFifoError
 from sqs_fifo_spark.source.offset import Offset
 from tests.helpers import raises_one_line
-from tests.simulation.spark import ConcurrentUpdateError, Query, read
+from tests.simulation.spark import ConcurrentUpdateError
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import (
-    MODES,
-    WRAPPED,
-    HandHeartbeat,
-    World,
-    announce,
-    crash,
-    do_at,
-    in_both_modes,
-    in_both_modes_with,
-    into_sink,
-    kill,
-    lose_entry,
-    play_out,
-    ran,
-    restart,
-    served,
-)
+from tests.unit.by_hand import MODES, WRAPPED, HandHeartbeat, Query, World, in_both_modes, in_both_modes_with, unread
 
 pytestmark = pytest.mark.law("source-3", "source-5")
 
 
 def test_an_offset_log_that_goes_back_is_told_in_one_line(world: World) -> None:
     """Whatever wrote it: nothing is served twice, and the line says what to do."""
-    query = served(world, "a1")
+    query = world.served("a1")
     journal = world.offsets[0].journal
     with raises_one_line(DataLossError, match="goes back, from epoch 5 to epoch 2"):
         query.startless.plan(Offset(journal, 5, 1, 1, generation=1), Offset(journal, 2, 1, 1, generation=1))
@@ -46,7 +29,7 @@ def test_an_offset_log_that_goes_back_is_told_in_one_line(world: World) -> None:
 
 def test_reading_on_without_a_commit_is_refused(world: World) -> None:
     """Asynchronous progress tracking commits late and skips epochs; their messages would be deleted too early."""
-    query = served(world, "a1")
+    query = world.served("a1")
     world.send("b1")
     end = query.latest_offset(world.offsets[0])
     query.log(end)
@@ -71,7 +54,7 @@ def test_a_run_of_one_micro_batch_serves_what_waits_though_another_source_went_o
         if batch:
             query.startless.commit(query.offsets[batch - 1])
         if end == start:
-            into_sink(query, {}, batch)
+            query.into_sink({}, batch)
         else:
             query.run(batch)
         assert world.bodies()[before:] == bodies
@@ -86,9 +69,7 @@ def another_goes_on_alone(query: Query) -> None:
     batch = len(query.offsets)
     start = query.start_of(batch)
     assert query.latest_offset(start) == start
-    query.log(start)
-    query.startless.commit(start)
-    into_sink(query, {}, batch)
+    query.goes_on_alone(start)
 
 
 @in_both_modes_with(numPartitions="1", waitTimeSeconds="1")
@@ -101,7 +82,7 @@ def test_an_unread_batch_keeps_its_id_though_another_source_went_on_alone_before
     """The ledger says what follows the epoch that Spark has committed three times. The log loses that batch then."""
     world.send("a1", "a2")
     query = Query(world, tells_start=tells_start, available_now=available_now)
-    play_out(query)
+    query.play_out()
     another_goes_on_alone(query)
     if restarts:
         world.die(down_s=LAPSE_S)
@@ -115,18 +96,17 @@ def test_an_unread_batch_keeps_its_id_though_another_source_went_on_alone_before
     world.send("b1")
     assert query.trigger()
     world.die(down_s=LAPSE_S)
-    lost = lose_entry(world)
+    lost = world.lose_entry()
     world.send("c1")
     assert Query(world, tells_start=tells_start).resume().trigger()
     assert world.offsets[unread] == lost
-    restart(world, down_s=LAPSE_S)
+    world.restart(down_s=LAPSE_S)
 
 
 def run_on(world: World) -> None:
     """Let a few further runs, of one micro-batch each, serve what there is."""
     for _ in range(3):
-        Query(world, tells_start=False).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        world.ran(tells_start=False)
 
 
 @in_both_modes_with(numPartitions="1")
@@ -136,11 +116,11 @@ def test_an_epoch_that_sparks_log_has_lost_is_announced_again_as_it_was(
     world: World, is_in_sink: bool, has_lapsed: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The last file of the offset log is gone: the sink may have its batch, and skips the batch id."""
-    query = served(world, "a1", "a2")
+    query = world.served("a1", "a2")
     world.send("b1", "b2")
     query.trigger()
     world.die(down_s=LAPSE_S * has_lapsed)
-    lost = lose_entry(world)
+    lost = world.lose_entry()
     if not is_in_sink:
         world.sink.pop(1)
     world.send("c1")
@@ -154,29 +134,11 @@ def test_an_epoch_that_sparks_log_has_lost_is_announced_again_as_it_was(
 
 
 @in_both_modes_with(numPartitions="1")
-def test_an_epoch_that_sparks_log_has_lost_is_noticed_before_another_is_logged(world: World) -> None:
-    """Where Spark asks before it says where it is, one was announced by then; without that, all goes on."""
-    query = served(world, "a1", "a2", tells_start=False)
-    world.send("b1", "b2")
-    query.trigger()
-    world.die()
-    lose_entry(world)
-    offsets = list(world.offsets)
-    world.send("c1")
-    with pytest.raises(DataLossError, match="the checkpoint does not know of epoch"):
-        Query(world, **WRAPPED).resume().trigger()
-    assert world.offsets == offsets
-    world.die()
-    run_on(world)
-    assert sorted(world.bodies()) == ["a1", "a2", "b1", "b2", "c1"]
-
-
-@in_both_modes_with(numPartitions="1")
 def test_an_epoch_that_was_announced_blindly_and_lost_is_announced_again_too(world: World) -> None:
     """Its number lies far behind the one before it. Under the wrapper, where it is too late for that, it is noticed."""
     for bodies in (("a1", "a2"), ("b1", "b2")):
-        ran(world, *bodies, **WRAPPED)
-    lost = lose_entry(world)
+        world.ran(*bodies, **WRAPPED)
+    lost = world.lose_entry()
     assert lost.is_blind
     assert lost.epoch > world.offsets[-1].epoch + 1
     world.send("c1")
@@ -192,7 +154,7 @@ def test_an_epoch_that_was_announced_blindly_and_lost_is_announced_again_too(wor
 def test_a_batch_id_that_the_sink_may_have_gets_no_other_rows(world: World, available_now: bool) -> None:
     """The last micro-batch only committed, so the journal has nothing of it, and Spark's log has lost it."""
     world.send("a1", "a2")
-    play_out(Query(world, available_now=available_now))
+    Query(world, available_now=available_now).play_out()
     world.die()
     assert world.offsets.pop().partitions == 0
     batch = len(world.offsets)
@@ -210,9 +172,9 @@ def test_a_batch_id_that_the_sink_may_have_gets_no_other_rows(world: World, avai
 def test_a_lost_entry_without_rows_is_noticed_under_the_wrapper(world: World, is_wrapped: bool) -> None:
     """Another epoch was announced by then, and the sink may have its batch id; without the wrapper all goes on."""
     world.send("a1", "a2")
-    play_out(Query(world))
+    Query(world).play_out()
     world.die(down_s=LAPSE_S)
-    assert lose_entry(world).partitions == 0
+    assert world.lose_entry().partitions == 0
     world.send("b1")
     if is_wrapped:
         with pytest.raises(DataLossError, match="the checkpoint does not know of epoch 2,"):
@@ -222,63 +184,46 @@ def test_a_lost_entry_without_rows_is_noticed_under_the_wrapper(world: World, is
     assert sorted(world.bodies()) == ["a1", "a2", "b1"]
 
 
-@in_both_modes_with(numPartitions="1")
-def test_a_log_that_loses_its_last_batch_twice_gives_that_batch_no_rows(world: World) -> None:
-    """The sink has it without rows. A task of the batch that was lost first seals what it has only then."""
-    query = served(world, "a1")
-    world.send("b1")
-    announce(query)
-    (plan,) = query.plans(1)
-    world.die(down_s=LAPSE_S)
-    world.offsets.pop()
-    kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger())
-    world.offsets.pop()
-    assert [rows for rows in world.sink[1].values() if rows] == []
-    with suppress(SqsFifoError):
-        read(world, plan)
-    restart(world, down_s=LAPSE_S)
-
-
 @pytest.mark.parametrize("how", ["another mode", "wrapped", "plain"])
 @in_both_modes_with(numPartitions="1")
 @pytest.mark.parametrize("last_mode", MODES)
 def test_an_epoch_that_is_lost_twice_stays_as_it_was_announced_again(world: World, how: str, last_mode: str) -> None:
     """Whatever its number, for it may skip some. The sink has its batch without rows, so none may come."""
-    ran(world, "a1")
+    world.ran("a1")
     world.send("b1")
     given = world.options
     if how == "another mode":
         world.options = replace(given, delete_after="journal")
     query = Query(world, tells_start=how != "wrapped", is_wrapped=how == "wrapped").resume()
-    announce(query)
+    query.announce()
     (plan,) = query.plans(1)
 
     def lose_both() -> None:
         HandHeartbeat.live.clear()
         world.offsets.pop()
         world.options = replace(given, delete_after=last_mode)
-        crash(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger())
+        world.crash("-- batch 1 is in the sink", lambda: Query(world).resume().trigger())
         HandHeartbeat.live.clear()
         world.offsets.pop()
         assert not any(world.sink[1].values())
 
-    do_at(world, f"before put epochs/{plan.epoch:020d}/0000", lose_both)
+    world.do_at(f"before put epochs/{plan.epoch:020d}/0000", lose_both)
     with suppress(SqsFifoError):
-        read(world, plan)
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+        world.read(plan)
+    world.restart(down_s=LAPSE_S, allow_forgotten=True)
 
 
 @in_both_modes
 def test_the_lost_epoch_is_announced_again_under_its_name(world: World) -> None:
     """With as many partitions."""
     groups = "abcdefghij"
-    query = served(world, *(f"{group}1" for group in groups))
+    query = world.served(*(f"{group}1" for group in groups))
     world.send(*(f"{group}2" for group in groups))
-    announce(query)
+    query.announce()
     lost = world.offsets[1]
     query.run(1)
     world.die(down_s=LAPSE_S)
-    lose_entry(world)
+    world.lose_entry()
     again = Query(world).resume()
     assert again.trigger()
     assert world.offsets[1] == lost
@@ -292,37 +237,33 @@ def test_the_lost_epoch_is_announced_again_under_its_name(world: World) -> None:
 @pytest.mark.parametrize("is_lost_again", [False, True])
 def test_a_lost_epoch_is_closed_before_it_is_logged_again(world: World, is_lost_again: bool) -> None:
     """Its batch gets into the sink without a look at its rows; a task of the first announcement is late."""
-    ran(world, "a1")
+    world.ran("a1")
     world.send("b1")
     query = Query(world).resume()
-    announce(query)
+    query.announce()
     plan = query.plans(1)[0]
 
     def lose() -> None:
         HandHeartbeat.live.clear()
         world.offsets.pop()
-        crash(
-            world,
-            "-- batch 1 is in the sink",
-            lambda: Query(world, reads=lambda batch, count: None if batch == 1 else range(count)).resume().trigger(),
-        )
+        world.crash("-- batch 1 is in the sink", lambda: Query(world, reads=unread(1)).resume().trigger())
         HandHeartbeat.live.clear()
         if is_lost_again:
             world.offsets.pop()
 
-    do_at(world, f"before put epochs/{plan.epoch:020d}/0000", lose)
+    world.do_at(f"before put epochs/{plan.epoch:020d}/0000", lose)
     with suppress(SqsFifoError):
-        read(world, plan)
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+        world.read(plan)
+    world.restart(down_s=LAPSE_S, allow_forgotten=True)
 
 
 @in_both_modes_with(numPartitions="1")
 def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log_has_lost(world: World) -> None:
     """Spark has refused to log it, and has logged the other run's epoch."""
-    ran(world, "a1")
+    world.ran("a1")
     world.send("b1")
     logged, late = Query(world).resume(), Query(world)
-    announce(logged)
+    logged.announce()
     (plan,) = logged.plans(1)
 
     def announce_late() -> None:
@@ -330,13 +271,13 @@ def test_what_an_overlapping_run_announced_in_vain_is_not_taken_for_what_the_log
         with pytest.raises(ConcurrentUpdateError):
             late.log(end)
 
-    do_at(world, f"before put epochs/{plan.epoch:020d}/0000", announce_late)
+    world.do_at(f"before put epochs/{plan.epoch:020d}/0000", announce_late)
     with pytest.raises(FencedError):
-        read(world, plan)
+        world.read(plan)
     world.die(down_s=LAPSE_S)
-    kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
+    world.kill("-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
     world.offsets.pop()
-    restart(world, allow_forgotten=True)
+    world.restart(allow_forgotten=True)
 
 
 def log_in_place_of_a_lost_entry(world: World, **how: Any) -> tuple[Query, Offset, Offset]:
@@ -344,11 +285,11 @@ def log_in_place_of_a_lost_entry(world: World, **how: Any) -> tuple[Query, Offse
 
     Return that run, its entry, and the lost one.
     """
-    ran(world, "a1")
+    world.ran("a1")
     world.send("b1", "b2")
     overtaken = Query(world, **how).resume()
     late = overtaken.latest_offset(overtaken.start_of(1))
-    kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
+    world.kill("-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
     lost = world.offsets.pop()
     overtaken.log(late)
     return overtaken, late, lost
@@ -370,8 +311,8 @@ def test_what_an_overtaken_run_logs_in_the_place_of_a_lost_entry_is_refused(
         with pytest.raises(DataLossError, match=f"has lost epoch {lost.epoch}, .* another one in its place"):
             Query(world, **how, reads=lambda batch, count: range(count) if is_read else None).resume().drain()
         world.die(down_s=LAPSE_S)
-    assert lose_entry(world) == late
-    restart(world, allow_forgotten=True)
+    assert world.lose_entry() == late
+    world.restart(allow_forgotten=True)
 
 
 UNREAD = "its rows were never read, so nobody can tell whether Spark has committed epoch"
@@ -388,7 +329,7 @@ def test_the_remedy_leads_out_where_nobody_looked_at_the_rows_of_a_blind_entry(
         world.committed.add(1)
     world.die(down_s=LAPSE_S)
     with pytest.raises(DataLossError, match=UNREAD) as told:
-        Query(world, **WRAPPED, reads=lambda batch, count: None if batch == 1 else range(count)).resume().trigger()
+        Query(world, **WRAPPED, reads=unread(1)).resume().trigger()
     assert f"Remove the entry of epoch {late.epoch} and those behind it, if any, below 'offsets'" in str(told.value)
     assert "triggerAvailableNowWrapper.enabled' set to false" in str(told.value)
     world.die(down_s=LAPSE_S)
@@ -396,4 +337,4 @@ def test_the_remedy_leads_out_where_nobody_looked_at_the_rows_of_a_blind_entry(
     world.committed.discard(1)
     Query(world, tells_start=False).resume().trigger()
     assert world.offsets[1] == lost
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+    world.restart(down_s=LAPSE_S, allow_forgotten=True)

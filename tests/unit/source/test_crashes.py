@@ -11,9 +11,8 @@ import pytest
 from sqs_fifo_spark.errors import JournalUnavailableError
 from tests.simulation.hub import Crash
 from tests.simulation.runs import play
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, MakeWorld, World, crash_at, in_both_modes, restart
+from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes
 
 pytestmark = pytest.mark.law("source-1", "source-3", "source-5")
 
@@ -22,13 +21,13 @@ def crash_everywhere(
     make_world: MakeWorld,
     elapsed_s: float,
     play: Callable[[World], None],
-    resume: Callable[[World], None] = restart,
+    resume: Callable[[World], None] = World.restart,
     **options: str,
 ) -> int:
     """Play a scenario again and again, killing everything at its first step, its second, and so on."""
     for at in itertools.count(1):
         world = make_world(**{"numPartitions": "2", "maxMessagesPerTrigger": "6", **options})
-        crash_at(world, "", at)
+        world.crash_at("", at)
         try:
             play(world)
         except Crash as crash:
@@ -65,7 +64,7 @@ def test_crash_at_every_single_step_loses_and_doubles_nothing(
         Query(world, tells_start=tells_start).drain()
 
     def resume(world: World) -> None:
-        restart(world, tells_start=tells_start)
+        world.restart(tells_start=tells_start)
 
     assert crash_everywhere(make_world, elapsed_s, play, resume, deleteAfter=mode) > 50
 

@@ -14,8 +14,7 @@ from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import MakePool, in_calling_thread
 from sqs_fifo_spark.source.queue import Queue
-from tests.simulation.spark import Query, read
-from tests.unit.by_hand import Late, World, calls, do_at, planned, play_out
+from tests.unit.by_hand import Late, Query, World
 
 pytestmark = pytest.mark.law("source-2", "source-4")
 
@@ -41,7 +40,7 @@ def test_a_hot_group_comes_once_and_in_order(world: World, pool: MakePool) -> No
     world.send(*(f"a{number}" for number in range(95)))
     query = Query(world)
     began_at = world.clock.now()
-    play_out(query)
+    query.play_out()
     assert world.bodies() == [f"a{number}" for number in range(95)]
     assert len(world.sink) <= 3
     assert world.clock.now() - began_at <= 1 + world.options.wait_time_s
@@ -54,11 +53,11 @@ def test_a_trickle_is_never_waited_for(world: World, pool: MakePool) -> None:
     world.pool = pool
     world.send("a1", "a2", "b1")
     began_at = world.clock.now()
-    _, (plan,) = planned(world)
-    before = calls(world, "ReceiveMessage")
-    assert len(read(world, plan)) == 3
+    _, (plan,) = world.planned()
+    before = world.calls("ReceiveMessage")
+    assert len(world.read(plan)) == 3
     assert world.clock.now() == began_at
-    assert calls(world, "ReceiveMessage") - before <= 2
+    assert world.calls("ReceiveMessage") - before <= 2
 
 
 @in_both_orders
@@ -66,9 +65,9 @@ def test_more_than_has_waited_is_not_waited_for(world: World, pool: MakePool) ->
     """A burst that fills its last receive is not late for that."""
     world.pool = pool
     world.send(*(f"a{number}" for number in range(20)))
-    _, (plan,) = planned(world)
+    _, (plan,) = world.planned()
     began_at = world.clock.now()
-    assert len(read(world, plan)) == 20
+    assert len(world.read(plan)) == 20
     assert world.clock.now() == began_at
 
 
@@ -76,9 +75,9 @@ def test_a_queue_that_wakes_no_receive_is_waited_for_once(world: World) -> None:
     """A receive that comes before the delete, and ends without what that unlocks, is in vain each time."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(95)))
-    _, (plan,) = planned(world)
+    _, (plan,) = world.planned()
     began_at = world.clock.now()
-    assert len(read(world, plan)) == 95
+    assert len(world.read(plan)) == 95
     assert world.clock.now() - began_at == 1
 
 
@@ -86,16 +85,16 @@ def test_what_was_received_beside_a_delete_that_is_refused_is_released(world: Wo
     """Nobody is going to seal it: else it would be hidden for a visibility timeout."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, (plan,) = planned(world)
+    _, (plan,) = world.planned()
     plan = replace(plan, expected=100)
 
     def when_sealed() -> None:
         world.send("b1")
-        do_at(world, "after ReceiveMessage", lambda: setattr(world, "fault", denied))
+        world.do_at("after ReceiveMessage", lambda: setattr(world, "fault", denied))
 
-    do_at(world, f"after put {Journal.segment_name(plan.epoch, 0, plan.plan, 1)}", when_sealed)
+    world.do_at(f"after put {Journal.segment_name(plan.epoch, 0, plan.plan, 1)}", when_sealed)
     with pytest.raises(AccessDeniedError):
-        read(world, plan)
+        world.read(plan)
     world.fault = lambda action: ""
     assert [each["Body"] for each in world.receive_elsewhere(visibility_timeout_s=1)] == ["b1"]
 
@@ -109,7 +108,7 @@ def test_a_read_that_ends_early_waits_for_its_deletes(world: World) -> None:
     """As it does with Spark's limit: nothing of it goes on afterwards."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, (plan,) = planned(world)
+    _, (plan,) = world.planned()
     rows = reading(world, plan)
     next(rows)
     next(rows)
@@ -124,7 +123,7 @@ def test_a_read_that_ends_early_tells_of_deletes_that_are_refused(
     """The read is over and cannot fail any more; what is sealed is deleted by whoever goes on with the chain."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    query, (plan,) = planned(world)
+    query, (plan,) = world.planned()
     rows = reading(world, plan)
     next(rows)
     next(rows)
@@ -141,17 +140,17 @@ def test_a_delete_that_is_refused_ends_the_task(world: World) -> None:
     """With the error that says why."""
     world.pool = late
     world.send(*(f"a{number}" for number in range(25)))
-    _, (plan,) = planned(world)
+    _, (plan,) = world.planned()
     world.fault = denied
     with pytest.raises(AccessDeniedError):
-        read(world, plan)
+        world.read(plan)
 
 
 def test_a_client_that_cannot_begin_a_call_makes_it(world: World) -> None:
     """boto3's own."""
     world.begins_calls = False
     world.send(*(f"a{number}" for number in range(45)))
-    _, (plan,) = planned(world)
+    _, (plan,) = world.planned()
     rows = reading(world, plan)
     for count in range(1, 5):
         next(rows)

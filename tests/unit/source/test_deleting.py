@@ -10,38 +10,13 @@ import pytest
 
 from sqs_fifo_spark.errors import FencedError
 from tests.helpers import raises_one_line
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import (
-    HandHeartbeat,
-    World,
-    beat,
-    calls,
-    claim,
-    crash,
-    do_at,
-    drain_and_audit,
-    finish,
-    in_both_modes,
-    into_sink,
-    play_out,
-    require_held,
-    with_options,
-)
-from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, durable_when_deleted, links, told
+from tests.unit.by_hand import Query, World, in_both_modes, with_options
+from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, links, told
 
 pytestmark = pytest.mark.law("source-2")
 
 OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
-
-
-def test_a_task_deletes_only_what_is_sealed(world: World) -> None:
-    """Law 1 where the journal alone has it: no delete before its link, whatever the order of the calls."""
-    query, plan = begin(world, *(f"{'ab'[number % 2]}{number}" for number in range(40)))
-    durable_when_deleted(world)
-    rows = read(world, plan)
-    assert len(world.deleted()) == len(rows) == 41
-    finish(query, rows)
 
 
 @pytest.mark.parametrize("link", [FIRST_LINK, SECOND_LINK])
@@ -52,32 +27,16 @@ def test_a_task_whose_driver_owns_the_journal_no_more_deletes_nothing(world: Wor
 
     def rival() -> None:
         deleted.extend(world.deleted())
-        claim(Query(world))
+        Query(world).claim()
 
-    do_at(world, f"after put {link}", rival)
+    world.do_at(f"after put {link}", rival)
     with raises_one_line(FencedError):
-        read(world, plan)
+        world.read(plan)
     assert world.deleted() == deleted
     assert len(deleted) == (0 if link is FIRST_LINK else 11)
     with pytest.raises(FencedError):
-        read(world, plan)  # Spark tries again
+        world.read(plan)  # Spark tries again
     assert world.deleted() == deleted
-
-
-def test_a_fenced_task_s_messages_come_to_the_newer_driver(world: World) -> None:
-    """It replays what the older one's tasks have put, and closes that, before anything is lost or doubled."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    newer: list[Query] = []
-
-    def rival() -> None:
-        HandHeartbeat.live.remove(query.driver._heartbeat)  # type: ignore[arg-type]
-        newer.append(Query(world))
-        newer[0].plans(0)
-
-    do_at(world, f"after put {SECOND_LINK}", rival)
-    with pytest.raises(FencedError):
-        read(world, plan)
-    drain_and_audit(newer[0].resume())
 
 
 @with_options(deleteAfter="commit")
@@ -85,7 +44,7 @@ def test_where_the_commit_deletes_no_task_asks_who_owns_the_journal(world: World
     """It has nothing to delete, and a list costs on an object store."""
     _query, plan = begin(world, "a1")
     before = len(world.trace)
-    read(world, plan)
+    world.read(plan)
     assert not [event for _, _, event in world.trace[before:] if "drivers" in event]
 
 
@@ -103,7 +62,7 @@ def test_a_link_names_what_of_those_before_it_is_not_confirmed(world: World) -> 
         return frozenset({0, 1}) if was_first or len(world.deleted()) > 10 else frozenset()
 
     world.failing_entries = failing
-    rows = read(world, plan)
+    rows = world.read(plan)
     heads = links(world)
     named = [heads[0].in_flight(), *(head.chain.unconfirmed for head in heads[1:])]
     assert 0 < len(named[1]) < len(named[0])
@@ -111,7 +70,7 @@ def test_a_link_names_what_of_those_before_it_is_not_confirmed(world: World) -> 
     assert not named[-1], "the second try"
     assert len(heads) > 2
     assert len(world.deleted()) == len(rows)
-    finish(query, rows)
+    query.finish(rows)
 
 
 @pytest.mark.parametrize("limits", [{"max_messages": 15}, {"max_bytes": 70}, {}])
@@ -126,13 +85,13 @@ def test_each_message_is_deleted_once_and_the_end_of_the_chain_is_empty(world: W
         return call(action, request)
 
     world._call_model = counted  # type: ignore[method-assign]
-    rows = read(world, replace(plan, **limits))  # type: ignore[arg-type]
+    rows = world.read(replace(plan, **limits))  # type: ignore[arg-type]
     *others, end = links(world)
     assert end.chain.is_last
     assert not end.in_flight()
     assert all(head.receipts for head in others)
     assert len(world.deleted()) == len(rows)
-    finish(query, rows)
+    query.finish(rows)
     assert set(calls.values()) == {1}
 
 
@@ -146,17 +105,17 @@ def test_a_later_message_of_its_group_shows_that_a_refused_one_is_gone(world: Wo
         world.clock.advance(LAPSE_S)
         taken.extend(world.receive_elsewhere(10, 10 * VISIBILITY_S))
 
-    do_at(world, f"after put {FIRST_LINK}", take)
-    rows = read(world, plan)
-    into_sink(query, {0: rows})
-    play_out(query)
+    world.do_at(f"after put {FIRST_LINK}", take)
+    rows = world.read(plan)
+    query.into_sink({0: rows})
+    query.play_out()
     assert taken
     for each in taken:
         world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": each["ReceiptHandle"]})
     left = world.journal().ledger().unconfirmed.values()
     assert "a" in {entry.message_group_id for entry in left if entry.receipt is None}
     world.send(*(f"{group}{number}" for number in range(2, 30) for group in "az"))
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 def test_what_somebody_else_has_got_hold_of_is_named_by_each_later_link(world: World) -> None:
@@ -171,60 +130,25 @@ def test_what_somebody_else_has_got_hold_of_is_named_by_each_later_link(world: W
         assert [each["Body"] for each in world.receive_elsewhere(1)] == ["c1"]
 
     (message_id,) = (row.message_id for row in world.sent if row.body == "c1")
-    do_at(world, f"after put {FIRST_LINK}", stolen)
-    rows = read(world, plan)
+    world.do_at(f"after put {FIRST_LINK}", stolen)
+    rows = world.read(plan)
     _, *later = links(world)
     assert len(later) >= 2
     assert [[each.message_id for each in head.chain.unconfirmed] for head in later] == [[message_id]] * len(later)
     assert sorted(world.deleted()) == sorted(set(told(rows)) - {"c1"})
-    finish(query, rows)
+    query.finish(rows)
 
 
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_what_no_task_could_delete_the_commit_deletes(world: World, elapsed_s: float) -> None:
     """Each later link names it, so the last one knows of all; with its handle, or with a newer one."""
     query, plan = begin(world, *(f"{'ab'[number % 2]}{number}" for number in range(15)))
-    world.fault = lambda action: "refused" if "Delete" in action else ""
-    rows = read(world, plan)
-    world.fault = lambda action: ""
+    with world.failing("DeleteMessageBatch"):
+        rows = world.read(plan)
     assert not world.deleted()
     world.clock.advance(elapsed_s)
-    finish(query, rows)
+    query.finish(rows)
     assert len(world.deleted()) == len(rows) + sum(map(len, list(world.rows())[1:]))
-
-
-def test_who_takes_a_chain_over_deletes_its_tail_first(world: World) -> None:
-    """The dead attempt may have sealed it and not deleted it: nothing of its groups comes before that."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    crash(world, "before DeleteMessageBatch", lambda: read(world, plan))
-    assert not world.deleted()
-    steps: list[str] = []
-    world.on_step = steps.append
-    rows = read(world, plan)
-    calls = [step for step in steps if step.startswith(("before DeleteMessageBatch", "before ReceiveMessage"))]
-    assert calls[0] == "before DeleteMessageBatch"
-    assert told(rows) == ["z1", *(f"a{number}" for number in range(25))]
-    assert not links(world)[1].chain.unconfirmed
-    finish(query, rows)
-
-
-def test_what_an_attempt_deletes_twice_is_no_fault(world: World) -> None:
-    """It died after its delete, and the next one does not know."""
-    query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    crash(world, "after DeleteMessageBatch", lambda: read(world, plan))
-    rows = read(world, plan)
-    assert Counter(world.deleted()) == Counter(told(rows))
-    assert not any(head.chain.unconfirmed for head in links(world))
-    finish(query, rows)
-
-
-def test_when_a_query_is_over_the_driver_holds_what_the_last_link_left(world: World) -> None:
-    """It could not be deleted, and the task's heartbeat has ended."""
-    _, plan = begin(world, "a1", "b1")
-    world.fault = lambda action: "refused" if "Delete" in action else ""
-    read(world, plan)
-    beat()
-    require_held(world, 3 * VISIBILITY_S)
 
 
 @pytest.mark.parametrize("is_found_first", [True, False])
@@ -234,16 +158,16 @@ def test_a_driver_renews_nothing_that_a_task_has_deleted_and_calls_it_no_loss(
     """It has held what its probe caught; it finds the link before the delete, or after, and learns of that."""
     query, plan = begin(world, "a1", "b1")
     if is_found_first:
-        do_at(world, f"after put {FIRST_LINK}", lambda: world.pass_time(1))
-    rows = read(world, plan)
+        world.do_at(f"after put {FIRST_LINK}", lambda: world.pass_time(1))
+    rows = world.read(plan)
     assert sorted(world.deleted()) == ["a1", "b1", "z1"]
     world.pass_time(3 * VISIBILITY_S)
-    renewed = calls(world, "ChangeMessageVisibilityBatch")
+    renewed = world.calls("ChangeMessageVisibilityBatch")
     world.pass_time(3 * VISIBILITY_S)
-    assert calls(world, "ChangeMessageVisibilityBatch") == renewed
+    assert world.calls("ChangeMessageVisibilityBatch") == renewed
     assert query.driver.report()["lostLeases"] == 0
     assert "lost the lease" not in caplog.text
-    finish(query, rows)
+    query.finish(rows)
 
 
 def test_a_delete_whose_answer_was_lost_is_no_lost_lease(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -255,7 +179,7 @@ def test_a_delete_whose_answer_was_lost_is_no_lost_lease(world: World, caplog: p
         world.fault = lambda action: ""
         world.pass_time(1)
 
-    do_at(world, f"after put {SECOND_LINK}", renew)
-    read(world, plan)
+    world.do_at(f"after put {SECOND_LINK}", renew)
+    world.read(plan)
     assert world.deleted()
     assert "lost the lease" not in caplog.text

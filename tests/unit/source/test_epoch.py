@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from greenlet import greenlet
 
@@ -11,26 +9,8 @@ from sqs_fifo_spark.errors import FencedError, JournalUnavailableError
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.segment import decode
 from tests.helpers import raises_one_line
-from tests.simulation.hub import Crash
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import (
-    MakeWorld,
-    World,
-    crash,
-    crash_at,
-    drain_and_audit,
-    in_both_modes,
-    in_both_modes_with,
-    into_sink,
-    kill,
-    lose_entry,
-    planned,
-    play_out,
-    received,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import MakeWorld, Query, World, in_both_modes, in_both_modes_with, with_options
 from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, Attempts, begin, bodies, handles, links, told
 
 pytestmark = pytest.mark.law("source-3")
@@ -55,15 +35,15 @@ def test_what_the_probe_catches_is_durable_before_spark_logs_its_epoch(world: Wo
     (plan,) = query.plans(0)
     assert world.carried(plan) == {name: [receipt.message_id for receipt in head.receipts]}
     query.run(0)
-    assert received(world) == 3
-    drain_and_audit(query)
+    assert world.received() == 3
+    query.drain_and_audit()
 
 
 @in_both_modes
 def test_what_was_caught_for_an_epoch_that_spark_never_logged_is_given_back(world: World) -> None:
     """No micro-batch has it: the next driver's are served what the queue gives, and nobody waits for a timeout."""
-    query = served(world, "x1")
-    play_out(query)
+    query = world.served("x1")
+    query.play_out()
     world.send("a1", "b1")
     end = query.latest_offset(world.offsets[-1])
     assert Journal.caught_name(end.epoch, end.plan) in world.store.objects
@@ -74,7 +54,7 @@ def test_what_was_caught_for_an_epoch_that_spark_never_logged_is_given_back(worl
     while len(world.bodies()) < 4:
         assert query.trigger()
     assert world.clock.now() == began_at
-    drain_and_audit(query)
+    query.drain_and_audit()
     assert not world.store.under("epochs/")
 
 
@@ -85,56 +65,36 @@ def test_what_was_caught_for_an_epoch_that_spark_never_logged_is_given_back(worl
 def test_a_partition_that_nobody_read_is_closed_empty(world: World) -> None:
     """So no late attempt gives it rows; what was decided for it comes in the next micro-batch, received once."""
     query, plan = begin(world, "a1")
-    into_sink(query, {})
+    query.into_sink({})
     end = query.latest_offset(query.start_of(1))
     (link,) = links(world)
     assert (link.chain.is_last, link.chain.served, link.receipts) == (True, 0, ())
-    before = received(world)
-    assert read(world, plan) == []
-    assert received(world) == before
+    before = world.received()
+    assert world.read(plan) == []
+    assert world.received() == before
     query.log(end)
     query.startless.commit(query.offsets[0])
     query.run(1)
     assert [each for rows in world.sink[1].values() for each in told(rows)][:1] == ["z1"]
-    drain_and_audit(query)
-    assert received(world) == 2
+    query.drain_and_audit()
+    assert world.received() == 2
 
 
 def test_the_driver_closes_what_no_task_has_closed(world: World) -> None:
     """It says what the chain comes to, and names what may be in flight: the commit deletes that."""
     query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    crash(world, f"after put {SECOND_LINK}", lambda: read(world, plan))
+    world.crash(f"after put {SECOND_LINK}", lambda: world.read(plan))
     served = [row for head in bodies(world, *links(world)) for row in head]
-    into_sink(query, {})
+    query.into_sink({})
     query.latest_offset(query.start_of(1))
     *_, tail, closing = links(world)
     assert (closing.receipts, closing.chain.is_last) == ((), True)
     assert closing.chain.served == len(served) == 21
     assert handles(closing.chain.unconfirmed) == handles(tail.in_flight())
     assert closing.origin.deletes
-    assert told(read(world, plan)) == served
-    world.sink[0] = {0: read(world, plan)}
-    drain_and_audit(query)
-
-
-@in_both_modes
-def test_an_attempt_that_is_overtaken_by_the_close_appends_nothing(world: World) -> None:
-    """It releases what it caught, and reads what all others read."""
-    query, plan = begin(world, "a1")
-    attempts = Attempts(world)
-    late = attempts.begin(plan, "before put epochs/")
-    into_sink(query, {})
-    end = query.latest_offset(query.start_of(1))
-    attempts.end(late)
-    (link,) = links(world)
-    assert link.chain.is_last
-    assert not link.receipts
-    assert attempts.rows == [[]]
-    assert world.depth() == (1, 1)
-    query.log(end)
-    query.startless.commit(query.offsets[0])
-    query.run(1)
-    drain_and_audit(query)
+    assert told(world.read(plan)) == served
+    world.sink[0] = {0: world.read(plan)}
+    query.drain_and_audit()
 
 
 @in_both_modes
@@ -143,7 +103,7 @@ def test_the_close_finds_a_link_taken_and_follows_it(world: World) -> None:
     query, plan = begin(world, "a1")
     attempts = Attempts(world)
     late = attempts.begin(plan, "before put epochs/")
-    into_sink(query, {})
+    query.into_sink({})
 
     def faster(event: str) -> None:
         if greenlet.getcurrent() is late:
@@ -158,11 +118,11 @@ def test_the_close_finds_a_link_taken_and_follows_it(world: World) -> None:
     assert bodies(world, *chain)[0] == ["z1", "a1"]
     assert chain[-1].chain.is_last
     assert chain[-1].chain.served == 2
-    world.sink[0] = {0: read(world, plan)}
+    world.sink[0] = {0: world.read(plan)}
     query.log(end)
     query.startless.commit(query.offsets[0])
     query.run(1)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 # Replays
@@ -172,16 +132,16 @@ def test_the_close_finds_a_link_taken_and_follows_it(world: World) -> None:
 def test_a_replay_reads_and_receives_nothing(world: World) -> None:
     """Its sink may have the rows by then, and without what no task had read: that stays for the next micro-batch."""
     query, _ = begin(world, "a1", "b1")
-    crash(world, "-- batch 0 is in the sink", lambda: query.run(0))
+    world.crash("-- batch 0 is in the sink", lambda: query.run(0))
     rows = world.sink.pop(0)
     world.send("c1", "d1")
     world.die()
     query = Query(world)
-    before = received(world)
+    before = world.received()
     query.run(0)
-    assert received(world) == before
+    assert world.received() == before
     assert world.sink[0] == rows
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes
@@ -189,10 +149,10 @@ def test_a_replay_closes_the_partitions_that_nobody_has_sealed(make_world: MakeW
     """Empty, before it plans: a second attempt of the dead driver's tasks finds them closed."""
     world = make_world(numPartitions="3", deleteAfter=world.options.delete_after)
     world.send(*(f"{group}1" for group in "abcdefghij"))
-    query, old = planned(world, reads=lambda batch, count: range(1) if batch == 0 else range(count))
+    query, old = world.planned(reads=lambda batch, count: range(1) if batch == 0 else range(count))
     others = len(old) - 1
     assert others
-    crash(world, "-- batch 0 is in the sink", lambda: query.run(0))
+    world.crash("-- batch 0 is in the sink", lambda: query.run(0))
     rows = world.sink.pop(0)
     world.die()
     query = Query(world)
@@ -202,26 +162,13 @@ def test_a_replay_closes_the_partitions_that_nobody_has_sealed(make_world: MakeW
     assert served == [bool(rows[0])] + [False] * others
     world.send("z1")
     for plan in plans[1:]:
-        assert read(world, plan) == []
+        assert world.read(plan) == []
     for plan in old[1:]:
         with pytest.raises(FencedError):
-            read(world, plan)
+            world.read(plan)
     query.run(0)
     assert world.sink[0][0] == rows[0]
-    drain_and_audit(query)
-
-
-def test_a_replay_of_a_chain_without_its_last_link_serves_all_that_it_has(world: World) -> None:
-    """The task died in the middle, with its driver; what it had deleted is only in the journal."""
-    query, _ = begin(world, *(f"a{number}" for number in range(25)))
-    crash(world, "after DeleteMessageBatch", lambda: query.run(0), 2)
-    served = [body for each in bodies(world, *links(world)) for body in each]
-    assert sorted(world.deleted()) == sorted(served)
-    world.die(down_s=LAPSE_S)
-    query = Query(world)
-    query.run(0)
-    assert told(world.sink[0][0]) == served
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(maxMessagesPerTrigger="3", numPartitions="2", deleteAfter="commit")
@@ -229,7 +176,7 @@ def test_a_replay_of_a_half_sealed_epoch_keeps_the_limit(world: World) -> None:
     """What the dead driver's tasks have sealed counts."""
     world.send(*(f"{group}1" for group in "defabcghijkl"))  # the probe has caught the first three
     query = Query(world)
-    kill(world, "after put epochs/", query.trigger)
+    world.kill("after put epochs/", query.trigger)
     Query(world).resume().drain()
     assert max(sum(map(len, rows.values())) for rows in world.sink.values()) == 3
     world.audit()
@@ -238,7 +185,7 @@ def test_a_replay_of_a_half_sealed_epoch_keeps_the_limit(world: World) -> None:
 @in_both_modes_with(numPartitions="2", waitTimeSeconds="1")
 def test_who_closes_a_chain_after_a_restart_says_what_it_follows(world: World) -> None:
     """A partition was never read; a restart closes it, with no `after`; then the log loses the batch."""
-    query = served(world, *(f"{g}1" for g in "bcdefghijk"))
+    query = world.served(*(f"{g}1" for g in "bcdefghijk"))
     world.send(*(f"{g}2" for g in "bcdefghijk"))
     query = Query(world, reads=lambda batch, count: range(1) if batch else range(count))
     world.die(down_s=LAPSE_S)
@@ -246,26 +193,19 @@ def test_who_closes_a_chain_after_a_restart_says_what_it_follows(world: World) -
     assert world.offsets[-1].partitions == 2
     epoch = world.offsets[-1].epoch
     world.die(down_s=LAPSE_S)
-    crash_at(world, f"after put epochs/{epoch:020d}/0001-000000")  # restart: it closes, and dies
-    with pytest.raises(Crash):
-        Query(world).resume().trigger()
-    world.on_step = lambda event: None
-    world.die(down_s=LAPSE_S)
+    world.kill(f"after put epochs/{epoch:020d}/0001-000000", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
     assert len(world.offsets) == 2
-    lose_entry(world)
+    world.lose_entry()
     Query(world).resume().drain()
     world.pass_time(LAPSE_S)
     Query(world).resume().drain()
-    counts = Counter(world.bodies())
-    doubled = {body: count for body, count in counts.items() if count > 1}
-    assert not doubled
-    assert set(counts) == {row.body for row in world.sent}
+    assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
 
 
 def test_what_is_carried_and_gone_from_the_journal_stops_the_query(world: World) -> None:
     """It may be all that there was of it: one line names it, and nothing goes on without it."""
     query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    read(world, plan)
+    world.read(plan)
     world.die()
     world.checkpoint = Checkpoint()
     query = Query(world)

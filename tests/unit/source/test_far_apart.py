@@ -9,9 +9,8 @@ import pytest
 
 from sqs_fifo_spark.errors import JournalUnavailableError
 from sqs_fifo_spark.source.message import Message, from_sqs
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import World, do_at, restart, with_options
+from tests.unit.by_hand import Query, World, with_options
 
 pytestmark = pytest.mark.law("source-6")
 
@@ -40,7 +39,7 @@ def test_every_run_far_from_the_last_serves_something_new(world: World, tells_st
     assert world.depth() == (0, 0)
     world.send("z1")
     once(world, tells_start=tells_start)
-    restart(world, tells_start=tells_start)
+    world.restart(tells_start=tells_start)
 
 
 @with_options(numPartitions="1", maxFetchSeconds="2")
@@ -58,24 +57,12 @@ def test_time_to_fetch_counts_from_the_first_message_to_be_served(world: World) 
 
 
 @with_options(numPartitions="1")
-def test_a_copy_that_cannot_be_deleted_now_is_not_served(world: World) -> None:
-    """It is deferred, with what follows it, and the commit tries again."""
-    world.send(*(f"a{number}" for number in range(1, 13)))
-    assert len(once(world)) == 10
-    world.failing_entries = lambda action: frozenset(range(10)) if action == "DeleteMessageBatch" else frozenset()
-    assert once(world) == []
-    world.failing_entries = lambda action: frozenset()
-    assert once(world) == ["a11", "a12"]
-    restart(world)
-
-
-@with_options(numPartitions="1")
 def test_a_copy_that_lapses_before_it_is_deleted_proves_nothing(world: World) -> None:
     """The task keeps nothing of that group, and the ledger keeps what it knows."""
     world.send("a1", "a2")
     assert len(once(world)) == 2
     world.send("a3")
-    do_at(world, "before DeleteMessageBatch", lambda: None)  # that of the start, with its impossible handle
+    world.do_at("before DeleteMessageBatch", lambda: None)  # that of the start, with its impossible handle
     lapses: Iterator[int] = iter([0, 0, 1])
 
     def lapse(event: str) -> None:
@@ -112,7 +99,7 @@ def test_ids_of_messages_that_are_gone_leave_the_ledger(world: World) -> None:
         Query(world).resume()
         world.die()
         assert len(world.journal().ledger().unconfirmed) <= 4
-    restart(world)
+    world.restart()
 
 
 @with_options(numPartitions="1", maxMessagesPerTrigger="10")

@@ -14,19 +14,8 @@ from sqs_fifo_spark.aws import client as aws
 from sqs_fifo_spark.aws.client import ClientConfig
 from sqs_fifo_spark.errors import AccessDeniedError, QueueNotFoundError, SqsFifoError, TransientQueueError
 from sqs_fifo_spark.source.settling import LONGEST_RETENTION_S
-from tests.simulation.spark import Query
 from tests.simulation.world import ACTIONS, LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import (
-    MODES,
-    MakeWorld,
-    World,
-    drain_and_audit,
-    failing,
-    in_both_modes,
-    play_out,
-    restart,
-    served,
-)
+from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes
 
 pytestmark = pytest.mark.law("source-1", "source-5")
 
@@ -76,7 +65,7 @@ def restart_healed(world: World, elapsed_s: float) -> None:
     world.on_step = lambda event: None
     world.clock.advance(elapsed_s)
     world.send("a900", "b900")
-    restart(world, allow_forgotten=True)
+    world.restart(allow_forgotten=True)
     world.die()
 
 
@@ -212,7 +201,7 @@ def test_batch_calls_whose_entries_all_fail_stop_nothing(world: World) -> None:
     assert world.deleted() == []
     assert world.journal().ledger().unconfirmed
     world.failing_entries = lambda action: frozenset()
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_group(
@@ -224,7 +213,7 @@ def test_heartbeats_that_fail_for_a_visibility_timeout_are_told_once_for_each_gr
 
     def slow(event: str) -> None:
         if event.endswith("batch 0 is read"):
-            with failing(world, "ChangeMessageVisibilityBatch"):
+            with world.failing("ChangeMessageVisibilityBatch"):
                 world.pass_time(3 * VISIBILITY_S)
                 copies.extend(world.receive_elsewhere())
                 world.pass_time(LAPSE_S)
@@ -277,7 +266,7 @@ def test_messages_that_expire_between_the_probe_and_its_epoch_are_served(world: 
             assert world.depth() == (0, 0)
 
     world.on_step = slow
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 def test_a_committed_message_that_a_redrive_policy_takes_leaves_the_ledger_by_its_age(world: World) -> None:
@@ -286,20 +275,20 @@ def test_a_committed_message_that_a_redrive_policy_takes_leaves_the_ledger_by_it
     arn = world.model.call("GetQueueAttributes", {"QueueUrl": dead, "AttributeNames": ["QueueArn"]})["Attributes"]
     policy = {"deadLetterTargetArn": arn["QueueArn"], "maxReceiveCount": 2}
     set_attributes(world, RedrivePolicy=json.dumps(policy))
-    query = served(world, "a1")
+    query = world.served("a1")
     world.clock.advance(LAPSE_S)
     assert [message["Body"] for message in world.receive_elsewhere(visibility_timeout_s=5)] == ["a1"]
     world.send("b1")
-    play_out(query)
+    query.play_out()
     world.clock.advance(6)
     world.send("b2")
-    play_out(query)
+    query.play_out()
     assert [event.kind for event in world.events].count("moved_to_dlq") == 1
     assert query.driver.report()["unconfirmedDeletes"] == 1
     assert world.depth() == (0, 0)
     world.clock.advance(LONGEST_RETENTION_S + 86_400)
     world.send("a3")
-    drain_and_audit(query)
+    query.drain_and_audit()
     # StartMessageMoveTask gives the message a new id, so it is a new message.
     world.send("a1")
     query.drain()
@@ -336,7 +325,7 @@ def test_an_epoch_that_runs_again_is_told_with_its_number_and_what_it_holds(
         ]
     assert world.deleted() == world.bodies() != []
     world.on_step = lambda event: None
-    restart(world)
+    world.restart()
 
 
 def test_renewed_credentials_are_taken_without_a_stop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.work import COUNTED_EVERY_S
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Row
-from tests.unit.by_hand import World, in_both_modes, in_both_modes_with, kill
+from tests.unit.by_hand import Query, World, in_both_modes, in_both_modes_with
 from tests.unit.sending import refusal
 
 
@@ -57,7 +56,7 @@ def test_the_driver_learns_its_query_from_the_first_epoch_on(world: World) -> No
 
     class NamedQuery(Query):
         def read(self, plan: PartitionPlan) -> list[Row]:
-            return read(self.world, replace(plan, query="6e0"))
+            return self.world.read(replace(plan, query="6e0"))
 
     world.send("a1", "a2")
     query = NamedQuery(world).resume()
@@ -106,7 +105,7 @@ def test_an_idle_query_counts_when_it_begins_to_be_idle_and_then_once_a_minute(w
 def test_the_first_report_after_a_restart_has_the_counts(world: World) -> None:
     """Spark first asks for the micro-batch again that was not committed: nothing has counted by then."""
     world.send(*(f"{group}1" for group in "abcdef"))
-    kill(world, "-- batch 0 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
+    world.kill("-- batch 0 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
     query = Query(world)
     query.plans(0)
     assert sum(queue_figures(query)) == sum(world.depth()) > 0

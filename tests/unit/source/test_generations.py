@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError, FencedError, JournalUnavailableError
-from tests.helpers import raises_one_line
-from tests.simulation.hub import Crash
-from tests.simulation.spark import ConcurrentUpdateError, Query
+from tests.simulation.spark import ConcurrentUpdateError
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import (
-    STARTS,
-    WRAPPED,
-    World,
-    claim,
-    crash,
-    crash_at,
-    however_started,
-    in_both_modes,
-    in_both_modes_with,
-    into_sink,
-    kill,
-    ran,
-    restart,
-    served,
-)
+from tests.unit.by_hand import STARTS, WRAPPED, Query, World, however_started, in_both_modes, in_both_modes_with, unread
 from tests.unit.source.attempts import paused
 
 pytestmark = pytest.mark.law("source-3", "source-5")
@@ -39,17 +21,17 @@ OPTIONS = {"numPartitions": "1", "deleteAfter": "journal"}
 
 def taken_over(world: World, *, until: str = "-- batch 1 is read") -> Checkpoint:
     """The world's query has served a1 and a2, perhaps committed; another one takes over, serves y1, and dies."""
-    ran(world, "a1", "a2")
+    world.ran("a1", "a2")
     other = Checkpoint()
     query = Query(world, checkpoint=other)
     world.send("y1")
-    crash_at(world, until)
-    with suppress(Crash):
+
+    def go_on() -> None:
         for number in range(2, 5):
             query.trigger()
             world.send(f"y{number}")
-    world.on_step = lambda event: None
-    world.die(down_s=LAPSE_S)
+
+    world.kill_or_end(until, go_on)
     return other
 
 
@@ -65,35 +47,12 @@ def test_a_checkpoint_of_an_earlier_generation_is_refused_for_good(
     if not is_committed:
         world.committed.clear()
     for _ in range(2):
-        before = len(world.trace)
-        with raises_one_line(DataLossError, match="belongs to another query, which began on it later"):
-            Query(world, **how).resume().trigger()
-        assert not [event for _, _, event in world.trace[before:] if "ReceiveMessage" in event]
-        world.die(down_s=LAPSE_S)
-    query = Query(world, checkpoint=other).resume()
-    query.drain()
-    served = Counter(row.body for rows in other.rows() for row in rows)
+        world.require_refused(**how)
+    Query(world, checkpoint=other).resume().drain()
+    served = counted(other)
     assert max(served.values()) == 1
     assert {row.body for row in world.sent} == {*served, *world.bodies()}
     assert world.depth() == (0, 0)
-
-
-@in_both_modes
-@pytest.mark.parametrize("is_committed", [True, False])
-@pytest.mark.parametrize("how", STARTS[:2], ids=["4.2", "4.0"])
-def test_a_checkpoint_of_an_earlier_generation_does_not_stop_the_query_that_rules(
-    world: World, is_committed: bool, how: dict[str, Any]
-) -> None:
-    """It is refused before it claims the journal, also if Spark asks where the query begins, to repeat its batch 0."""
-    other = taken_over(world)
-    if not is_committed:
-        world.committed.clear()
-    query = Query(world, checkpoint=other).resume()
-    with pytest.raises(DataLossError):
-        Query(world, **how).resume().trigger()
-    world.send("z1")
-    query.drain()
-    assert "z1" in [row.body for rows in other.rows() for row in rows]
 
 
 @in_both_modes
@@ -101,19 +60,15 @@ def test_a_checkpoint_of_an_earlier_generation_does_not_stop_the_query_that_rule
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_query_that_has_planned_nothing_takes_nothing_over(world: World, until: str, is_committed: bool) -> None:
     """Started by mistake, or twice at once: the older query goes on from its checkpoint, exactly once."""
-    served(world, "a1", "a2")
+    world.served("a1", "a2")
     if not is_committed:
         world.committed.clear()
     world.die(down_s=LAPSE_S)
     world.send("a3")
-    kill(
-        world,
-        until,
-        lambda: Query(world, checkpoint=Checkpoint()).trigger(),
-        2 if "ledger" in until else 1,
-        down_s=LAPSE_S,
+    world.kill(
+        until, lambda: Query(world, checkpoint=Checkpoint()).trigger(), 2 if "ledger" in until else 1, down_s=LAPSE_S
     )
-    restart(world)
+    world.restart()
 
 
 @in_both_modes
@@ -130,7 +85,7 @@ def test_of_two_first_runs_the_one_that_spark_has_logged_goes_on(world: World) -
         second.log(late)
     with pytest.raises(FencedError):
         first.run(0)
-    restart(world, down_s=LAPSE_S)
+    world.restart(down_s=LAPSE_S)
 
 
 @in_both_modes_with(numPartitions="1")
@@ -143,10 +98,10 @@ def test_of_two_new_queries_that_know_where_they_begin_each_may_be_the_first_on_
     assert first.start_of(0) == second.start_of(0)
     assert not world.journal().claims()
     world.send("a1", "b1")
-    crash(world, until, first.trigger)
+    world.crash(until, first.trigger)
     assert second.trigger()
     assert world.journal().ledger().generation == world.offsets[0].generation
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+    world.restart(down_s=LAPSE_S, allow_forgotten=True)
 
 
 @in_both_modes
@@ -161,20 +116,15 @@ def test_a_crash_while_a_generation_begins_loses_and_doubles_nothing(
 ) -> None:
     """The next new query, which has no checkpoint either, begins one of its own."""
     world.send("a1", "a2", "b1")
-    kill(
-        world,
+    world.kill(
         "-- batch 0 is read" if is_read else "-- batch 0 is planned",
         lambda: Query(world, checkpoint=Checkpoint()).trigger(),
         down_s=LAPSE_S,
     )
     world.send("a3")
-    crash_at(world, point, occurrence)
-    with suppress(Crash):
-        Query(world).trigger()
-    world.on_step = lambda event: None
-    world.die(down_s=LAPSE_S)
+    world.kill_or_end(point, Query(world).trigger, occurrence)
     Query(world).resume().drain()
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+    world.restart(down_s=LAPSE_S, allow_forgotten=True)
 
 
 @in_both_modes_with(failOnDataLoss="false")
@@ -187,13 +137,12 @@ def test_who_goes_on_without_what_is_lost_begins_a_generation(
     other = taken_over(world)
     if not is_committed:
         world.committed.clear()
-    ran(world, "z1", **how)
+    world.ran("z1", **how)
     Query(world).resume().drain()
     found = {row.body for each in (world.checkpoint, other) for rows in each.rows() for row in rows}
     assert found == {row.body for row in world.sent}
     world.options = replace(world.options, fail_on_data_loss=True)
-    with pytest.raises(DataLossError, match="belongs to another query"):
-        Query(world, checkpoint=other).resume().trigger()
+    world.require_refused(other)
 
 
 def counted(*checkpoints: Checkpoint) -> Counter[str]:
@@ -209,7 +158,7 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
     world: World, how: dict[str, Any], fails_again: bool, until: str
 ) -> None:
     """Nothing is given up once more, whatever the option is by then: the query itself rules."""
-    ran(world, "a1", "a2")
+    world.ran("a1", "a2")
     other = Checkpoint()
     query = Query(world, checkpoint=other)
     for body in ("y1", "y2"):
@@ -217,9 +166,9 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
         query.trigger()
     world.die(down_s=LAPSE_S)
     world.send("z1")
-    kill(world, f"-- batch 1 {until}", lambda: Query(world, **how).resume().trigger(), down_s=LAPSE_S)
+    world.kill(f"-- batch 1 {until}", lambda: Query(world, **how).resume().trigger(), down_s=LAPSE_S)
     world.options = replace(world.options, fail_on_data_loss=fails_again)
-    ran(world, "z2", **how)
+    world.ran("z2", **how)
     Query(world).resume().drain()
     assert max(counted(world.checkpoint).values()) == 1
     assert {*counted(world.checkpoint, other)} == {row.body for row in world.sent}
@@ -229,12 +178,12 @@ def test_a_crash_in_the_first_batch_after_giving_up_repeats_that_batch(
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_who_gives_up_the_log_of_a_younger_journal_begins_a_generation(world: World, is_committed: bool) -> None:
     """Its claims have higher numbers, which count for nothing in the older journal that has been put back."""
-    ran(world, "a1")
+    world.ran("a1")
     last = world.offsets[0]
     world.checkpoint.offsets[0] = replace(last, journal="younger", plan=last.plan + 50, generation=last.plan + 50)
     if not is_committed:
         world.committed.clear()
-    ran(world, "z1")
+    world.ran("z1")
     assert world.offsets[1].generation == world.journal().ledger().generation <= last.plan + 2
     Query(world).resume().drain()
     assert "z1" in world.deleted()
@@ -243,10 +192,10 @@ def test_who_gives_up_the_log_of_a_younger_journal_begins_a_generation(world: Wo
 @in_both_modes_with(failOnDataLoss="false")
 def test_the_first_batch_after_giving_up_is_announced_again_if_the_log_loses_it(world: World) -> None:
     """Its batch id gets no other rows: the sink has it."""
-    ran(world, "a1", "a2")
-    ran(world, "y1", checkpoint=Checkpoint())
+    world.ran("a1", "a2")
+    world.ran("y1", checkpoint=Checkpoint())
     world.send("z1")
-    kill(world, "-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
+    world.kill("-- batch 1 is in the sink", lambda: Query(world).resume().trigger(), down_s=LAPSE_S)
     lost = world.offsets.pop()
     world.send("z2")
     Query(world).resume().drain()
@@ -262,11 +211,11 @@ def test_a_query_is_not_told_that_it_is_another_one(
     world: World, first: dict[str, Any], second: dict[str, Any], how: dict[str, Any]
 ) -> None:
     """An overtaken run's epoch stands in the place of a lost one: to remove its entry leads out."""
-    ran(world, "a1")
+    world.ran("a1")
     world.send("b1", "b2")
     overtaken = Query(world, **first).resume()
     late = overtaken.latest_offset(overtaken.start_of(1))
-    kill(world, "-- batch 1 is in the sink", lambda: Query(world, **second).resume().trigger(), down_s=LAPSE_S)
+    world.kill("-- batch 1 is in the sink", lambda: Query(world, **second).resume().trigger(), down_s=LAPSE_S)
     world.offsets.pop()
     overtaken.log(late)
     world.die(down_s=LAPSE_S)
@@ -274,8 +223,8 @@ def test_a_query_is_not_told_that_it_is_another_one(
         Query(world, **how).resume().trigger()
     world.die(down_s=LAPSE_S)
     world.offsets.remove(late)
-    Query(world, tells_start=False).resume().trigger()
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+    world.ran(tells_start=False)
+    world.restart(allow_forgotten=True)
 
 
 @in_both_modes
@@ -291,17 +240,11 @@ def test_a_generation_that_a_restart_began_raises_no_doubt(
     if has_left:
         query.trigger()
     else:
-        claim(query)
+        query.claim()
     world.die(down_s=LAPSE_S)
-    kill(world, "-- batch 0 is ", lambda: Query(world, **WRAPPED).resume().trigger(), down_s=LAPSE_S)
-    crash_at(world, until, 2 if "ledger" in until else 1)
-    with suppress(Crash):
-        Query(world).resume()
-    world.on_step = lambda event: None
-    world.die(down_s=LAPSE_S)
-    world.send("b1")
-    assert Query(world, **how, reads=lambda batch, count: None if batch == 0 else range(count)).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    world.kill("-- batch 0 is ", lambda: Query(world, **WRAPPED).resume().trigger(), down_s=LAPSE_S)
+    world.kill_or_end(until, lambda: Query(world).resume(), 2 if "ledger" in until else 1)
+    world.ran("b1", **how, reads=unread(0))
     Query(world).resume().drain()
     found = counted(world.checkpoint)
     assert {"a1", "b1"} <= {*found}
@@ -317,22 +260,20 @@ def test_a_new_query_whose_first_batch_nobody_reads_goes_on_whenever_it_dies(
     """Also if another one has left links, right after Spark's commit: the journal says that its log begins there."""
     other = Checkpoint()
     world.send("x1", "a1")
-    kill(world, "-- batch 0 is read", lambda: Query(world, checkpoint=other).trigger(), down_s=LAPSE_S)
+    world.kill("-- batch 0 is read", lambda: Query(world, checkpoint=other).trigger(), down_s=LAPSE_S)
     world.send("b1")
     plain: dict[str, Any] = {"tells_start": False, "reads": lambda batch, count: None if batch == 0 else range(count)}
     for point in dies_at:
-        kill(world, f"-- batch 0 is {point}", lambda: Query(world, **plain).resume().trigger(), down_s=LAPSE_S)
+        world.kill(f"-- batch 0 is {point}", lambda: Query(world, **plain).resume().trigger(), down_s=LAPSE_S)
     if dies_at:
         Query(world, **plain).resume()
     else:
         Query(world, **plain).trigger()
     assert world.committed == {0}
     world.die(down_s=LAPSE_S)
-    ran(world, "a2", **how)
+    world.ran("a2", **how)
     for start in STARTS:
-        with pytest.raises(DataLossError, match="belongs to another query"):
-            Query(world, checkpoint=other, **start).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        world.require_refused(other, **start)
     Query(world).resume().drain()
     found = counted(world.checkpoint)
     assert {"b1", "a2"} <= {*found}
@@ -341,21 +282,11 @@ def test_a_new_query_whose_first_batch_nobody_reads_goes_on_whenever_it_dies(
 
 
 @in_both_modes
-@pytest.mark.parametrize("how", STARTS)
-def test_a_new_query_takes_a_journal_over_in_its_first_run(world: World, how: dict[str, Any]) -> None:
-    """Spark's AvailableNow wrapper asks twice where the query begins, and is told the same."""
-    ran(world, "x1", checkpoint=Checkpoint())
-    world.send("a1")
-    assert Query(world, **how).resume().trigger()
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
-
-
-@in_both_modes
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_an_overtaken_run_notes_nothing_of_its_first_batch(world: World, is_removed: bool) -> None:
     """Another run has opened the journal meanwhile, or another query has made it anew."""
     other = Checkpoint()
-    ran(world, "x1", checkpoint=other)
+    world.ran("x1", checkpoint=other)
     world.send("a1")
     overtaken = Query(world, tells_start=False)
     overtaken.log(overtaken.latest_offset(None))
@@ -381,14 +312,12 @@ def test_a_log_that_begins_with_another_sources_batch_alone_has_its_first_epoch_
 ) -> None:
     """The log has an offset without a plan; nobody looks at the batch after that, and the run dies."""
     world.send("x1", "a1")
-    kill(world, "-- batch 0 is read", lambda: Query(world, checkpoint=Checkpoint()).trigger(), down_s=LAPSE_S)
+    world.kill("-- batch 0 is read", lambda: Query(world, checkpoint=Checkpoint()).trigger(), down_s=LAPSE_S)
     query = Query(world)
     query.log(query.start_of(0))
-    into_sink(query, {}, 0)
+    query.into_sink({}, 0)
     world.die(down_s=LAPSE_S)
-    world.send("b1")
-    Query(world, **how, reads=lambda batch, count: None if batch == 1 else range(count)).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    world.ran("b1", **how, reads=unread(1))
     Query(world, tells_start=False).resume().drain()
     assert counted(world.checkpoint).keys() >= {"b1"}
     assert max(counted(world.checkpoint).values()) == 1
@@ -406,9 +335,7 @@ def test_an_older_query_that_goes_on_until_the_first_commit_is_refused_then(
     world.send("y1")
     query = Query(world, checkpoint=other, **WRAPPED).resume()
     query.trigger()
-    query.log(other.offsets[0])
-    query.startless.commit(other.offsets[0])
-    into_sink(query, {}, 1)
+    query.goes_on_alone(other.offsets[0])
     world.die(down_s=LAPSE_S)
     new = Query(world, **STARTS[1])
     new.log(new.latest_offset(None))
@@ -422,13 +349,11 @@ def test_an_older_query_that_goes_on_until_the_first_commit_is_refused_then(
     reads = (lambda batch, count: None if not batch else range(count)) if is_unread else (lambda _, count: range(count))
     query = Query(world, **STARTS[1], reads=reads).resume()
     assert query.trigger() or query.trigger()
-    for start in STARTS:
-        world.die(down_s=LAPSE_S)
-        with pytest.raises(DataLossError, match="belongs to another query"):
-            Query(world, checkpoint=other, **start).resume().trigger()
     world.die(down_s=LAPSE_S)
+    for start in STARTS:
+        world.require_refused(other, **start)
     for body in ("a2", "a3"):
-        ran(world, body, **how)
+        world.ran(body, **how)
     Query(world).resume().drain()
     assert max(counted(world.checkpoint).values()) == 1
     assert {*counted(world.checkpoint, other)} == {row.body for row in world.sent}
@@ -437,7 +362,7 @@ def test_an_older_query_that_goes_on_until_the_first_commit_is_refused_then(
 @in_both_modes
 def test_what_an_overtaken_driver_announces_belongs_to_no_query(world: World) -> None:
     """It stood still while another query began; Spark has logged what it announced, and is refused from then on."""
-    query = served(world, "a1")
+    query = world.served("a1")
     late = paused(world, lambda: query.log(query.latest_offset(query.start_of(1))), "before GetQueueAttributes")
     other = Query(world, checkpoint=Checkpoint())
     world.send("b1")
@@ -447,5 +372,4 @@ def test_what_an_overtaken_driver_announces_belongs_to_no_query(world: World) ->
     with pytest.raises(FencedError):
         query.startless.commit(world.offsets[0])
     world.die(down_s=LAPSE_S)
-    with pytest.raises(DataLossError, match="belongs to another query"):
-        Query(world).resume().trigger()
+    world.require_refused()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock, SystemClock
-from sqs_fifo_spark.errors import AccessDeniedError
+from sqs_fifo_spark.errors import AccessDeniedError, JournalUnavailableError
 from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.local import LocalQueueServer
@@ -27,24 +28,9 @@ from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Pools
 from sqs_fifo_spark.source.queue import Queue
 from tests.helpers import wait_until
-from tests.unit.source.leases import HEARTBEAT_S, OPTIONS, VISIBILITY_S, ModelQueue
+from tests.unit.source.leases import HEARTBEAT_S, OPTIONS, ModelQueue
 
 pytestmark = pytest.mark.law("source-7")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(clock: ManualClock) -> ModelQueue:
-    return ModelQueue(clock)
-
-
-@pytest.fixture
-def lease(queue: ModelQueue, clock: ManualClock) -> Lease:
-    return Lease(queue, clock, visibility_timeout_s=VISIBILITY_S, heartbeat_s=HEARTBEAT_S)
 
 
 class ImpatientClock(SystemClock):
@@ -84,46 +70,46 @@ def stub() -> StubLease:
     return StubLease()
 
 
-@pytest.fixture
-def heartbeat(stub: StubLease) -> Iterator[Heartbeat]:
-    beating = Heartbeat(cast(Lease, stub), ImpatientClock(), every_s=10)
-    yield beating
-    beating.stop()
+@contextmanager
+def beating(stub: StubLease, discover: Callable[[], None] | None = None) -> Iterator[Heartbeat]:
+    """A heartbeat that is started, and stopped in the end."""
+    heartbeat = Heartbeat(cast(Lease, stub), ImpatientClock(), every_s=10, discover=discover)
+    heartbeat.start()
+    try:
+        yield heartbeat
+    finally:
+        heartbeat.stop()
 
 
-def test_heartbeat_renews_until_it_is_stopped(stub: StubLease, heartbeat: Heartbeat) -> None:
+def deny() -> None:
+    raise AccessDeniedError("AWS denied it")
+
+
+def test_heartbeat_renews_until_it_is_stopped(stub: StubLease) -> None:
     """After `stop` has returned there is no further renewal; one that never started can be stopped, too."""
     unstarted = Heartbeat(cast(Lease, stub), ImpatientClock(), every_s=10)
     unstarted.stop()
     unstarted.check()
-    heartbeat.start()
-    wait_until(lambda: stub.renewals > 3, 5, "renewals")
-    heartbeat.stop()
-    heartbeat.stop()
+    with beating(stub) as heartbeat:
+        wait_until(lambda: stub.renewals > 3, 5, "renewals")
+        heartbeat.stop()
     stopped_at = stub.renewals
     assert not any(thread.name == "sqs-fifo-heartbeat" and thread.is_alive() for thread in threading.enumerate())
     assert stub.renewals == stopped_at
     heartbeat.check()
 
 
-def test_heartbeat_records_a_failure_and_check_raises_it(
-    stub: StubLease, heartbeat: Heartbeat, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_heartbeat_records_a_failure_and_check_raises_it(stub: StubLease, caplog: pytest.LogCaptureFixture) -> None:
     """The thread goes on renewing, for the batch under way needs its lease; one that works ends the alarm."""
-
-    def fail() -> None:
-        raise AccessDeniedError("AWS denied it")
-
-    stub.action = fail
-    heartbeat.start()
-    wait_until(lambda: stub.renewals > 3, 5, "renewals after the failure")
-    with pytest.raises(AccessDeniedError, match="AWS denied it"):
+    stub.action = deny
+    with beating(stub) as heartbeat:
+        wait_until(lambda: stub.renewals > 3, 5, "renewals after the failure")
+        with pytest.raises(AccessDeniedError, match="AWS denied it"):
+            heartbeat.check()
+        stub.action = lambda: None
+        before = stub.renewals
+        wait_until(lambda: stub.renewals > before + 2, 5, "renewals after the recovery")
         heartbeat.check()
-    stub.action = lambda: None
-    before = stub.renewals
-    wait_until(lambda: stub.renewals > before + 2, 5, "renewals after the recovery")
-    heartbeat.check()
-    heartbeat.stop()
     assert caplog.text.count("the query stops") == 1
 
 
@@ -133,11 +119,7 @@ def test_a_check_meets_what_sqs_refuses_however_long_the_journal_takes(
     """A failure that was not tried again is not over."""
     heartbeat = Heartbeat(lease, clock, every_s=HEARTBEAT_S, discover=lambda: clock.advance(2 * PASS_S))
     lease.hold(queue.take("a"), since=clock.monotonic() - HEARTBEAT_S)
-
-    def refuse() -> None:
-        raise AccessDeniedError("AWS denied it")
-
-    queue.before = refuse
+    queue.before = deny
     heartbeat._failures["sqs-fifo-heartbeat"] = AccessDeniedError("AWS denied it")
     with pytest.raises(AccessDeniedError):
         heartbeat.check()
@@ -156,14 +138,39 @@ def test_a_failure_to_discover_keeps_no_thread_from_its_work_and_is_met(stub: St
         calls.append(1)
         raise error
 
-    heartbeat = Heartbeat(cast(Lease, stub), ImpatientClock(), every_s=10, discover=discover)
-    heartbeat.start()
-    try:
+    with beating(stub, discover) as heartbeat:
         wait_until(lambda: len(calls) > 2 and stub.renewals > 2, 5, "another look, and renewals, after the failure")
         with pytest.raises(type(error)):
             heartbeat.check()
-    finally:
-        heartbeat.stop()
+
+
+@pytest.mark.law("source-1", "source-3")
+def test_a_journal_that_stalls_does_not_keep_from_renewing(stub: StubLease) -> None:
+    """The driver's heartbeat goes on while its look into the journal hangs."""
+    stalled, go_on = threading.Event(), threading.Event()
+
+    def discover() -> None:
+        stalled.set()
+        go_on.wait(60)
+
+    with beating(stub, discover):
+        try:
+            assert stalled.wait(10)
+            before = stub.renewals
+            wait_until(lambda: stub.renewals > before + 5, 10, "renewals during the stall")
+        finally:
+            go_on.set()
+
+
+@pytest.mark.law("source-1", "source-3")
+def test_one_failed_look_into_the_journal_stops_no_query(stub: StubLease) -> None:
+    """What the heartbeat met is tried once more before the query stops for it; here it has passed."""
+    looks: list[None] = []
+    heartbeat = Heartbeat(cast(Lease, stub), ManualClock(), every_s=10, discover=lambda: looks.append(None))
+    heartbeat._failures["sqs-fifo-discovery"] = JournalUnavailableError("cannot list")
+    heartbeat.check()
+    heartbeat.check()
+    assert len(looks) == 1
 
 
 def test_stop_waits_for_one_call_and_not_for_all_that_are_due(queue: ModelQueue) -> None:

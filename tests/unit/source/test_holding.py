@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
+import string
+
 import pytest
 
-from tests.simulation.spark import Query
+from sqs_fifo_spark.source.queue import Queue
+from sqs_fifo_spark.source.receive import WORTH, Received
 from tests.simulation.world import VISIBILITY_S
-from tests.unit.by_hand import (
-    World,
-    announce,
-    do_at,
-    drain_and_audit,
-    in_both_modes,
-    kill,
-    require_held,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import Query, World, in_both_modes, with_options
 
 pytestmark = pytest.mark.law("source-7")
 
@@ -26,41 +19,28 @@ def test_heartbeat_keeps_messages_from_others_through_a_slow_batch(world: World)
     """While a batch takes four visibility timeouts nobody else gets its messages."""
     world.send("a1", "a2", "b1")
     query = Query(world)
-
-    def be_slow() -> None:
-        require_held(world, 4 * VISIBILITY_S)
-
-    do_at(world, "-- batch 0 is read", be_slow)
+    world.do_at("-- batch 0 is read", lambda: world.require_held(4 * VISIBILITY_S))
     assert query.trigger()
-    drain_and_audit(query)
-
-
-@in_both_modes
-def test_messages_are_held_between_the_end_of_a_batch_and_its_commit(world: World) -> None:
-    """Another source's long poll, or a slow offset log, may stand in between for long."""
-    query = served(world, "a1", "a2", "b1")
-    query.driver.latest_offset(world.offsets[0])
-    require_held(world, 3 * VISIBILITY_S)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes
 def test_what_an_earlier_driver_sealed_is_renewed_with_the_plan_of_its_replay_and_held(world: World) -> None:
     """Nobody has renewed it since that driver died, and the heartbeat's thread may sleep for a whole heartbeat."""
     world.send("a1", "a2", "b1")
-    kill(world, "-- batch 0 is in the sink", Query(world).trigger, down_s=VISIBILITY_S - 2)
+    world.kill("-- batch 0 is in the sink", Query(world).trigger, down_s=VISIBILITY_S - 2)
     query = Query(world)
     query.plans(0)
     world.clock.advance(4)
     assert not world.receive_elsewhere()
-    require_held(world, 3 * VISIBILITY_S)
+    world.require_held(3 * VISIBILITY_S)
     query.run(0)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 def carrying(world: World) -> Query:
     """Return a query whose second micro-batch has deferred all of its messages."""
-    query = served(world, "x1")
+    query = world.served("x1")
     world.send("a1", "a2", "b1", "b2")
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
@@ -69,30 +49,17 @@ def carrying(world: World) -> Query:
 
 
 @with_options(numPartitions="1")
-def test_carried_messages_are_held_by_a_restarted_driver(world: World) -> None:
-    """Its tasks may start long after its plan."""
-    announce(carrying(world))
-    assert world.journal().ledger().carried
-    world.die()
-    query = Query(world)
-    query.plans(2)
-    require_held(world, 3 * VISIBILITY_S)
-    query.run(2)
-    drain_and_audit(query)
-
-
-@with_options(numPartitions="1")
 def test_messages_carried_by_a_committed_batch_are_renewed_with_the_next_plan(world: World) -> None:
     """Also when the restart begins with `latestOffset`, which reads the receipts of the earlier driver's tasks."""
     carrying(world)
     world.die(down_s=VISIBILITY_S - 5)
     query = Query(world).resume()
-    announce(query)
+    query.announce()
     query.plans(2)
     world.clock.advance(6)
     assert not world.receive_elsewhere()
     query.run(2)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 def test_a_store_that_stalls_after_the_probe_costs_no_lease(world: World) -> None:
@@ -100,12 +67,61 @@ def test_a_store_that_stalls_after_the_probe_costs_no_lease(world: World) -> Non
     world.send("a1")
     query = Query(world)
     start = query.start_of(0)
-    do_at(
-        world,
-        "after ReceiveMessage",
-        lambda: do_at(world, "before get drivers", lambda: world.pass_time(VISIBILITY_S - 5)),
+    world.do_at(
+        "after ReceiveMessage", lambda: world.do_at("before get drivers", lambda: world.pass_time(VISIBILITY_S - 5))
     )
     query.latest_offset(start)
     world.pass_time(10)
     assert world.depth() == (0, 1)
     assert not [event for event in world.events if event.kind == "lapsed"]
+
+
+# A late answer's messages are hidden since SQS was asked, not since they came; and more may be hidden still
+
+
+@with_options(numPartitions="1")
+@pytest.mark.parametrize("receiver", ["driver", "task"])
+def test_what_came_late_is_renewed_at_once(world: World, receiver: str) -> None:
+    """Before anything that may take long: only the rest of its hold is left, and a heartbeat may be asleep."""
+    steps: list[str] = []
+
+    def on_step(event: str) -> None:
+        if event.startswith("after ReceiveMessage ["):
+            world.clock.advance(WORTH * world.options.visibility_timeout_s)
+            steps.append("late")
+        elif steps:
+            steps.append(event)
+
+    world.send(*(f"{group}1" for group in string.ascii_lowercase))
+    query = Query(world)
+    start = query.start_of(0)
+    if receiver == "driver":
+        world.on_step = on_step
+        query.latest_offset(start)
+    else:
+        query.log(query.latest_offset(start))
+        (plan,) = query.plans(0)
+        world.on_step = on_step
+        world.read(plan)
+    assert steps[:2] == ["late", "before ChangeMessageVisibilityBatch"]
+
+
+@with_options(numPartitions="1")
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_poll_that_is_cut_is_no_end_of_a_run(world: World, is_cut: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQS may hide, with the rest of it, messages that are older than the trigger."""
+    query = Query(world, available_now=True)
+    world.clock.advance(3.0)
+    world.send("a1")
+    assert query.trigger()
+    world.send("b1")
+    receive = Queue.receive
+
+    def cut(queue: Queue, *given: int, **named: int) -> Received:
+        received = receive(queue, *given, **named)
+        received.is_cut = is_cut
+        return received
+
+    monkeypatch.setattr(Queue, "receive", cut)
+    assert query.trigger()
+    assert bool(query.offsets[-1].partitions) is is_cut  # an epoch of none is the last

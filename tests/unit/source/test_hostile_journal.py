@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import random
 import struct
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -24,40 +23,18 @@ from sqs_fifo_spark.journal.identity import FORMAT
 from sqs_fifo_spark.options import parse_source_options
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
-from sqs_fifo_spark.source.message import Message, from_sqs, to_arrow
+from sqs_fifo_spark.source.message import to_arrow
 from sqs_fifo_spark.source.offset import MOST_PARTITIONS, EpochPlan, Offset
 from sqs_fifo_spark.source.partition import serve
 from sqs_fifo_spark.source.plan import Deal, PartitionPlan, Share
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.segment import HEADER_LENGTH, Chain, Head, Origin, Segment, decode, decode_head, encode
+from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, decode_head, encode
 from tests.helpers import raises_one_line
+from tests.unit.source.stores import NAME, message, sections, signed, with_told
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:q.fifo"
-NAME = "epochs/00000000000000000007/0003-000000-00000000000000000000"
 LEDGER = "ledger/00000000000000000000-00000000000000000007.json"
-HEADER = struct.Struct("<8sQIQI")
-
-
-def message(number: int) -> Message:
-    return from_sqs(
-        {
-            "MessageId": f"id-{number}",
-            "ReceiptHandle": f"handle-{number}",
-            "Body": f"body {number} " * 3,
-            "Attributes": {
-                "MessageGroupId": "a",
-                "SequenceNumber": str(number),
-                "SentTimestamp": "1700000000123",
-                "ApproximateReceiveCount": "1",
-            },
-            "MessageAttributes": {"price": {"DataType": "Number", "StringValue": "1"}},
-        },
-        receive=0,
-        received_at=1_700_000_002.25,
-    )
-
-
-MESSAGES = [message(number) for number in range(1, 4)]
+MESSAGES = [message(number, body=f"body {number} " * 3, attributes=True) for number in range(1, 4)]
 ROWS = to_arrow(MESSAGES)
 
 
@@ -69,18 +46,6 @@ def bytes_of(journal: str = "j", rows: pa.RecordBatch = ROWS) -> bytes:
 
 
 WHOLE = bytes_of()
-
-
-def sections(data: bytes) -> tuple[bytes, bytes]:
-    _, first, _, second, _ = HEADER.unpack_from(data)
-    return data[HEADER_LENGTH : HEADER_LENGTH + first], data[HEADER_LENGTH + first : HEADER_LENGTH + first + second]
-
-
-def signed(receipts: bytes, rows: bytes, lengths: tuple[int, int] | None = None) -> bytes:
-    """Return a segment of these sections whose checksums are right."""
-    first, second = lengths or (len(receipts), len(rows))
-    header = HEADER.pack(b"SQSFIFO1", first, zlib.crc32(receipts), second, zlib.crc32(rows))
-    return header + struct.pack("<I", zlib.crc32(header)) + receipts + rows
 
 
 def ipc(batches: list[pa.RecordBatch], schema: pa.Schema | None = None, compression: str | None = None) -> bytes:
@@ -192,15 +157,10 @@ def test_other_peoples_arrow_is_refused() -> None:
 @pytest.mark.parametrize("section", ["origin", "chain", "deleted", "receipts"])
 def test_what_a_segment_says_of_itself_is_believed_only_whole(section: str) -> None:
     """Each part of it: missing, no JSON, nested without end, each value missing or of another kind."""
-    receipts, rows = sections(WHOLE)
-    told = json.loads(receipts)
-    sound = told[section] or ["id-1"]
+    sound = json.loads(sections(WHOLE)[0])[section] or ["id-1"]
 
     def with_section(data: bytes | None) -> bytes:
-        parts = {key: json.dumps(value).encode() for key, value in told.items() if key != section}
-        if data is not None:
-            parts[section] = data
-        return signed(b"{%s}" % b",".join(b'"%s":%s' % (key.encode(), text) for key, text in parts.items()), rows)
+        return with_told(WHOLE, **{section: data})
 
     assert not is_told(with_section(json.dumps(sound).encode()))
     harmless = [b"[]"] if section == "deleted" else []

@@ -24,16 +24,6 @@ from tests.unit.source.stores import ARN, FaultyStore, opened, raise_after, say_
 pytestmark = pytest.mark.law("source-3")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> FaultyStore:
-    return FaultyStore(tmp_path)
-
-
-@pytest.fixture
-def journal(store: FaultyStore) -> Journal:
-    return Journal.create(store, ARN)
-
-
 def test_create_then_find_gives_the_same_journal(store: FaultyStore) -> None:
     """The id is made once, whoever asks."""
     assert Journal.find(store, ARN) is None

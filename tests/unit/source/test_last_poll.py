@@ -12,20 +12,8 @@ import pytest
 
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.source.available_now import AvailableNow
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, VISIBILITY_S
-from tests.unit.by_hand import (
-    World,
-    announced,
-    beat,
-    do_at,
-    failing,
-    in_both_modes_with,
-    play_out,
-    ran,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import Query, World, in_both_modes_with, unread, with_options
 
 pytestmark = pytest.mark.law("source-6")
 
@@ -42,7 +30,7 @@ def test_available_now_does_not_take_a_short_poll_for_the_end(world: World) -> N
     shares = iter([1.0, 0.0])
     world.receive_share = lambda: next(shares, 1.0)
     query.resume()
-    play_out(query)
+    query.play_out()
     assert {"o1", "p1", "q1"} <= set(world.bodies())
 
 
@@ -60,8 +48,8 @@ def test_available_nows_last_poll_hands_on_nothing_that_the_last_epoch_has_serve
     world.send("e3", "e4", "f1")
     assert query.trigger()
     assert world.bodies() == ["o1", "e3", "e4", "f1"]
-    do_at(world, "before ReceiveMessage", lambda: world.clock.advance(LAPSE_S))
-    play_out(query)
+    world.do_at("before ReceiveMessage", lambda: world.clock.advance(LAPSE_S))
+    query.play_out()
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     assert world.bodies()[:4] == ["o1", "e3", "e4", "f1"]
@@ -72,14 +60,14 @@ def test_available_nows_last_poll_hands_on_nothing_that_the_last_epoch_has_serve
 @in_both_modes_with(numPartitions="2", waitTimeSeconds="1", maxMessagesPerTrigger="100")
 def test_available_now_does_not_end_while_copies_that_it_holds_lock_what_is_old(world: World) -> None:
     """Their deletes failed in the task, so they are the commit's, and their group is free only then."""
-    ran(world, *(f"a{index}" for index in range(1, 13)))
+    world.ran(*(f"a{index}" for index in range(1, 13)))
     query = Query(world, available_now=True).resume()
     world.clock.advance(2)
     world.send("n1")
     for batch in range(1, 20):
-        if not announced(query):
+        if not query.announced():
             break
-        with failing(world, "DeleteMessageBatch") if batch == 1 else nullcontext():
+        with world.failing("DeleteMessageBatch") if batch == 1 else nullcontext():
             query.run(batch)
     assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
 
@@ -87,7 +75,7 @@ def test_available_now_does_not_end_while_copies_that_it_holds_lock_what_is_old(
 @in_both_modes_with(numPartitions="1", waitTimeSeconds="1", visibilityTimeoutSeconds="120")
 def test_available_now_does_not_end_with_copies_that_its_probe_could_not_delete(world: World) -> None:
     """They hide what follows them, and polls bring nothing: that is no end, but an error."""
-    served(world, "a1")
+    world.served("a1")
     world.die(down_s=121)
     world.receive_share = lambda: 0.0  # the next run's task is given nothing
     Query(world).resume().trigger()  # commits a1 with a handle that has expired
@@ -103,10 +91,10 @@ def test_available_now_does_not_end_with_copies_that_its_probe_could_not_delete(
 
     world.fault = fault
     with pytest.raises(TransientQueueError, match="could not be deleted"):
-        play_out(query)
+        query.play_out()
     world.fault = lambda action: ""
     world.die(down_s=121)
-    play_out(Query(world, available_now=True).resume())
+    Query(world, available_now=True).resume().play_out()
     assert world.bodies() == ["a1", "a2"]
 
 
@@ -116,7 +104,7 @@ def fail_deletes(world: World, failing: Callable[[list[str | None]], list[int]])
 
     def ask(action: str, request: dict[str, Any]) -> dict[str, Any]:
         if action == "DeleteMessageBatch":
-            beat()
+            world.beat()
             fails = frozenset(failing([group_of.get(entry["ReceiptHandle"]) for entry in request["Entries"]]))
             world.failing_entries = lambda action: fails
         answer = call(action, request)
@@ -142,7 +130,7 @@ def test_it_does_not_end_while_what_it_could_not_delete_hides_what_waited(world:
     for number in itertools.count():
         if number == until:
             world._call_model = call  # type: ignore[method-assign]
-        if not announced(query):
+        if not query.announced():
             break
         world.send(f"{string.ascii_letters[number + 1]}1")
         query.run(number)
@@ -159,7 +147,7 @@ def test_it_ends_while_deletes_of_newer_messages_fail(world: World) -> None:
     fail_deletes(world, lambda groups: [at for at, group in enumerate(groups) if group != "o"][:1])
     for number in range(40):
         world.send(*(f"{letter}{number + 1}" for letter in string.ascii_lowercase if letter != "o"))
-        if not announced(query):
+        if not query.announced():
             break
         query.run(number)
     else:
@@ -171,13 +159,13 @@ def test_it_does_not_end_behind_an_unread_micro_batch_while_what_it_could_not_de
     """The commit before took a minute in vain, and what it had held until then is hidden for longer."""
     world.send(*(f"b{number}" for number in range(1, 11)), *(f"a{number}" for number in range(1, 21)))
     world.clock.advance(2)
-    query = Query(world, available_now=True, reads=lambda batch, count: None if batch == 1 else range(count))
+    query = Query(world, available_now=True, reads=unread(1))
     query.trigger()
 
     def fault(action: str) -> str:
         if action != "DeleteMessageBatch":
             return ""
-        beat()
+        world.beat()
         return "throttled"
 
     query.log(query.latest_offset(query.start_of(1)))
@@ -185,14 +173,14 @@ def test_it_does_not_end_behind_an_unread_micro_batch_while_what_it_could_not_de
     query.startless.commit(query.offsets[0])
     world.fault = lambda action: ""
     query.run(1)
-    play_out(query)
+    query.play_out()
     assert sorted(world.bodies()) == sorted(row.body for row in world.sent)
 
 
 @with_options(numPartitions="1")
 def test_a_last_poll_that_brings_a_copy_is_not_the_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands behind the copy can be received only once that poll has deleted it."""
-    query = served(world, "a1", available_now=True)
+    query = world.served("a1", available_now=True)
     query.log(query.latest_offset(query.start_of(1)))
     world.failing_entries = lambda action: frozenset(range(10))
     query.startless.commit(query.offsets[0])
@@ -203,7 +191,7 @@ def test_a_last_poll_that_brings_a_copy_is_not_the_last(world: World, monkeypatc
     world.send("a2")
     for _ in range(4):
         world.clock.advance(LAPSE_S / 4)
-        beat()
+        world.beat()
     world.send("c1")
     monkeypatch.setattr(AvailableNow, "may_end_with", lambda *_: True)
     assert query.latest_offset(query.start_of(2)) != query.start_of(2)

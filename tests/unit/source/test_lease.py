@@ -21,21 +21,6 @@ from tests.unit.source.leases import HEARTBEAT_S, VISIBILITY_S, ModelQueue
 pytestmark = pytest.mark.law("source-7")
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def queue(clock: ManualClock) -> ModelQueue:
-    return ModelQueue(clock)
-
-
-@pytest.fixture
-def lease(queue: ModelQueue, clock: ManualClock) -> Lease:
-    return Lease(queue, clock, visibility_timeout_s=VISIBILITY_S, heartbeat_s=HEARTBEAT_S)
-
-
 def run(lease: Lease, clock: ManualClock, seconds: float) -> None:
     """Let time pass as the heartbeat's thread sees it: it wakes when a renewal is due."""
     end = clock.monotonic() + seconds
@@ -50,8 +35,7 @@ def run(lease: Lease, clock: ManualClock, seconds: float) -> None:
 
 def test_short_work_makes_no_call(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
     """Before the heartbeat nothing is renewed, and nothing is once it is deleted."""
-    held = queue.take("a", "b")
-    lease.hold(held, since=clock.monotonic())
+    held = queue.held_by(lease, "a", "b")
     run(lease, clock, HEARTBEAT_S - 0.1)
     lease.stop_renewing(held)
     run(lease, clock, 100)
@@ -61,8 +45,7 @@ def test_short_work_makes_no_call(queue: ModelQueue, lease: Lease, clock: Manual
 
 def test_holds_are_renewed_at_each_third_of_the_timeout(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
     """Four visibility timeouts cost twelve calls, and the messages are in flight all the time."""
-    held = queue.take("a", "b")
-    lease.hold(held, since=clock.monotonic())
+    held = queue.held_by(lease, "a", "b")
     run(lease, clock, 4 * VISIBILITY_S)
     assert len(queue.calls) == 12
     assert {timeout_s for _, timeout_s, _ in queue.calls} == {VISIBILITY_S}
@@ -85,8 +68,7 @@ def test_renewals_come_in_batches_of_ten_from_the_same_receives(
 
 def test_holding_twice_renews_once(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
     """A receipt that is held is left as it is, with its own time."""
-    held = queue.take("a")
-    lease.hold(held, since=clock.monotonic())
+    held = queue.held_by(lease, "a")
     clock.advance(5)
     lease.hold(held, since=clock.monotonic())
     clock.advance(5)
@@ -98,8 +80,7 @@ def test_failed_renewals_are_repeated_before_the_hold_is_over(
     queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Two thirds of the timeout without an answer lose nothing; each try is short."""
-    held = queue.take("a")
-    lease.hold(held, since=clock.monotonic())
+    queue.held_by(lease, "a")
     fails_until = clock.monotonic() + VISIBILITY_S - 3
     queue.answer = lambda receipt, outcome: Outcome.FAILED if clock.monotonic() < fails_until else outcome
     run(lease, clock, 2 * VISIBILITY_S)
@@ -114,8 +95,7 @@ def test_renewals_that_fail_until_the_hold_is_over_lose_it(
     queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Then it is said, once, and no further call is made."""
-    held = queue.take("a")
-    lease.hold(held, since=clock.monotonic())
+    held = queue.held_by(lease, "a")
     queue.answer = lambda receipt, outcome: Outcome.FAILED
     run(lease, clock, 2 * VISIBILITY_S)
     calls = len(queue.calls)
@@ -130,8 +110,7 @@ def test_a_lost_hold_is_warned_of_once_for_each_group(
     queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Three messages of one group and one of another are two warnings and four losses; no handle is shown."""
-    held = queue.take("a", "a", "a", "b")
-    lease.hold(held, since=clock.monotonic())
+    held = queue.held_by(lease, "a", "a", "a", "b")
     clock.advance(VISIBILITY_S + 1)
     lease.renew()
     lease.renew()
@@ -145,8 +124,7 @@ def test_a_lost_hold_is_warned_of_once_for_each_group(
 
 def test_the_others_of_a_batch_are_kept_when_one_is_lost(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
     """A single lost hold costs only itself."""
-    held = queue.take("a", "b", "c")
-    lease.hold(held, since=clock.monotonic())
+    held = queue.held_by(lease, "a", "b", "c")
     queue.let_go(held[1])
     run(lease, clock, VISIBILITY_S * 2)
     assert [lease.is_held(receipt) for receipt in held] == [True, False, True]
@@ -189,8 +167,7 @@ def test_what_is_not_needed_any_more_is_not_lost_by_a_call_under_way(
     queue: ModelQueue, lease: Lease, clock: ManualClock, outcome: Outcome, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What is deleted while its renewal is under way was not lost."""
-    held = queue.take("a", "b")
-    lease.hold(held, since=clock.monotonic())
+    held = queue.held_by(lease, "a", "b")
     queue.before = lambda: lease.stop_renewing(held)
     queue.answer = lambda receipt, done: outcome
     clock.advance(HEARTBEAT_S)
@@ -205,8 +182,7 @@ def test_a_loss_that_is_over_may_be_held_and_lost_anew(
 ) -> None:
     """After its epoch is settled a group's next loss is news again."""
     for _ in range(2):
-        held = queue.take("a")
-        lease.hold(held, since=clock.monotonic())
+        held = queue.held_by(lease, "a")
         clock.advance(VISIBILITY_S + 1)
         lease.renew()
         lease.stop_renewing(held)
@@ -215,8 +191,7 @@ def test_a_loss_that_is_over_may_be_held_and_lost_anew(
 
 def test_no_hold_outlives_its_timeout_in_our_eyes(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
     """A pause of the whole process is a lost hold, before any call says so."""
-    held = queue.take("a")
-    lease.hold(held, since=clock.monotonic())
+    held = queue.held_by(lease, "a")
     clock.advance(VISIBILITY_S - 0.5)
     assert lease.is_held(held[0])
     clock.advance(0.5)
@@ -270,7 +245,7 @@ def test_a_renewal_that_is_refused_costs_the_others_nothing(
 
 def test_a_lease_that_is_given_up_renews_nothing(queue: ModelQueue, lease: Lease, clock: ManualClock) -> None:
     """Nor is it a loss: somebody else holds the messages, or lets them go."""
-    lease.hold(queue.take("a", "b"), since=clock.monotonic())
+    queue.held_by(lease, "a", "b")
     lease.stop_renewing_all()
     run(lease, clock, 2 * VISIBILITY_S)
     assert (queue.calls, lease.lost_count) == ([], 0)
@@ -298,7 +273,7 @@ def test_what_a_task_may_have_deleted_and_fails_until_it_is_over_is_a_loss_all_t
     queue: ModelQueue, lease: Lease, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without an answer nobody knows that it is deleted: SQS may hand it out again."""
-    lease.hold(queue.take("a"), since=clock.monotonic(), may_be_deleted=True)
+    queue.held_by(lease, "a", may_be_deleted=True)
     queue.answer = lambda receipt, outcome: Outcome.FAILED
     run(lease, clock, 2 * VISIBILITY_S)
     assert lease.lost_count == 1

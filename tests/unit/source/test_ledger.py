@@ -10,17 +10,7 @@ from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavail
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed, encode_ledger
 from tests.helpers import raises_one_line
-from tests.unit.source.stores import ARN, FaultyStore, opened, receipt, say_no, segment
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> FaultyStore:
-    return FaultyStore(tmp_path)
-
-
-@pytest.fixture
-def journal(store: FaultyStore) -> Journal:
-    return Journal.create(store, ARN)
+from tests.unit.source.stores import FaultyStore, opened, receipt, say_no, segment
 
 
 def put(journal: Journal, ledger: Ledger) -> list[str]:

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from greenlet import getcurrent, greenlet
+from greenlet import getcurrent
 
-from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, JournalUnavailableError
+from sqs_fifo_spark.errors import EpochSettledError, FencedError
 from sqs_fifo_spark.source.plan import PartitionPlan
 from tests.helpers import raises_one_line
-from tests.simulation.hub import Crash
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint, Row
 from tests.unit.by_hand import (
+    WRAPPED,
     HandHeartbeat,
+    Query,
     World,
-    announce,
-    claim,
-    do_at,
-    drain_and_audit,
     in_both_modes,
     in_both_modes_with,
-    into_sink,
-    planned,
-    received,
-    restart,
-    served,
+    unread,
     with_options,
 )
-from tests.unit.source.attempts import Attempts, begin, free, paused, sealed
+from tests.unit.source.attempts import Attempts, begin, free, paused
 
 pytestmark = pytest.mark.law("source-5")
 
@@ -40,24 +30,24 @@ pytestmark = pytest.mark.law("source-5")
 @in_both_modes
 def test_a_task_of_a_settled_epoch_fails_each_time_and_leaves_nothing(world: World) -> None:
     """A DataFrame used after its micro-batch, or retried: no rows, no receives, which a redrive policy would count."""
-    query = served(world, "a1")
+    query = world.served("a1")
     plan = query.plans(0)[0]
     assert query.trigger()
     world.send("b1", "b2")
-    before = received(world)
+    before = world.received()
     for each in (plan, replace(plan, deal=b"")) * 2:
         with raises_one_line(EpochSettledError):
-            read(world, each)
-    assert received(world) == before
+            world.read(each)
+    assert world.received() == before
     assert world.depth() == (2, 0)
-    drain_and_audit(query)
+    query.drain_and_audit()
     assert not world.store.under("epochs/")
 
 
 @in_both_modes
 def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> None:
     """Two late attempts: what one of them seals in the settled epoch's empty place is not the epoch's content."""
-    query = served(world, "a1")
+    query = world.served("a1")
     plan = replace(query.plans(0)[0], deal=b"")
     late: list[list[Row]] = []
     name = world.journal().segment_name(1, 0, 1)
@@ -65,115 +55,30 @@ def test_what_a_leftover_put_is_served_to_no_other_leftover(world: World) -> Non
 
     def read_late() -> None:
         with pytest.raises(EpochSettledError):
-            late.append(read(world, plan))
+            late.append(world.read(plan))
 
     def settle() -> None:
         world.store.objects[name] = link
         assert query.trigger()
         assert name not in world.store.objects
         world.send("b1")
-        do_at(world, "after put epochs/00000000000000000001", read_late)
+        world.do_at("after put epochs/00000000000000000001", read_late)
 
-    do_at(world, "before ReceiveMessage", settle)
+    world.do_at("before ReceiveMessage", settle)
     with pytest.raises(EpochSettledError):
-        read(world, plan)
+        world.read(plan)
     assert late == []
-
-
-def test_superseded_driver_deletes_nothing_that_a_leftover_sealed(world: World) -> None:
-    """It stands still before it looks at the epoch; meanwhile the next driver settles it, and a leftover puts there."""
-    world.send("a1")
-    query = Query(world)
-    query.log(query.latest_offset(query.start_of(0)))
-    plan = replace(query.plans(0)[0], deal=b"")
-    test = greenlet.getcurrent()
-
-    def attempt() -> None:
-        with pytest.raises(Crash):
-            read(world, plan)
-
-    def on_step(event: str) -> None:
-        if greenlet.getcurrent() is leftover:
-            if event.startswith(("before ReceiveMessage", "before put epochs")):
-                test.switch()
-            if event.startswith("after put epochs"):
-                raise Crash
-        elif overtaken and event.startswith("before list epochs"):
-            overtaken.pop()()
-
-    leftover = greenlet(attempt)
-    overtaken: list[Callable[[], object]] = []
-    world.on_step = on_step
-    leftover.switch()  # it has seen no segment, and the epoch open
-    query.run(0)
-    world.send("b1")
-    leftover.switch()  # it receives b1
-    query.log(query.latest_offset(query.offsets[0]))
-    world.die()
-    older, newer = Query(world), Query(world)
-    claim(older)
-
-    def overtake() -> None:
-        newer.resume()
-        while not leftover.dead:
-            leftover.switch()
-
-    overtaken.append(overtake)
-    with pytest.raises((FencedError, JournalUnavailableError)):  # it finds another owner, or what that has dropped
-        older.resume()
-    older.driver.stop()
-    assert leftover.dead
-    assert world.deleted() == ["a1"]
-    world.pass_time(LAPSE_S)
-    drain_and_audit(newer)
-
-
-@with_options(maxMessagesPerTrigger="1", numPartitions="1")
-def test_what_a_leftover_catches_between_verdict_and_ledger_is_given_back(world: World) -> None:
-    """The chain is closed by then: the leftover sees it, and nobody waits for its visibility timeout."""
-    world.send("a1")
-    query, (plan,) = planned(world)
-    late: list[list[Row]] = []
-    world.send("b1")
-
-    # It has received b1, and its put comes when the epoch is judged and its messages are being deleted.
-    test = greenlet.getcurrent()
-    leftover = greenlet(lambda: late.append(read(world, replace(plan, deal=b""))))
-
-    def on_step(event: str) -> None:
-        if greenlet.getcurrent() is leftover:
-            if event.startswith("before put epochs/"):
-                test.switch()
-        elif event.startswith("before DeleteMessageBatch") and not leftover.dead:
-            leftover.switch()
-
-    world.on_step = on_step
-    leftover.switch()
-    query.run(0)
-    began_at = world.clock.now()
-    while "b1" not in world.bodies():
-        assert query.trigger()
-    assert leftover.dead
-    assert [[row.body for row in rows] for rows in late] == [["a1"]]
-    assert world.clock.now() == began_at
-    drain_and_audit(query)
-
-
-def begin_late(world: World) -> tuple[Query, Attempts, greenlet]:
-    """Return a query, and an attempt of its first task that has received b1 and not put it; b1 came after the plan."""
-    world.send("a1")
-    query, (plan,) = planned(world)
-    world.send("b1")
-    attempts = Attempts(world)
-    late = attempts.begin(plan, "before put epochs/")
-    return query, attempts, late
 
 
 @in_both_modes_with(numPartitions="1")
 @pytest.mark.parametrize("settled", [1, 2, 3])
 def test_a_leftover_releases_what_it_received_however_late_it_comes(world: World, settled: int) -> None:
     """Its link's name is free again once its epoch is dropped, so its put succeeds, and counts for nothing."""
-    query, attempts, late = begin_late(world)
+    world.send("a1")
+    query, (plan,) = world.planned()
+    world.send("b1")
+    attempts = Attempts(world)
+    late = attempts.begin(plan, "before put epochs/")  # it has received b1
     query.run(0)  # another attempt serves the epoch
     for number in range(settled):
         world.send(f"c{number}")
@@ -183,8 +88,7 @@ def test_a_leftover_releases_what_it_received_however_late_it_comes(world: World
     with pytest.raises(EpochSettledError):
         attempts.end(late)
     assert free(world) == {"b1"}
-    world.on_step = lambda event: None
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(numPartitions="1")
@@ -194,20 +98,20 @@ def test_a_link_that_was_put_in_time_is_not_released_by_its_task(world: World) -
     query = Query(world).resume()
     query.trigger()
     world.send("a1")
-    announce(query)
+    query.announce()
     (plan,) = query.plans(1)
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
     plans: list[PartitionPlan] = []
 
     def go_on() -> None:
-        into_sink(query, {0: read(world, plan)}, 1)
-        announce(query)
+        query.into_sink({0: world.read(plan)}, 1)
+        query.announce()
         plans.extend(query.plans(2))
 
-    do_at(world, "after put epochs/00000000000000000002/0000", go_on)
+    world.do_at("after put epochs/00000000000000000002/0000", go_on)
     with pytest.raises(EpochSettledError):
-        read(world, plan)
+        world.read(plan)
     assert any(world.carried(each) for each in plans)
     assert world.depth()[0] == 0
     assert not world.receive_elsewhere()
@@ -217,8 +121,8 @@ def test_a_link_that_was_put_in_time_is_not_released_by_its_task(world: World) -
 def test_a_driver_that_was_fenced_when_it_judged_deletes_nothing_later(world: World) -> None:
     """A leftover has put something where the newer driver had dropped the epoch's own."""
     world.send("a1")
-    old, (plan,) = planned(world)
-    late = paused(world, lambda: read(world, plan), "before ReceiveMessage")
+    old, (plan,) = world.planned()
+    late = paused(world, lambda: world.read(plan), "before ReceiveMessage")
     old.run(0)
     new = Query(world).resume()
     world.send("b1")
@@ -237,7 +141,7 @@ def test_a_driver_that_was_fenced_when_it_judged_deletes_nothing_later(world: Wo
         old.latest_offset(old.start_of(1))
     with pytest.raises(FencedError):
         old.startless.commit(world.offsets[0])
-    restart(world, down_s=LAPSE_S)
+    world.restart(down_s=LAPSE_S)
 
 
 # Of another query
@@ -267,53 +171,15 @@ def test_two_plans_of_an_epoch_are_never_both_served(world: World) -> None:
 
     rows: dict[int, list[Row]] = {}
     pending: list[tuple[Query, object]] = []
-    do_at(world, "before put epochs/", a_new_query)
+    world.do_at("before put epochs/", a_new_query)
     with pytest.raises(EpochSettledError):
-        read(world, plan)
+        world.read(plan)
     query, head = pending[0]
     rows.update(query.read_all([head]))  # type: ignore[list-item]
-    into_sink(query, rows)
+    query.into_sink(rows)
     query.drain()
     served = [row.body for batch in new.rows() for row in batch]
     assert sorted(served) == sorted({"d1", *(f"{group}1" for group in "abcefgh")})
-
-
-@with_options(numPartitions="1")
-def test_what_an_old_plan_holds_twice_is_served_once(world: World) -> None:
-    """A leftover receives again what its plan carries, and seals both, when another plan is Spark's."""
-    world.send("d1", "d2")
-    _old, (plan,) = planned(world)
-    assert world.carried(plan)
-    world.die(down_s=LAPSE_S)
-    new = Checkpoint()
-    query = Query(world, checkpoint=new)
-    do_at(world, "before put epochs/", lambda: claim(query))
-    with pytest.raises(FencedError):
-        read(world, plan)  # the leftover
-    start = query.start_of(0)
-    world.send("a1")
-    end = query.latest_offset(start)
-    query.log(end)
-    query.run(0)
-    query.drain()
-    assert sorted(row.body for rows in new.rows() for row in rows) == ["a1", "d1", "d2"]
-
-
-@with_options(numPartitions="1")
-def test_what_a_leftover_of_another_query_seals_ahead_is_never_served(world: World) -> None:
-    """Its message comes from the queue again, is served and deleted; the object is dropped."""
-    world.send("a1")
-    _old, (plan,) = planned(world, checkpoint=Checkpoint(), tells_start=False, is_wrapped=True)
-    world.die()
-    query = Query(world)
-    do_at(world, "before put epochs/", lambda: query.resume().trigger())
-    world.send("z1")
-    with pytest.raises((EpochSettledError, FencedError)):
-        read(world, plan)
-    assert "z1" in sealed(world)
-    world.clock.advance(LAPSE_S)
-    query.drain()
-    restart(world, down_s=0)
 
 
 @with_options(numPartitions="1", deleteAfter="journal")
@@ -328,13 +194,12 @@ def test_a_leftover_of_a_new_querys_predecessor_deletes_nothing_that_is_not_carr
     end = query.latest_offset(query.start_of(0))
     with pytest.raises((FencedError, EpochSettledError)):
         attempts.end(leftover)
-    world.on_step = lambda event: None
     assert not world.deleted()
     if end != query.start_of(0):
         query.log(end)
         query.run(0)
     world.pass_time(LAPSE_S)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes_with(numPartitions="1")
@@ -347,31 +212,24 @@ def test_a_generation_that_was_announced_first_and_begins_last_carries_nothing_t
 
     The newer one's first batch is planned then, or nobody looks at its rows.
     """
-    how: dict[str, Any] = {"tells_start": False, "is_wrapped": True}
     other = Checkpoint()
-    world.send("y1")
-    Query(world, checkpoint=other, **how).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    world.ran("y1", checkpoint=other, **WRAPPED)
     new = Query(world)
     new.log(new.latest_offset(new.start_of(0)))
     world.die(down_s=LAPSE_S)
     world.send("z1", "z2")
-    old = Query(world, checkpoint=other, **how).resume()
+    old = Query(world, checkpoint=other, **WRAPPED).resume()
     old.log(old.latest_offset(old.start_of(1)))
     (plan,) = old.plans(1)
     assert plan.epoch > world.offsets[0].epoch
-    late = paused(world, lambda: read(world, plan), "before put epochs/") if is_late else None
+    late = paused(world, lambda: world.read(plan), "before put epochs/") if is_late else None
     if not is_late:
-        old.to_sink(1, {0: read(world, plan)})
+        old.to_sink(1, {0: world.read(plan)})
         other.committed.add(1)
     world.die(down_s=LAPSE_S)
-    world.send("a1")
-    Query(world, reads=lambda batch, count: None if is_unread and not batch else range(count)).resume().trigger()
-    for start in ({}, how):
-        world.die(down_s=LAPSE_S)
-        with pytest.raises(DataLossError, match="belongs to another query"):
-            Query(world, checkpoint=other, **start).resume().trigger()
-    world.die(down_s=LAPSE_S)
+    world.ran("a1", reads=unread(0) if is_unread else unread())
+    for start in ({}, WRAPPED):
+        world.require_refused(other, **start)
     query = Query(world).resume()
     for body in ("a2", "a3"):
         world.send(body)
@@ -382,9 +240,7 @@ def test_a_generation_that_was_announced_first_and_begins_last_carries_nothing_t
             late.switch()
     world.die(down_s=LAPSE_S)
     for body in ("a4", "a5"):
-        world.send(body)
-        Query(world).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        world.ran(body)
     Query(world).resume().drain()
     counts = Counter(row.body for rows in world.rows() for row in rows)
     assert {**counts, "last1": 1} == dict.fromkeys(["z1", "z2", "a1", "a2", "a3", "a4", "a5", "last1"], 1)

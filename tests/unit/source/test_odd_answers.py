@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -12,23 +13,8 @@ import pytest
 from sqs_fifo_spark.errors import QueueRequestError, TransientQueueError
 from sqs_fifo_spark.source.queue import RELEASE_BUDGET_S, Queue
 from tests.helpers import raises_one_line
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import (
-    MODES,
-    MakeWorld,
-    World,
-    announce,
-    crash,
-    drain_and_audit,
-    in_both_modes_with,
-    kill,
-    play_out,
-    ran,
-    restart,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes_with, with_options
 
 pytestmark = pytest.mark.law("source-1", "source-6")
 
@@ -37,24 +23,20 @@ LONGEST_WAIT_S = 60
 """What a task, or Spark's own thread, may wait for entries that fail."""
 
 
-def refuse_deletes_of_the_first(world: World, code: dict[str, str]) -> Callable[[], None]:
-    """Of the first message that was sent. Return what ends that."""
-    first, call_sqs = world.sent[0].message_id, world.call_sqs
+def refusing_deletes_of_the_first(world: World, code: dict[str, str]) -> AbstractContextManager[None]:
+    """Of the first message that was sent."""
+    first = world.sent[0].message_id
 
-    def call(action: str, request: dict[str, Any]) -> Any:
+    def refuse(action: str, request: dict[str, Any]) -> Any:
         if action != "DeleteMessageBatch":
-            return call_sqs(action, request)
+            return World.call_sqs(world, action, request)
         odd = [each for each in request["Entries"] if world._told.get(each["ReceiptHandle"]) == first]
         entries = [each for each in request["Entries"] if each not in odd]
-        answer = call_sqs(action, {**request, "Entries": entries}) if entries else {"Successful": []}
+        answer = World.call_sqs(world, action, {**request, "Entries": entries}) if entries else {"Successful": []}
         failed = [{"Id": each["Id"], "SenderFault": True, **code} for each in odd]
         return {**answer, "Failed": [*answer.get("Failed", ()), *failed]}
 
-    def go_well() -> None:
-        world.call_sqs = call_sqs  # type: ignore[method-assign]
-
-    world.call_sqs = call  # type: ignore[method-assign]
-    return go_well
+    return world.answering(refuse)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +48,12 @@ def test_a_refusal_that_nobody_knows_concerns_its_message_alone(
 ) -> None:
     """Of a delete: all others are deleted, and the query goes on. It is served once, however often it comes again."""
     world.send("a1", "a2", "b1")
-    go_well = refuse_deletes_of_the_first(world, code)
     query = Query(world)
-    for _ in range(3):
-        query.trigger()
+    with refusing_deletes_of_the_first(world, code):
+        for _ in range(3):
+            query.trigger()
     assert [record.message for record in caplog.records if "SQS refuses an entry" in record.message]
     assert world.depth() in ((0, 1), (1, 0))  # it comes again when its hold is over
-    go_well()
     query.drain()
     assert sorted(set(world.bodies()) - {"last1"}) == ["a1", "a2", "b1"]
     world.audit()
@@ -82,39 +63,35 @@ def test_a_refusal_that_nobody_knows_concerns_its_message_alone(
 def test_a_refusal_of_all_entries_stops_the_query(world: World) -> None:
     """No other call would succeed, and nothing would be deleted any more."""
     world.send("a1", "b1")
-    call_sqs = world.call_sqs
 
-    def call(action: str, request: dict[str, Any]) -> Any:
+    def refuse(action: str, request: dict[str, Any]) -> Any:
         if action != "DeleteMessageBatch":
-            return call_sqs(action, request)
+            return World.call_sqs(world, action, request)
         return {"Failed": [{"Id": each["Id"], "SenderFault": True, "Code": "New"} for each in request["Entries"]]}
 
-    world.call_sqs = call  # type: ignore[method-assign]
-    with pytest.raises(QueueRequestError, match="SQS refused delete_message_batch on "):
+    with world.answering(refuse), pytest.raises(QueueRequestError, match="SQS refused delete_message_batch on "):
         Query(world).drain()
-    world.call_sqs = call_sqs  # type: ignore[method-assign]
-    restart(world, down_s=LAPSE_S)
+    world.restart(down_s=LAPSE_S)
 
 
 @with_options(numPartitions="1", waitTimeSeconds="1")
 def test_an_available_now_query_does_not_end_behind_a_copy_that_cannot_be_deleted(world: World) -> None:
     """Whatever SQS says of it: it hides what follows in its group."""
-    ran(world, "a1")
+    world.ran("a1")
     world.send("a2")
-    go_well = refuse_deletes_of_the_first(world, {"Code": "New"})
-    query = Query(world, available_now=True).resume()
-    with pytest.raises(TransientQueueError, match="could not be deleted"):
-        play_out(query)
-    go_well()
+    with refusing_deletes_of_the_first(world, {"Code": "New"}):
+        query = Query(world, available_now=True).resume()
+        with pytest.raises(TransientQueueError, match="could not be deleted"):
+            query.play_out()
     world.die(down_s=LAPSE_S)
-    play_out(Query(world, available_now=True).resume())
+    Query(world, available_now=True).resume().play_out()
     assert world.bodies() == ["a1", "a2"]
 
 
 @with_options(numPartitions="1", visibilityTimeoutSeconds="3600")
 def test_a_copy_is_deleted_however_late_its_poll_has_an_answer(world: World) -> None:
     """A healthy queue gives one copy after another, each after a long wait."""
-    served(world, "a1", "b1", "c1")
+    world.served("a1", "b1", "c1")
     world.die(down_s=3_605)
     while world.receive_elsewhere(10, 9_000):
         pass
@@ -122,19 +99,18 @@ def test_a_copy_is_deleted_however_late_its_poll_has_an_answer(world: World) -> 
     query.trigger()
     world.clock.advance(9_001)
     deleted: list[int] = []
-    call_sqs = world.call_sqs
 
-    def call(action: str, request: dict[str, Any]) -> Any:
+    def one_after_another(action: str, request: dict[str, Any]) -> Any:
         if action == "ReceiveMessage":
             world.clock.advance(16)
             request = {**request, "MaxNumberOfMessages": 1}
         if action == "DeleteMessageBatch":
             deleted.append(len(request["Entries"]))
-        return call_sqs(action, request)
+        return World.call_sqs(world, action, request)
 
-    world.call_sqs = call  # type: ignore[method-assign]
     start = query.start_of(len(query.offsets))
-    assert query.latest_offset(start) == start
+    with world.answering(one_after_another):
+        assert query.latest_offset(start) == start
     assert deleted == [1, 1, 1]
 
 
@@ -151,36 +127,33 @@ def spoilt(message: dict[str, Any], how: str) -> dict[str, Any]:
 def test_what_is_no_message_of_a_fifo_queue_is_told_by_its_id(world: World, how: str) -> None:
     """One line, without anything of the message's text."""
     world.send("a1")
-    call_sqs = world.call_sqs
 
-    def call(action: str, request: dict[str, Any]) -> Any:
-        answer = call_sqs(action, request)
+    def spoil(action: str, request: dict[str, Any]) -> Any:
+        answer = World.call_sqs(world, action, request)
         return {**answer, "Messages": [spoilt(each, how) for each in answer.get("Messages", ())]}
 
-    world.call_sqs = call  # type: ignore[method-assign]
     query = Query(world)
-    with raises_one_line(QueueRequestError, match=world.sent[0].message_id) as told:
+    with world.answering(spoil), raises_one_line(QueueRequestError, match=world.sent[0].message_id) as told:
         query.latest_offset(query.start_of(0))
     assert not {"secret", "ud800"} & {*str(told.value).replace("'", " ").split()}
-    world.call_sqs = call_sqs  # type: ignore[method-assign]
     world.die(down_s=LONG_S)
-    drain_and_audit(Query(world))
+    Query(world).drain_and_audit()
 
 
 def test_copies_whose_deletes_fail_hold_up_no_task(make_world: MakeWorld) -> None:
     """However long its messages may be held."""
     world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S))
-    served(world, "a1", "b1")
+    world.served("a1", "b1")
     world.die(down_s=LONG_S + 5)
     query = Query(world).resume()
     world.send("a2", "b2")
-    announce(query)
+    query.announce()
     plans = query.plans(1)
     assert world.journal().ledger().unconfirmed
     world.failing_entries = lambda action: frozenset(range(10)) if action == "DeleteMessageBatch" else frozenset()
     began_at = world.clock.now()
     for plan in plans:
-        read(world, plan)
+        world.read(plan)
     assert world.clock.now() - began_at < LONGEST_WAIT_S
 
 
@@ -204,7 +177,7 @@ def test_renewals_that_fail_hold_up_no_plan(make_world: MakeWorld, mode: str) ->
     world = make_world(numPartitions="1", visibilityTimeoutSeconds=str(LONG_S), deleteAfter=mode)
     many(world, 30)
     query = Query(world)
-    kill(world, "-- batch 0 is in the sink", query.trigger)
+    world.kill("-- batch 0 is in the sink", query.trigger)
     query = Query(world)
     world.failing_entries = failing("ChangeMessageVisibilityBatch")
     began_at = world.clock.now()
@@ -212,7 +185,7 @@ def test_renewals_that_fail_hold_up_no_plan(make_world: MakeWorld, mode: str) ->
     assert world.clock.now() - began_at < LONGEST_WAIT_S
     world.failing_entries = failing()
     query.run(0)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(numPartitions="1", maxMessagesPerTrigger="100")
@@ -237,7 +210,7 @@ def test_copies_whose_deletes_fail_do_not_hold_up_the_probe(world: World) -> Non
             break
     assert "zz1" in world.bodies()
     world.failing_entries = failing()
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes_with(numPartitions="100")
@@ -245,7 +218,7 @@ def test_releases_that_fail_hold_up_no_new_query(world: World) -> None:
     """However many objects an older query has left."""
     many(world, 100)
     query = Query(world)
-    crash(world, "-- batch 0 is in the sink", query.trigger)
+    world.crash("-- batch 0 is in the sink", query.trigger)
     assert world.offsets[0].partitions > 90
     world.die()
     other = Query(world, checkpoint=Checkpoint())
@@ -260,14 +233,13 @@ def test_releases_that_fail_hold_up_no_new_query(world: World) -> None:
 def test_lists_that_are_null_are_empty(world: World, empty: list[Any] | None) -> None:
     """As some JSON libraries write them."""
     world.send("a1")
-    call_sqs = world.call_sqs
 
-    def call(action: str, request: dict[str, Any]) -> Any:
-        answer = call_sqs(action, request)
+    def without_lists(action: str, request: dict[str, Any]) -> Any:
+        answer = World.call_sqs(world, action, request)
         return {**answer, **{key: answer.get(key) or empty for key in ("Messages", "Failed", "Successful")}}
 
-    world.call_sqs = call  # type: ignore[method-assign]
-    drain_and_audit(Query(world))
+    with world.answering(without_lists):
+        Query(world).drain_and_audit()
 
 
 @with_options(numPartitions="1", visibilityTimeoutSeconds="600")

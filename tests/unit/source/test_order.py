@@ -13,23 +13,8 @@ from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.segment import decode
 from tests.simulation.hub import Crash
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, VISIBILITY_S, Checkpoint, Row
-from tests.unit.by_hand import (
-    World,
-    announce,
-    crash,
-    crash_at,
-    delete_elsewhere,
-    do_at,
-    drain_and_audit,
-    into_sink,
-    kill,
-    planned,
-    restart,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import Query, World, with_options
 from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, Attempts, begin, expire_soon, links, told
 
 pytestmark = pytest.mark.law("source-4")
@@ -39,7 +24,7 @@ OPTIONS = {"numPartitions": "2", "deleteAfter": "journal"}
 
 def dealt(world: World) -> tuple[Query, PartitionPlan, PartitionPlan]:
     """Return a query, and of its two plans the one to which more is carried first."""
-    query, plans = planned(world, 1_000)
+    query, plans = world.planned(1_000)
     own, other = sorted(plans, key=lambda plan: len(world.carried(plan)), reverse=True)
     return query, own, other
 
@@ -47,7 +32,7 @@ def dealt(world: World) -> tuple[Query, PartitionPlan, PartitionPlan]:
 def lose_decided(world: World, plan: PartitionPlan) -> None:
     """Let somebody delete what the driver has caught for this partition."""
     (name,) = world.carried(plan)
-    delete_elsewhere(world, *(each.receipt_handle for each in decode(world.store.objects[name], name).head.receipts))
+    world.delete_elsewhere(*(each.receipt_handle for each in decode(world.store.objects[name], name).head.receipts))
 
 
 def numbers(world: World, group: str) -> list[int]:
@@ -64,12 +49,12 @@ def test_what_follows_decided_messages_that_sqs_has_lost_waits_for_their_link(wo
     lose_decided(world, own)
     world.send("c10")
     turns = [own, other] if first == "its own partition" else [other, own]
-    rows = {plan.partition: read(world, plan) for plan in turns}
+    rows = {plan.partition: world.read(plan) for plan in turns}
     assert told(rows[own.partition]) == [f"c{number}" for number in range(10)]
     assert ("c10" in told(rows[other.partition])) == (first == "its own partition")
     assert "a99" in told(rows[other.partition])
-    into_sink(query, rows)
-    drain_and_audit(query)
+    query.into_sink(rows)
+    query.drain_and_audit()
 
 
 def test_what_expires_in_the_hands_of_one_task_is_not_overtaken_in_those_of_another(world: World) -> None:
@@ -83,11 +68,11 @@ def test_what_expires_in_the_hands_of_one_task_is_not_overtaken_in_those_of_anot
     query, own, other = dealt(world)
     world.pass_time(1)  # c0 to c9 expire
     rows = {}
-    do_at(world, "before put epochs/", lambda: world.pass_time(1))  # and c10 to c19, if it holds them
-    rows[other.partition] = read(world, replace(other, max_messages=20))
-    rows[own.partition] = read(world, own)
+    world.do_at("before put epochs/", lambda: world.pass_time(1))  # and c10 to c19, if it holds them
+    rows[other.partition] = world.read(replace(other, max_messages=20))
+    rows[own.partition] = world.read(own)
     assert told(rows[own.partition])[:10] == [f"c{number}" for number in range(10)]
-    into_sink(query, rows)
+    query.into_sink(rows)
     query.drain()
     assert numbers(world, "c") == [*range(10), 20]  # SQS has dropped the others, for nobody had sealed them
     assert world.depth() == (0, 0)
@@ -98,16 +83,16 @@ def test_an_empty_link_that_closes_a_chain_does_not_stand_for_what_was_decided(w
     # It is decided for the first partition, for the driver closes chains in their order.
     group = group_of(0)
     world.send(*(f"{group}{number}" for number in range(10)), *(f"q{number}" for number in range(150)))
-    query, (own, other) = planned(world, 1_000)
+    query, (own, other) = world.planned(1_000)
     lose_decided(world, own)
     world.send(f"{group}10")
     rows: dict[int, list[Row]] = {}
-    do_at(world, f"after put {FIRST_LINK}", lambda: rows.update({1: read(world, other)}))
+    world.do_at(f"after put {FIRST_LINK}", lambda: rows.update({1: world.read(other)}))
     query.driver.latest_offset(query.offsets[0], 1_000)
     assert "q99" in told(rows[1])
     assert f"{group}10" not in told(rows[1])
-    into_sink(query, rows)
-    drain_and_audit(query)
+    query.into_sink(rows)
+    query.drain_and_audit()
 
 
 @pytest.mark.parametrize("looks", ["at what follows it", "at another group first"])
@@ -129,14 +114,14 @@ def test_what_a_first_link_defers_is_not_overtaken_in_another_partition(world: W
         pass  # others are kept
     change = {"QueueUrl": world.url, "ReceiptHandle": given_back["ReceiptHandle"], "VisibilityTimeout": 0}
     world.model.call("ChangeMessageVisibility", change)
-    rows = {own.partition: read(world, replace(own, max_messages=11))}
+    rows = {own.partition: world.read(replace(own, max_messages=11))}
     if looks == "at what follows it":
         world.pass_time(1)  # c10 expires
     else:
         world.send("d1")
-        do_at(world, "before put epochs/", lambda: world.pass_time(1))
-    rows[other.partition] = read(world, other)
-    into_sink(query, rows)
+        world.do_at("before put epochs/", lambda: world.pass_time(1))
+    rows[other.partition] = world.read(other)
+    query.into_sink(rows)
     query.drain()
     assert numbers(world, "c") == list(range(1, 12))
     assert world.depth() == (0, 0)
@@ -168,8 +153,7 @@ def test_what_another_attempts_link_has_overtaken_is_not_put_behind_it(world: Wo
         world.clock.advance(VISIBILITY_S + 1)
     second = attempts.begin(plan, "before DeleteMessageBatch")  # it has put a2
     attempts.end(first, second)
-    world.on_step = lambda event: None
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert attempts.rows == [rows, rows]
     assert not any(receipt.deferred for head in links(world) for receipt in head.receipts)
     assert [body for body in told(rows) if body.startswith("a")] == ["a2"]
@@ -217,8 +201,7 @@ def test_what_another_attempts_link_has_overtaken_is_not_served_with_the_next_ep
     world.pass_time(2)  # another consumer has given a3 back
     second = attempts.begin(own, "before DeleteMessageBatch")  # it has put a3, deferred
     attempts.end(first, second)
-    world.on_step = lambda event: None
-    into_sink(query, {plan.partition: read(world, plan) for plan in (own, other)})
+    query.into_sink({plan.partition: world.read(plan) for plan in (own, other)})
     query.drain()
     assert numbers(world, "a") == [2, 3]
     assert world.depth() == (0, 0)
@@ -240,26 +223,26 @@ in_each_partition = pytest.mark.parametrize("partition", [0, 1])
 def test_what_follows_carried_messages_waits_for_them(world: World, partition: int) -> None:
     """Also when somebody else deletes them and SQS delivers what follows: no other partition serves it before."""
     group = group_of(partition)
-    query = served(world, "x1")
+    query = world.served("x1")
     world.send(f"{group}1", f"{group}2")
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
     assert query.trigger()
     assert len(world.bodies()) == 1
     world.clock.advance(LAPSE_S)  # a pause without heartbeats
-    delete_elsewhere(world)
+    world.delete_elsewhere()
     world.send(f"{group}3", *(f"y{index}" for index in range(9)))
     assert query.trigger()
     assert world.offsets[-1].partitions == 2
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(deleteAfter="commit", maxMessagesPerTrigger="20")
 def test_what_follows_expired_messages_of_a_half_sealed_epoch_waits(world: World) -> None:
     """They are in a segment, and gone from the queue: the replay's other partitions do not serve their group."""
     world.send(*(f"{group}1" for group in "abcdefghij"))
-    kill(world, "after put epochs/", Query(world).trigger, down_s=LAPSE_S)
-    delete_elsewhere(world)
+    world.kill("after put epochs/", Query(world).trigger, down_s=LAPSE_S)
+    world.delete_elsewhere()
     world.send(*(f"{group}2" for group in "abcdefghij"))
     Query(world).resume().drain()
     last: dict[str, str] = {}
@@ -294,16 +277,16 @@ def test_what_follows_a_carried_message_waits_for_it(world: World, partition: in
     """
     group = group_of(partition)
     world.send(*(f"{group}{n}" for n in range(1, 6)))
-    kill(world, "-- batch 0 is read", Query(world, checkpoint=Checkpoint()).trigger, down_s=LAPSE_S)
+    world.kill("-- batch 0 is read", Query(world, checkpoint=Checkpoint()).trigger, down_s=LAPSE_S)
     assert world.deleted()
     world.send(*(f"{group}{n}" for n in range(6, 12)))
     query = without_first(world, partition)
     if has_crashed:
-        read(world, query.plans(0)[1 - partition])
-        restart(world, down_s=0)
+        world.read(query.plans(0)[1 - partition])
+        world.restart(down_s=0)
     else:
         query.run(0)
-        drain_and_audit(query)
+        query.drain_and_audit()
 
 
 def taken_over_while_deleting(world: World, plan: PartitionPlan, *bodies: str) -> list[PartitionPlan]:
@@ -315,12 +298,12 @@ def taken_over_while_deleting(world: World, plan: PartitionPlan, *bodies: str) -
 
     def take_over() -> None:
         world.send(*bodies)
-        plans.extend(planned(world)[1])
-        crash_at(world, "after DeleteMessageBatch")
+        plans.extend(world.planned()[1])
+        world.crash_at("after DeleteMessageBatch")
 
-    do_at(world, "before DeleteMessageBatch", take_over)
+    world.do_at("before DeleteMessageBatch", take_over)
     with suppress(SqsFifoError, Crash):
-        read(world, plan)
+        world.read(plan)
     return plans
 
 
@@ -332,7 +315,7 @@ def deferring(world: World, group: str) -> Query:
     world.send(f"{group}1")
     world.receive_elsewhere(10, 0)
     query.run(0)
-    announce(query)
+    query.announce()
     assert query.driver._owned(None).ledger.carried
     return query
 
@@ -346,7 +329,7 @@ def test_what_follows_a_message_that_was_carried_twice_waits_for_it(world: World
     """
     group = group_of(partition)
     old = deferring(world, group)
-    crash(world, "-- batch 1 is read", lambda: old.run(1))
+    world.crash("-- batch 1 is read", lambda: old.run(1))
     assert f"{group}1" in world.deleted()
     world.die(down_s=LAPSE_S)
     world.send(*(f"{group}{n}" for n in range(2, 6)), "v1")
@@ -365,7 +348,7 @@ def test_what_follows_a_message_that_was_carried_twice_waits_while_it_is_deleted
     plan = next(plan for plan in old.plans(1) if world.carried(plan))
     plans = taken_over_while_deleting(world, plan, *(f"{group}{n}" for n in range(2, 6)), "v1", "u1", "w1")
     assert world.carried(plans[partition])
-    read(world, plans[1 - partition])
+    world.read(plans[1 - partition])
     world.die(down_s=LAPSE_S)
     Query(world).resume().drain()
     assert numbers(world, group) == list(range(1, 6))
@@ -377,13 +360,13 @@ def test_what_an_older_task_deletes_late_is_served_first(world: World, partition
     """It has looked at the claims before the newer query's, and deletes after that has planned."""
     group = group_of(partition)
     world.send("z1", "y1", "x1", "w1", "v1")
-    _, old = planned(world, 2, checkpoint=Checkpoint())
+    _, old = world.planned(2, checkpoint=Checkpoint())
     world.send(*(f"{group}{n}" for n in range(1, 6)))
     plans = taken_over_while_deleting(world, replace(old[0], max_messages=100), *(f"{group}{n}" for n in range(6, 12)))
     partition = world.deal(plans[0]).groups[group]
     assert world.carried(plans[partition])
-    read(world, plans[1 - partition])
-    restart(world, down_s=LAPSE_S)
+    world.read(plans[1 - partition])
+    world.restart(down_s=LAPSE_S)
 
 
 @with_options(deleteAfter="commit", maxMessagesPerTrigger="7")
@@ -394,21 +377,21 @@ def test_a_group_of_which_a_task_got_what_is_carried_to_another_comes_in_order(w
     world.send("tx1")
     world.receive_elsewhere(10, LAPSE_S)
     world.send("a1", "a2", "a3")
-    do_at(world, "after ReceiveMessage", lambda: world.send(*(f"ux{number}" for number in range(1, 7))))
-    query, plans = planned(world)
+    world.do_at("after ReceiveMessage", lambda: world.send(*(f"ux{number}" for number in range(1, 7))))
+    query, plans = world.planned()
     (other,) = (plan for plan in plans if not world.carried(plan))
     held = world.receive_elsewhere(10, 43_000)
     world.clock.advance(LAPSE_S + 1)
 
     def attempt(further: int) -> None:
         if further:
-            do_at(world, "before put epochs/", lambda: attempt(further - 1))
-        read(world, other)
+            world.do_at("before put epochs/", lambda: attempt(further - 1))
+        world.read(other)
 
     attempt(3)
-    into_sink(query, {})
+    query.into_sink({})
     for batch in (1, 2, 3):
-        announce(query)
+        query.announce()
         query.run(batch)
         if batch == 1:
             world.clock.advance(LAPSE_S)
@@ -417,4 +400,4 @@ def test_a_group_of_which_a_task_got_what_is_carried_to_another_comes_in_order(w
         release = {"QueueUrl": world.url, "ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
         world.model.call("ChangeMessageVisibility", release)
     world.clock.advance(101)
-    drain_and_audit(query)
+    query.drain_and_audit()

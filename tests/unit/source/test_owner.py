@@ -7,26 +7,17 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from sqs_fifo_spark.clock import SYSTEM_CLOCK, ManualClock
 from sqs_fifo_spark.errors import FencedError, JournalCorruptError
 from sqs_fifo_spark.journal.documents import to_json
-from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.source import owner as owners
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.owner import Owner, is_alive, longest_wait_s, this_process
-from tests.simulation.spark import Query
-from tests.unit.by_hand import World, do_at, drain_and_audit, with_options
-
-
-@pytest.fixture
-def journal(tmp_path: Path) -> Journal:
-    return Journal.create(FileStore(tmp_path / "journal"), "arn:aws:sqs:eu-west-1:1:orders.fifo")
-
+from tests.unit.by_hand import Query, World, with_options
 
 ABOUT = this_process(looks_every_s=7.0, now=1.5)
 
@@ -112,7 +103,7 @@ def test_a_question_that_is_long_under_way_leaves_the_query_its_time(world: Worl
     """Else a slow link to the journal would take it from a query that runs."""
     Query(world).drain()
     owner = elsewhere(world.journal())
-    do_at(world, "before put drivers/ask-", lambda: world.pass_time(2 * longest_wait_s(owner)))
+    world.do_at("before put drivers/ask-", lambda: world.pass_time(2 * longest_wait_s(owner)))
     assert is_alive(owner, world.store, Beating(world))
 
 
@@ -130,7 +121,7 @@ def test_a_question_costs_the_query_one_put_and_never_stops_it(world: World) -> 
         assert len([step for step in puts if step.startswith("before put drivers/here-")]) == (5 if refuses else 1)
     world.on_step = lambda event: None
     world.send("a1")
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(visibilityTimeoutSeconds="43200")

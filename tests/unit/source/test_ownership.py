@@ -8,24 +8,8 @@ import pytest
 
 from sqs_fifo_spark.errors import FencedError
 from tests.helpers import raises_one_line
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import (
-    WRAPPED,
-    HandHeartbeat,
-    World,
-    claim,
-    crash,
-    do_at,
-    drain_and_audit,
-    in_both_modes,
-    in_both_modes_with,
-    kill,
-    ran,
-    restart,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import HandHeartbeat, Query, World, in_both_modes, in_both_modes_with, with_options
 from tests.unit.source.attempts import FIRST_LINK, SECOND_LINK, begin, links, paused, told
 
 pytestmark = pytest.mark.law("source-5")
@@ -35,7 +19,7 @@ pytestmark = pytest.mark.law("source-5")
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 def test_new_query_on_an_old_journal_begins_with_what_was_not_committed(world: World, elapsed_s: float) -> None:
     """With the checkpoint deleted the old query's messages come from the queue again, at once."""
-    query = served(world, *(f"{'ab'[index % 2]}{index}" for index in range(12)))
+    query = world.served(*(f"{'ab'[index % 2]}{index}" for index in range(12)))
     world.die(down_s=elapsed_s)
     world.offsets.clear()
     world.committed.clear()
@@ -45,33 +29,27 @@ def test_new_query_on_an_old_journal_begins_with_what_was_not_committed(world: W
     assert query.trigger()
     assert world.bodies()
     assert world.clock.now() == began_at
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(numPartitions="1", deleteAfter="journal")
 @pytest.mark.parametrize("elapsed_s", [0, LAPSE_S])
 @pytest.mark.parametrize(
-    "point",
-    [
-        f"after put {FIRST_LINK}",
-        "after DeleteMessageBatch",
-        f"after put {SECOND_LINK}",
-        "-- batch 0 is read",
-    ],
+    "point", [f"after put {FIRST_LINK}", "after DeleteMessageBatch", f"after put {SECOND_LINK}", "-- batch 0 is read"]
 )
 def test_a_new_query_carries_what_the_tasks_of_an_old_one_may_have_deleted(
     world: World, point: str, elapsed_s: float
 ) -> None:
     """The checkpoint is gone, and only the journal has it: it is served once, in order, and then settled."""
     query, _ = begin(world, *(f"{'aab'[number % 3]}{number}" for number in range(30)))
-    crash(world, point, lambda: query.run(0))
+    world.crash(point, lambda: query.run(0))
     assert len(links(world)) > (point != f"after put {FIRST_LINK}" and point != "after DeleteMessageBatch")
     world.die(down_s=elapsed_s)
     world.checkpoint = Checkpoint()
     query = Query(world)
     while query.trigger() or world.depth() != (0, 0):
         pass
-    drain_and_audit(query)
+    query.drain_and_audit()
     assert told(next(world.rows()))[:1] == ["z1"]
 
 
@@ -81,38 +59,27 @@ def test_what_an_old_querys_tasks_deferred_is_released_to_the_queue(world: World
     query, plan = begin(world, "a1")
     world.receive_elsewhere(10, 1)
     world.clock.advance(2)
-    assert told(read(world, plan)) == ["z1"]
+    assert told(world.read(plan)) == ["z1"]
     world.die()
     world.checkpoint = Checkpoint()
     query = Query(world)
     query.latest_offset(query.start_of(0))
     assert world.depth() == (1, 0)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(numPartitions="1", deleteAfter="journal")
 def test_what_is_carried_for_a_new_query_outlives_its_drivers(world: World) -> None:
     """Until its first commit no ledger says so; each driver finds it again in the journal."""
     _query, plan = begin(world, *(f"a{number}" for number in range(25)))
-    read(world, plan)
+    world.read(plan)
     world.die()
     world.checkpoint = Checkpoint()
     points = ["-- batch 0 is planned", "-- batch 0 is in the sink"]
     ledgers = ["before put ledger/", "after put ledger/"]  # first the one that it has found, then its own
     for point, occurrence in [*((each, 1) for each in (*points, *ledgers)), *((each, 2) for each in ledgers)]:
-        kill(world, point, lambda: Query(world).resume().drain(), occurrence, down_s=LAPSE_S)
-    restart(world)
-
-
-@with_options(numPartitions="1")
-def test_what_spark_was_never_given_is_given_back_and_not_deleted(world: World) -> None:
-    """A new query on an old journal that is asked for its offset in the dark: nothing of the old epochs is lost."""
-    ran(world, "a1", "a2", checkpoint=Checkpoint())
-    query = Query(world, **WRAPPED).resume()
-    assert query.trigger()
-    world.die()
-    assert world.deleted() == []
-    restart(world, tells_start=False)
+        world.kill(point, lambda: Query(world).resume().drain(), occurrence, down_s=LAPSE_S)
+    world.restart()
 
 
 # Fenced drivers
@@ -121,7 +88,7 @@ def test_what_spark_was_never_given_is_given_back_and_not_deleted(world: World) 
 @in_both_modes
 def test_second_driver_fences_the_first(world: World) -> None:
     """The older of two queries on one journal stops, and says what happened."""
-    older = served(world, "a1")
+    older = world.served("a1")
     newer = Query(world).resume()
     newer.driver.latest_offset(world.offsets[-1])
     for call in (
@@ -131,7 +98,7 @@ def test_second_driver_fences_the_first(world: World) -> None:
     ):
         with raises_one_line(FencedError, match="another query or an operator took over the journal"):
             call()
-    drain_and_audit(newer)
+    newer.drain_and_audit()
 
 
 @in_both_modes
@@ -141,10 +108,10 @@ def test_driver_fenced_during_its_long_poll_gives_back_what_it_received(world: W
     assert not older.trigger()
 
     def rival() -> None:
-        claim(Query(world))
+        Query(world).claim()
         world.send("a1")
 
-    do_at(world, "before ReceiveMessage", rival)
+    world.do_at("before ReceiveMessage", rival)
     with pytest.raises(FencedError):
         older.trigger()
     assert world.depth() == (1, 0)
@@ -153,37 +120,18 @@ def test_driver_fenced_during_its_long_poll_gives_back_what_it_received(world: W
 @in_both_modes
 def test_a_driver_that_closes_what_another_has_settled_is_told_that_it_is_fenced(world: World) -> None:
     """Not that its own micro-batch's rows cannot be read any more: nobody reads any."""
-    query = served(world, "a1", reads=lambda batch, count: None)
+    query = world.served("a1", reads=lambda batch, count: None)
     world.send("b1")
-
-    def go_on_elsewhere() -> None:
-        Query(world).resume().drain()
-
-    do_at(world, "before put epochs/", go_on_elsewhere)
+    world.do_at("before put epochs/", lambda: Query(world).resume().drain())
     with pytest.raises(FencedError, match="another query or an operator took over the journal"):
         query.trigger()
     world.audit()
 
 
-def test_of_two_who_commit_an_epoch_the_second_stops(world: World) -> None:
-    """It looked at its claim in time, and found the ledger written: what stands there may say something else."""
-    older = served(world, "a1")
-    end = older.latest_offset(world.offsets[0])
-    older.log(end)
-
-    def rival() -> None:
-        Query(world).resume()
-
-    do_at(world, "before put ledger/", rival)
-    with pytest.raises(FencedError):
-        older.startless.commit(world.offsets[0])
-    restart(world, down_s=0)
-
-
 @with_options(numPartitions="1", deleteAfter="journal")
 def test_of_two_who_open_a_journal_the_older_one_drops_nothing_that_the_newer_one_needs(world: World) -> None:
     """The newer one has found an older ledger, from before the one that the older one has found and put once more."""
-    first = served(world, "a1")
+    first = world.served("a1")
     end = first.latest_offset(first.start_of(1))
     first.log(end)
     settling = paused(world, lambda: first.startless.commit(world.offsets[0]), "before put ledger/")
@@ -195,7 +143,7 @@ def test_of_two_who_open_a_journal_the_older_one_drops_nothing_that_the_newer_on
             fenced.switch()
     latest.switch()
     third.drain()
-    restart(world, down_s=LAPSE_S)
+    world.restart(down_s=LAPSE_S)
 
 
 @with_options(numPartitions="1", deleteAfter="journal")
@@ -217,7 +165,7 @@ def test_a_driver_that_is_fenced_after_its_put_lets_go_and_announces_nothing(wor
     query = Query(world, tells_start=tells_start)
     start = query.start_of(0)
     world.send("a1")
-    do_at(world, "after put epochs/", lambda: claim_elsewhere(world))
+    world.do_at("after put epochs/", lambda: claim_elsewhere(world))
     for _ in range(2):
         with pytest.raises(FencedError):
             query.latest_offset(start)
@@ -226,13 +174,14 @@ def test_a_driver_that_is_fenced_after_its_put_lets_go_and_announces_nothing(wor
 
 def claim_elsewhere(world: World) -> None:
     """Let another query, with a checkpoint of its own, claim the journal."""
-    claim(Query(world, checkpoint=Checkpoint()))
+    Query(world, checkpoint=Checkpoint()).claim()
 
 
 @in_both_modes_with(numPartitions="1")
-def test_a_driver_is_fenced_however_often_it_is_asked(world: World) -> None:
-    """Its verdict on the last epoch does not stand for its claim."""
-    query = served(world, "a1")
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_driver_is_fenced_however_often_it_is_asked(world: World, is_read: bool) -> None:
+    """Its verdict on the last epoch does not stand for its claim. Where it closes a chain, it speaks of no task."""
+    query = world.served("a1", reads=lambda batch, count: range(count if is_read else 0))
     claim_elsewhere(world)
     for _ in range(2):
         with pytest.raises(FencedError, match="this query's is"):
@@ -254,15 +203,6 @@ def test_an_idle_driver_that_is_fenced_does_not_probe(world: World) -> None:
     with pytest.raises(FencedError):
         query.latest_offset(start)
     assert not [event for _, _, event in world.trace[before:] if "ReceiveMessage" in event]
-
-
-@in_both_modes_with(numPartitions="1")
-def test_a_fenced_driver_that_closes_a_chain_speaks_of_the_query(world: World) -> None:
-    """Not of a task, though the link's put tells it first."""
-    query = served(world, "a1", reads=lambda batch, count: range(0))
-    claim_elsewhere(world)
-    with pytest.raises(FencedError, match="this query's is"):
-        query.latest_offset(query.start_of(1))
 
 
 @in_both_modes_with(numPartitions="1")

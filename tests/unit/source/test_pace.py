@@ -11,8 +11,7 @@ from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.queue import Queue
 from sqs_fifo_spark.source.settling import delete_committed
-from tests.simulation.spark import Query
-from tests.unit.by_hand import MODES, MakeWorld, World, drain_and_audit, with_options
+from tests.unit.by_hand import MODES, MakeWorld, Query, World, with_options
 
 PER_SECOND = 4
 
@@ -29,16 +28,12 @@ def most_in_a_second(times: list[float]) -> int:
 @pytest.mark.parametrize("mode", MODES)
 def test_no_second_has_more_receives_and_deletes_than_it_may(make_world: MakeWorld, mode: str) -> None:
     """And each row comes once, in order."""
-    world = make_world(
-        maxCallsPerSecond=str(PER_SECOND),
-        numPartitions="1",
-        deleteAfter=mode,
-    )
+    world = make_world(maxCallsPerSecond=str(PER_SECOND), numPartitions="1", deleteAfter=mode)
     world.send(*(f"{name}{number}" for name in "abcdefgh" for number in range(40)))
     query = Query(world)
     query.start_of(0)  # its check of what it may do is not in the pace
     world.trace.clear()
-    drain_and_audit(query)
+    query.drain_and_audit()
     times = paced(world)
     assert len(times) > 64
     assert most_in_a_second(times) <= 2 * PER_SECOND  # driver and task each have it for themselves here

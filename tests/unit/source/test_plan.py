@@ -24,10 +24,8 @@ from sqs_fifo_spark.source.planning import deal_out, plan_partitions
 from sqs_fifo_spark.source.reader import SqsFifoPartition
 from sqs_fifo_spark.source.segment import Chain, Head, Origin, Segment, decode, encode
 from tests.helpers import raises_one_line
-from tests.simulation.planting import Mutation, planted, rewrite
-from tests.simulation.spark import Query, read
 from tests.unit.aws.answering import sqs_message
-from tests.unit.by_hand import MakeWorld, World, claim, do_at, drain_and_audit, in_both_modes, served
+from tests.unit.by_hand import Query, World, in_both_modes, with_options
 
 pytestmark = pytest.mark.law("source-3")
 
@@ -64,33 +62,17 @@ def plan_much(tmp_path: Path, groups: int = 1_000, count: int = 20) -> tuple[Dea
     return deal, plans, journal
 
 
-def require_small(plans: list[PartitionPlan]) -> None:
-    assert sum(len(pickle.dumps(SqsFifoPartition(plan))) for plan in plans) <= 2_000_000 + 1_024 * len(plans)
-
-
-def require_few_reads(deal: Deal, partitions: int) -> None:
-    objects = {share.name for share in deal.shares}
-    assert len(deal.shares) <= len(objects) + partitions
-
-
 def test_plans_do_not_grow_with_what_is_carried(tmp_path: Path) -> None:
     """Spark's driver keeps each plan's pickle: all of an epoch have 2 MB, and 1 KiB for each partition."""
     deal, plans, journal = plan_much(tmp_path, 100_000, 1_000)
-    require_small(plans)
+    assert sum(len(pickle.dumps(SqsFifoPartition(plan))) for plan in plans) <= 2_000_000 + 1_024 * len(plans)
     assert deal_of(plans[0], journal) == deal
-    with mock.patch("sqs_fifo_spark.source.plan.LONGEST_INLINE", 1 << 40):  # each plan has all of it
-        _, plans, _ = plan_much(tmp_path)
-    with pytest.raises(AssertionError):
-        require_small(plans)
 
 
 def test_tasks_read_few_objects_whole(tmp_path: Path) -> None:
     """Groups are dealt out by the objects that hold them; by their names, each task would read nearly all objects."""
-    require_few_reads(plan_much(tmp_path)[0], 20)
-    line = "(before * count // min(len(left), max_messages) + first) % count"
-    by_name = Mutation("", lambda: rewrite("source.planning.deal_out", line, "zlib.crc32(group.encode()) % count"))
-    with planted(by_name), pytest.raises(AssertionError):
-        require_few_reads(plan_much(tmp_path)[0], 20)
+    deal, plans, _ = plan_much(tmp_path)
+    assert len(deal.shares) <= len({share.name for share in deal.shares}) + len(plans)
 
 
 @pytest.mark.parametrize("partitions", [1, 16, 500])
@@ -115,19 +97,14 @@ def deals(world: World) -> list[str]:
     return world.store.under("plans/")
 
 
-def plan_first(query: Query) -> list[PartitionPlan]:
-    query.log(query.latest_offset(query.start_of(0)))
-    return query.plans(0)
-
-
 @in_both_modes
 @pytest.mark.usefixtures("in_the_journal")
 def test_a_long_deal_stands_in_the_journal_until_its_epoch_is_settled(world: World) -> None:
     """Also where the answer to its put is lost; and a new driver drops those of the drivers before it."""
     world.send("a1", "b1")
     world.store.lies_about = lambda name: "deny" if name.startswith("plans/") else ""
-    query = Query(world)
-    (name,) = {plan.deal for plan in plan_first(query)}
+    _, plans = world.planned()
+    (name,) = {plan.deal for plan in plans}
     assert deals(world) == [name]
     world.die()
     query = Query(world)
@@ -143,20 +120,24 @@ def test_a_long_deal_stands_in_the_journal_until_its_epoch_is_settled(world: Wor
 def test_a_driver_that_is_overtaken_drops_no_newer_deal(world: World) -> None:
     """It stands still before it looks for what is to be dropped; meanwhile the next one has planned."""
     world.send("a1")
-    older, newer = Query(world), Query(world)
-    do_at(world, "before list plans", lambda: plan_first(newer))
-    claim(older)
-    assert [row.body for plan in newer.plans(0) for row in read(world, plan)] == ["a1"]
+    plans: list[PartitionPlan] = []
+    world.do_at("before list plans", lambda: plans.extend(world.planned()[1]))
+    Query(world).claim()
+    assert [row.body for plan in plans for row in world.read(plan)] == ["a1"]
 
 
-def lose_the_deal(world: World) -> None:
-    """Let somebody remove it, and delete what it decides from the queue, so that SQS hands out what follows."""
+@pytest.mark.usefixtures("in_the_journal")
+@with_options(numPartitions="1", waitTimeSeconds="1")
+def test_a_deal_that_is_gone_is_not_taken_for_an_empty_one(world: World) -> None:
+    """Else messages would overtake what it decides. The query stops, and plans the epoch anew at its next start.
+
+    Somebody has removed it, and deleted what it decides from the queue, so that SQS hands out what follows.
+    """
     world.send(*(f"c{number}" for number in range(10)))
-    query = Query(world)
-    (plan,) = plan_first(query)
+    query, (plan,) = world.planned()
     for name in world.carried(plan):
-        for receipt in decode(world.store.objects[name], name).head.receipts:
-            world.model.call("DeleteMessage", {"QueueUrl": world.url, "ReceiptHandle": receipt.receipt_handle})
+        receipts = decode(world.store.objects[name], name).head.receipts
+        world.delete_elsewhere(*(each.receipt_handle for each in receipts))
     world.send("c10")
     for name in deals(world):
         del world.store.objects[name]
@@ -165,24 +146,15 @@ def lose_the_deal(world: World) -> None:
     except EpochSettledError:
         world.die()
         query = Query(world).resume()
-    drain_and_audit(query)
-
-
-@pytest.mark.usefixtures("in_the_journal")
-def test_a_deal_that_is_gone_is_not_taken_for_an_empty_one(make_world: MakeWorld) -> None:
-    """Else messages would overtake what it decides. The query stops, and plans the epoch anew at its next start."""
-    lose_the_deal(make_world(numPartitions="1", waitTimeSeconds="1"))
-    empty = mock.patch("sqs_fifo_spark.source.partition.deal_of", return_value=Deal())
-    with empty, pytest.raises(AssertionError):
-        lose_the_deal(make_world(numPartitions="1", waitTimeSeconds="1"))
+    query.drain_and_audit()
 
 
 @pytest.mark.usefixtures("in_the_journal")
 def test_a_deal_that_is_damaged_is_not_used(world: World) -> None:
     """Its name has a checksum, so nothing that somebody else has written there is parsed."""
     world.send("a1")
-    query = Query(world)
-    name = str(plan_first(query)[0].deal)
+    query, plans = world.planned()
+    name = str(plans[0].deal)
     world.store.objects[name] = Deal(reserved=frozenset("a")).encode()
     with raises_one_line(JournalCorruptError, match="a checksum does not match"):
         query.run(0)
@@ -191,33 +163,33 @@ def test_a_deal_that_is_damaged_is_not_used(world: World) -> None:
 @pytest.mark.usefixtures("in_the_journal")
 def test_a_whole_chain_is_served_without_its_deal(world: World) -> None:
     """A second read needs nothing but links, unless something was moved aside."""
-    query = served(world, "a1")
+    query = world.served("a1")
     for name in deals(world):
         del world.store.objects[name]
-    assert [row.body for plan in query.plans(0) for row in read(world, plan)] == ["a1"]
+    assert [row.body for plan in query.plans(0) for row in world.read(plan)] == ["a1"]
 
 
 @pytest.mark.usefixtures("in_the_journal")
 def test_a_leftover_whose_deal_was_dropped_is_told_that_it_is_fenced(world: World) -> None:
     """The deal went with the start of the driver that has overtaken its own."""
     world.send("a1")
-    plans = plan_first(Query(world))
+    _, plans = world.planned()
     Query(world).resume()
     with pytest.raises(FencedError):
-        read(world, plans[0])
+        world.read(plans[0])
 
 
 @pytest.mark.usefixtures("in_the_journal")
 def test_so_is_one_that_finds_a_whole_chain(world: World) -> None:
     """It needs the deal for what was moved aside. Its epoch is not committed, and nobody has removed anything."""
-    served(world, "a1", "a2")
+    world.served("a1", "a2")
     world.die()
     world.journal().put_skip(world.sent[0].message_id, {})
     plans = Query(world).resume().plans(0)
-    assert [row.body for row in read(world, plans[0])] == ["a2"]
-    claim(Query(world))
+    assert [row.body for row in world.read(plans[0])] == ["a2"]
+    Query(world).claim()
     with pytest.raises(FencedError):
-        read(world, plans[0])
+        world.read(plans[0])
 
 
 # What Spark gets
@@ -278,7 +250,3 @@ def test_a_batch_for_spark_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pyte
     assert sum(sizes) >= 50 << 16
     assert max(sizes) <= 1 << 20
     assert len(sizes) <= 8
-    monkeypatch.setattr(partition, "BYTES_PER_BATCH", 1 << 40)
-    sizes, store = read_one_link(tmp_path / "old", link, monkeypatch)
-    store.go_on.set()
-    assert max(sizes) > 50 << 16, "so it was"

@@ -16,8 +16,7 @@ from sqs_fifo_spark.source.plan import PartitionPlan
 from sqs_fifo_spark.source.pool import Answer, CallingThread, Pool
 from sqs_fifo_spark.source.queue import CONCURRENT_CALLS, LONGEST_BEGIN_S, RELEASE_BUDGET_S, Queue
 from sqs_fifo_spark.source.receive import Received
-from tests.simulation.spark import Query, read
-from tests.unit.by_hand import Late, MakeWorld, World, announce, calls, finish, in_both_modes
+from tests.unit.by_hand import Late, MakeWorld, Query, World, in_both_modes
 from tests.unit.sending import THROTTLED
 from tests.unit.source.test_far_apart import once
 
@@ -95,13 +94,13 @@ def begin(world: World, messages: int, *, size: int = 3) -> tuple[Query, Partiti
 def test_as_many_receives_are_made_at_once_as_have_brought_something(world: World, begun: Receives) -> None:
     """Each row once, and hardly a receive more than one after the other makes."""
     query, plan = begin(world, 450)
-    before, begun.rounds = calls(world, "ReceiveMessage"), 0
-    rows = read(world, plan)
+    before, begun.rounds = world.calls("ReceiveMessage"), 0
+    rows = world.read(plan)
     assert len(rows) == len({row.body for row in rows}) == 450
     assert begun.most == CONCURRENT_CALLS
     assert begun.rounds <= ROUNDS
-    assert calls(world, "ReceiveMessage") - before <= 44 + CONCURRENT_CALLS
-    finish(query, rows)
+    assert world.calls("ReceiveMessage") - before <= 44 + CONCURRENT_CALLS
+    query.finish(rows)
 
 
 @in_both_modes
@@ -124,11 +123,11 @@ def test_receives_that_fail_are_told_of_unless_their_time_is_over(
         return ""
 
     world.fault = fault
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert 10 <= len(rows) < 50
     assert ("a partition stops receiving early" in caplog.text) == is_told
     world.fault = lambda action: ""
-    finish(query, rows)
+    query.finish(rows)
 
 
 @in_both_modes
@@ -136,14 +135,14 @@ def test_receives_that_fail_are_told_of_unless_their_time_is_over(
 def test_receives_at_once_keep_the_limit_of_messages(world: World, begun: Receives, limit: int) -> None:
     """All together."""
     _, plan = begin(world, 450)
-    assert len(read(world, replace(plan, max_messages=limit))) == limit
+    assert len(world.read(replace(plan, max_messages=limit))) == limit
 
 
 @in_both_modes
 def test_receives_at_once_keep_the_limit_of_bytes(world: World, begun: Receives) -> None:
     """As far as answers are not larger than those before: one more answer, as without others beside it."""
     _, plan = begin(world, 450, size=100)
-    rows = read(world, replace(plan, max_bytes=100 * 100))
+    rows = world.read(replace(plan, max_bytes=100 * 100))
     assert 100 <= len(rows) <= 110
     assert begun.most > 1
 
@@ -152,9 +151,9 @@ def test_receives_at_once_keep_the_limit_of_bytes(world: World, begun: Receives)
 def test_no_receive_is_made_for_what_is_not_expected(world: World, begun: Receives) -> None:
     """Each would be in vain."""
     _, plan = begin(world, 100)
-    before = calls(world, "ReceiveMessage")
-    read(world, replace(plan, expected=100))
-    assert calls(world, "ReceiveMessage") - before <= 12
+    before = world.calls("ReceiveMessage")
+    world.read(replace(plan, expected=100))
+    assert world.calls("ReceiveMessage") - before <= 12
 
 
 @in_both_modes
@@ -170,29 +169,11 @@ def test_what_others_bring_is_released_if_a_receive_is_refused(world: World, beg
 
     world.fault = refused
     with pytest.raises(AccessDeniedError):
-        read(world, plan)
+        world.read(plan)
     assert made > 6  # others were under way
     world.fault = lambda action: ""
     sealed = len(world.deleted())
     assert world.depth() == (450 - 10 - sealed, 10)  # the driver holds what it has caught
-
-
-@in_both_modes
-def test_a_receive_without_an_answer_ends_the_chain_with_what_others_bring(world: World, begun: Receives) -> None:
-    """The queue goes on to fail for longer than it is tried."""
-    query, plan = begin(world, 450)
-    made = 0
-
-    def failing(action: str) -> str:
-        nonlocal made
-        made += action == "ReceiveMessage"
-        return "throttled" if action == "ReceiveMessage" and made >= 6 else ""
-
-    world.fault = failing
-    rows = read(world, plan)
-    assert rows
-    world.fault = lambda action: ""
-    finish(query, rows)
 
 
 @in_both_modes
@@ -216,10 +197,10 @@ def test_what_an_answer_brings_is_held_while_others_are_waited_for(world: World,
             wait()
 
     world.on_step = on_step
-    rows = read(world, plan)
+    rows = world.read(plan)
     assert made > 7
     assert not seen
-    finish(query, rows)
+    query.finish(rows)
 
 
 @in_both_modes
@@ -236,10 +217,10 @@ def test_answers_are_read_before_more_is_begun_where_that_takes_long(
         return call
 
     monkeypatch.setattr(Queue, "begin_receive", slowly)
-    rows = read(world, replace(plan, max_messages=60))
+    rows = world.read(replace(plan, max_messages=60))
     assert len(rows) == 60
     assert begun.most == 2
-    finish(query, rows)
+    query.finish(rows)
 
 
 @in_both_modes
@@ -247,15 +228,15 @@ def test_an_empty_answer_beside_copies_does_not_end_the_chain(world: World, begu
     """It was asked for before they were deleted, and what follows them was locked then."""
     query, plan = begin(world, 100)
     world.fault = lambda action: "throttled" if "Delete" in action else ""
-    rows = read(world, plan)
+    rows = world.read(plan)
     follower = f"{max(rows, key=lambda row: row.sequence).group}2"
     world.send(follower)
     query.to_sink(0, {0: rows})
-    announce(query)
+    query.announce()
     world.fault = lambda action: ""
     world.clock.advance(world.options.visibility_timeout_s + 1)  # without a heartbeat: all comes again
     (plan,) = query.plans(1)
-    assert follower in [row.body for row in read(world, replace(plan, expected=200, max_messages=200))]
+    assert follower in [row.body for row in world.read(replace(plan, expected=200, max_messages=200))]
 
 
 @pytest.mark.parametrize("groups", [3, 5, 6, 7, 9, 12])
@@ -276,7 +257,7 @@ def test_what_others_bring_is_released_if_there_is_no_thread_for_a_receive(world
     world.pool = lambda name, threads: pool if name == "begun" else CallingThread()
     _, plan = begin(world, 450)
     with pytest.raises(RuntimeError):
-        read(world, plan)
+        world.read(plan)
     assert world.depth() == (440, 10)  # the driver holds what it has caught
 
 
@@ -284,7 +265,7 @@ def test_what_others_bring_is_released_if_there_is_no_thread_for_a_receive(world
 def test_more_than_its_share_a_partition_asks_for_one_at_a_time(world: World, begun: Receives) -> None:
     """Others take what is left, so that many at once would be in vain."""
     _, plan = begin(world, 450)
-    rows = read(world, replace(plan, partitions=8, expected=450))
+    rows = world.read(replace(plan, partitions=8, expected=450))
     assert len(rows) == 450
     assert begun.most < 450 / 8 / 10
 

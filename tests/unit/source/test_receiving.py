@@ -1,12 +1,12 @@
-"""What a micro-batch receives: within its limits, and from whatever others have had before."""
+"""What driver and tasks receive for a micro-batch: within its limits, and from whatever others have had before."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.simulation.spark import Query
+from sqs_fifo_spark.source.queue import Counts
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import MODES, MakeWorld, World, drain_and_audit, in_both_modes, planned, with_options
+from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes, in_both_modes_with, with_options
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -42,7 +42,7 @@ def test_limit_given_by_spark_counts(world: World) -> None:
     query.log(query.driver.latest_offset(query.start_of(0), 3))
     query.run(0)
     assert len(world.bodies()) == 3
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(maxBytesPerTrigger="40", numPartitions="1")
@@ -62,26 +62,14 @@ def test_max_bytes_per_trigger_ends_receiving(world: World) -> None:
 def test_redelivery_within_the_open_epoch_is_not_emitted_twice(world: World) -> None:
     """A message whose hold lapsed in mid-epoch and that another partition received is served once, deleted once."""
     world.send(*(f"a{index}" for index in range(9)), "b1")
-    query, plans = planned(world)
+    query, plans = world.planned()
     assert len(plans) >= 2
     rows = {plans[0].partition: query.read(plans[0])}
     world.clock.advance(LAPSE_S)
     for plan in plans[1:]:
         rows[plan.partition] = query.read(plan)
-    world.sink[0] = rows
-    world.committed.add(0)
-    drain_and_audit(query)
-
-
-@in_both_modes
-def test_receive_count_from_foreign_consumers_is_emitted_once(world: World) -> None:
-    """A message that somebody else received and let lapse is not ours, so it is served, once and in order."""
-    world.send("a1", "a2", "b1")
-    for _ in range(3):
-        assert world.receive_elsewhere()
-        world.clock.advance(LAPSE_S)
-    world.send("a3", "b2")
-    drain_and_audit(Query(world))
+    query.into_sink(rows)
+    query.drain_and_audit()
 
 
 @in_both_modes
@@ -93,4 +81,62 @@ def test_foreign_hold_on_the_tail_of_a_group_keeps_the_order(world: World) -> No
     world.model.call("ChangeMessageVisibility", change)
     world.clock.advance(LAPSE_S)
     world.send("a4", "b1")
-    drain_and_audit(Query(world))
+    Query(world).drain_and_audit()
+
+
+# Whether there is work: the driver's own receives, when the queue is idle, or gives no answer
+
+
+@in_both_modes
+def test_epoch_that_delivered_is_followed_by_another_without_new_messages(world: World) -> None:
+    """The last batch of a burst is committed and deleted though nothing more is sent."""
+    query = world.served("a1")
+    began_at = world.clock.now()
+    assert query.trigger()
+    assert world.clock.now() == began_at, "it waited for a long poll"
+    assert world.depth() == (0, 0)
+
+
+@in_both_modes
+def test_idle_queue_makes_no_micro_batch(world: World) -> None:
+    """With nothing to do `latest_offset` blocks for one long poll and returns its start."""
+    query = Query(world)
+    began_at = world.clock.now()
+    assert not query.trigger()
+    assert not query.trigger()
+    assert world.clock.now() - began_at == 2 * world.options.wait_time_s
+    assert not world.sink
+
+
+def test_an_outage_of_the_queue_does_not_stop_an_idle_query(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The probe has received nothing, so nothing is at stake: it is said, and tried again."""
+    query = Query(world)
+    assert not query.trigger()
+    with world.failing("ReceiveMessage"):
+        assert not query.trigger()
+        assert "gives no whole answer" in caplog.text
+    world.send("a1")
+    query.drain_and_audit()
+
+
+@in_both_modes
+def test_an_outage_of_the_count_does_not_stop_a_query(world: World) -> None:
+    """The number of waiting messages only suggests how many partitions there are."""
+    query = Query(world)
+    assert not query.trigger()
+    world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
+    with world.failing("GetQueueAttributes"):
+        while len(world.bodies()) < 40:
+            assert query.trigger()
+    query.drain_and_audit()
+
+
+@in_both_modes_with(numPartitions="1")
+def test_a_run_reads_though_the_count_of_messages_lags_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Trigger.Once no other epoch follows."""
+    world.served("a1")
+    world.die()
+    world.send("b1")
+    monkeypatch.setattr("sqs_fifo_spark.source.queue.Queue.approximate_counts", lambda queue: Counts())
+    Query(world).resume().trigger()
+    assert world.bodies() == ["a1", "b1"]

@@ -6,9 +6,8 @@ import pytest
 
 from sqs_fifo_spark.errors import FencedError, JournalUnavailableError
 from sqs_fifo_spark.journal.identity import JournalIdentity
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import HandHeartbeat, MakeWorld, World, claim, do_at, drain_and_audit, planned, served
+from tests.unit.by_hand import HandHeartbeat, MakeWorld, Query, World
 
 pytestmark = pytest.mark.law("source-2")
 
@@ -32,21 +31,21 @@ def remove(world: World) -> None:
 def test_a_task_of_a_removed_journal_deletes_nothing(world: World, step: str) -> None:
     """Its link is of no use in the new one, so the messages in it stay in the queue."""
     world.send("a1", "a2")
-    _old, (plan,) = planned(world)
+    _old, (plan,) = world.planned()
     queries: list[Query] = []
 
     def replace_it() -> None:
         remove(world)
         queries.append(Query(world))
-        claim(queries[0])
+        queries[0].claim()
 
-    do_at(world, step, replace_it)
+    world.do_at(step, replace_it)
     with pytest.raises((FencedError, JournalUnavailableError)):
-        read(world, plan)
+        world.read(plan)
     assert world.deleted() == []
     world.send("b1")
     world.pass_time(LAPSE_S)
-    drain_and_audit(queries[0])
+    queries[0].drain_and_audit()
 
 
 def test_a_driver_of_a_removed_journal_settles_nothing_in_the_new_one(world: World) -> None:
@@ -66,9 +65,9 @@ def test_a_driver_of_a_removed_journal_settles_nothing_in_the_new_one(world: Wor
         new = queries[0]
         new.log(new.latest_offset(new.start_of(0)))
         (plan,) = new.plans(0)
-        new.to_sink(0, {0: read(world, plan)})
+        new.to_sink(0, {0: world.read(plan)})
 
-    do_at(world, "before put ledger/", replace_it)
+    world.do_at("before put ledger/", replace_it)
     with pytest.raises(FencedError):
         old.trigger()
     world.die()
@@ -81,12 +80,12 @@ def test_a_driver_of_a_removed_journal_settles_nothing_in_the_new_one(world: Wor
 
 
 def test_epochs_are_counted_from_one_whatever_number_the_first_claim_has(world: World) -> None:
-    query = served(world, "a1")
+    query = world.served("a1")
     assert query.offsets[0].epoch == 1
     assert query.offsets[0].plan == int(world.clock.now()) > 1_000_000
     world.die()
     world.checkpoint = Checkpoint()
-    other = served(world, "a2")
+    other = world.served("a2")
     assert other.offsets[0].plan == query.offsets[0].plan + 1
     assert other.offsets[0].epoch < 10
 

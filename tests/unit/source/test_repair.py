@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pytest
 
@@ -11,20 +13,8 @@ from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.queue import Queue
 from tests.simulation.hub import Crash
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import (
-    MODES,
-    MakeWorld,
-    World,
-    crash,
-    crash_at,
-    drain_and_audit,
-    in_both_modes,
-    kill,
-    restart,
-    served,
-)
+from tests.unit.by_hand import MODES, MakeWorld, Query, World, in_both_modes
 
 pytestmark = pytest.mark.law("source-1", "source-3")
 
@@ -36,19 +26,31 @@ def opened(world: World) -> Journal:
     return found
 
 
-def poisoned(world: World, body: str) -> tuple[int, str]:
-    """Let a query die on the message `body`, after it was read. Return its epoch and its id."""
+def poisoned(world: World, *bodies: str) -> tuple[int, str]:
+    """Send these, and let a query die on the first one, after it was read. Return its epoch and its id."""
+    first = len(world.sent)
+    world.send(*bodies)
     query = Query(world)
-    kill(world, "-- batch 0 is read", query.trigger)
-    (message_id,) = [row.message_id for row in world.sent if row.body == body]
-    return query.offsets[-1].epoch, message_id
+    world.kill("-- batch 0 is read", query.trigger)
+    return query.offsets[-1].epoch, world.sent[first].message_id
 
 
-def skip(world: World, epoch: int, message_id: str) -> list[pa.RecordBatch]:
-    """Move a message aside, and return what was put aside."""
+def take_over(world: World, *, after: int | None = None) -> repair.Taken:
+    """Let a command take the journal over."""
+    return repair.take_over(opened(world), world.clock, after=after)
+
+
+def skip(
+    world: World, epoch: int, message_id: str, meanwhile: Callable[[], object] = lambda: None
+) -> list[pa.RecordBatch]:
+    """Move a message aside, with something done just before its mark, and return what was put aside."""
     aside: list[pa.RecordBatch] = []
-    taken = repair.take_over(opened(world), world.clock)
-    repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append)
+
+    def put_aside(row: pa.RecordBatch) -> None:
+        aside.append(row)
+        meanwhile()
+
+    repair.skip(take_over(world), epoch, message_id, world.clock, to="a list", put_aside=put_aside)
     return aside
 
 
@@ -67,8 +69,8 @@ def require_all_but(world: World, *skipped: str) -> None:
 @in_both_modes
 def test_the_query_goes_on_without_what_was_moved_aside_and_loses_nothing_else(world: World) -> None:
     """The epoch runs again with all its other rows; the message is put aside whole, and deleted with its epoch."""
-    world.send("a1", "a2", "a3", "b1", "b2", "c1")
-    epoch, message_id = poisoned(world, "a2")
+    world.send("a1")
+    epoch, message_id = poisoned(world, "a2", "a3", "b1", "b2", "c1")
     (aside,) = skip(world, epoch, message_id)
     (row,) = aside.to_pylist()
     assert (row["messageId"], row["body"], row["messageGroupId"]) == (message_id, "a2", "a")
@@ -85,11 +87,11 @@ def test_the_query_goes_on_without_what_was_moved_aside_and_loses_nothing_else(w
 @in_both_modes
 def test_every_read_after_that_is_without_it(world: World) -> None:
     """Several reads of a partition, and another restart, give the same rows."""
-    world.send("a1", "a2", "a3", "b1")
-    epoch, message_id = poisoned(world, "a3")
+    world.send("a1", "a2")
+    epoch, message_id = poisoned(world, "a3", "b1")
     skip(world, epoch, message_id)
     query = Query(world)
-    crash(world, "-- batch 0 is in the sink", query.resume)
+    world.crash("-- batch 0 is in the sink", query.resume)
     for _ in range(2):
         assert {index: query.read(plan) for index, plan in enumerate(query.plans(0))} == world.sink[0]
     first = world.sink.pop(0)
@@ -102,8 +104,7 @@ def test_every_read_after_that_is_without_it(world: World) -> None:
 @in_both_modes
 def test_it_stays_aside_for_a_query_with_a_new_checkpoint(world: World) -> None:
     """Then its message comes from SQS, or from the journal, once more: it is not served there either."""
-    world.send("a1", "a2", "b1")
-    epoch, message_id = poisoned(world, "a1")
+    epoch, message_id = poisoned(world, "a1", "a2", "b1")
     skip(world, epoch, message_id)
     world.checkpoint.offsets.clear()
     world.pass_time(LAPSE_S)
@@ -111,26 +112,20 @@ def test_it_stays_aside_for_a_query_with_a_new_checkpoint(world: World) -> None:
     require_all_but(world, "a1")
 
 
-def served_beside_what_stands_aside(world: World) -> list[str]:
-    """All that a query without a checkpoint takes over is aside: return what its first micro-batch serves besides."""
-    world.send("a1", "a2", "a3")
-    epoch, _ = poisoned(world, "a1")
-    for row in world.sent:
-        skip(world, epoch, row.message_id)
-    world.checkpoint.offsets.clear()
-    world.die(down_s=LAPSE_S)
-    served(world, "a4", "b1")
-    return world.bodies()
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("limit", [{"maxMessagesPerTrigger": "3"}, {"maxBytesPerTrigger": "6"}], ids=["count", "bytes"])
 def test_what_stands_aside_takes_no_place_in_a_micro_batch(
     make_world: MakeWorld, mode: str, limit: dict[str, str]
 ) -> None:
-    """Progress: be it as much as the limit, what waits is served."""
+    """Progress: be it as much as the limit, and all that a query without a checkpoint takes over."""
     world = make_world(deleteAfter=mode, numPartitions="1", **limit)
-    assert served_beside_what_stands_aside(world) == ["a4", "b1"]
+    epoch, _ = poisoned(world, "a1", "a2", "a3")
+    for row in world.sent:
+        skip(world, epoch, row.message_id)
+    world.checkpoint.offsets.clear()
+    world.die(down_s=LAPSE_S)
+    world.served("a4", "b1")
+    assert world.bodies() == ["a4", "b1"]
     world.die()
     Query(world).resume().drain()
     require_all_but(world, "a1", "a2", "a3")
@@ -139,11 +134,10 @@ def test_what_stands_aside_takes_no_place_in_a_micro_batch(
 @pytest.mark.parametrize("step", ["before put skipped/", "after put skipped/"])
 def test_a_crash_while_it_is_moved_leaves_it_in_one_place_at_least(world: World, step: str) -> None:
     """Before the mark, the query serves it as before; after it, it stands aside. The command may run again."""
-    world.send("a1", "a2")
-    epoch, message_id = poisoned(world, "a1")
+    epoch, message_id = poisoned(world, "a1", "a2")
     aside: list[pa.RecordBatch] = []
-    taken = repair.take_over(opened(world), world.clock)
-    crash(world, step, lambda: repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append))
+    taken = take_over(world)
+    world.crash(step, lambda: repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=aside.append))
     assert len(aside) == 1
     is_marked = step.startswith("after")
     assert (world.journal().skip_of(message_id) is not None) is is_marked
@@ -154,21 +148,13 @@ def test_a_crash_while_it_is_moved_leaves_it_in_one_place_at_least(world: World,
 
 def test_what_cannot_be_put_aside_stays_where_it_is(world: World) -> None:
     """Where its copy fails, it is not marked."""
-    world.send("a1", "a2")
-    epoch, message_id = poisoned(world, "a1")
+    epoch, message_id = poisoned(world, "a1", "a2")
 
-    def fail(row: pa.RecordBatch) -> None:
+    def fail() -> None:
         raise JournalUnavailableError("no space left")
 
     with pytest.raises(JournalUnavailableError):
-        repair.skip(
-            repair.take_over(opened(world), world.clock),
-            epoch,
-            message_id,
-            world.clock,
-            to="",
-            put_aside=fail,
-        )
+        skip(world, epoch, message_id, fail)
     assert world.journal().skip_of(message_id) is None
     Query(world).resume().drain()
     require_all_but(world)
@@ -176,7 +162,6 @@ def test_what_cannot_be_put_aside_stays_where_it_is(world: World) -> None:
 
 def test_a_committed_epoch_and_an_unknown_message_are_refused(world: World) -> None:
     """One line for each, and nothing is marked."""
-    world.send("a1")
     epoch, message_id = poisoned(world, "a1")
     with pytest.raises(repair.NoSuchMessageError, match="has no message 'another'"):
         skip(world, epoch, "another")
@@ -190,52 +175,38 @@ def test_a_committed_epoch_and_an_unknown_message_are_refused(world: World) -> N
 
 def test_a_query_that_runs_after_all_stops_and_the_next_one_goes_on(world: World) -> None:
     """Whoever takes the journal over fences its driver, at the latest with its next commit, idle or not."""
-    query = served(world, "a1", "b1")
-    repair.take_over(opened(world), world.clock)
+    query = world.served("a1", "b1")
+    take_over(world)
     with pytest.raises(FencedError):
         query.trigger()
     world.die()
     world.pass_time(LAPSE_S)
     idle = Query(world).resume().drain()
-    repair.take_over(opened(world), world.clock)
+    take_over(world)
     world.pass_time(LAPSE_S)
     with pytest.raises(FencedError):
         idle.trigger()
-    restart(world, down_s=0)
+    world.restart(down_s=0)
 
 
-def test_a_query_that_starts_before_the_mark_is_told_of(world: World) -> None:
-    """It may not know of the mark, and serve the message: the operator is to start it again. A repeat says no more."""
-    world.send("a1", "a2")
-    epoch, message_id = poisoned(world, "a1")
-    taken = repair.take_over(opened(world), world.clock)
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_query_that_starts_before_the_mark_is_told_of(world: World, is_stopped: bool) -> None:
+    """It may not know of the mark, and serve the message, perhaps before another command has stopped it."""
+    epoch, message_id = poisoned(world, "a1", "a2")
 
-    def start_query(row: pa.RecordBatch) -> None:
+    def start_query() -> None:
         Query(world).resume()
+        if is_stopped:
+            take_over(world)
 
     with pytest.raises(FencedError, match="was moved to 'a list' and marked, but a query has opened the journal"):
-        repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=start_query)
+        skip(world, epoch, message_id, start_query)
     assert world.journal().skip_of(message_id) is not None
-
-
-def test_a_query_is_told_of_though_a_command_has_come_after_it(world: World) -> None:
-    """It may have served the message before that command stopped it."""
-    world.send("a1", "a2")
-    epoch, message_id = poisoned(world, "a1")
-    taken = repair.take_over(opened(world), world.clock)
-
-    def start_query_and_command(row: pa.RecordBatch) -> None:
-        Query(world).resume()
-        repair.take_over(opened(world), world.clock)
-
-    with pytest.raises(FencedError, match="and marked, but a query has opened the journal"):
-        repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=start_query_and_command)
 
 
 def test_what_is_marked_is_not_put_aside_again(world: World) -> None:
     """Whatever place the next call names: the mark says where it is."""
-    world.send("a1", "a2")
-    epoch, message_id = poisoned(world, "a1")
+    epoch, message_id = poisoned(world, "a1", "a2")
     assert len(skip(world, epoch, message_id)) == 1
     assert skip(world, epoch, message_id) == []
     Query(world).resume().drain()
@@ -248,15 +219,14 @@ def test_two_commands_that_move_it_at_once_say_that_it_is_in_both_places(
     world: World, monkeypatch: pytest.MonkeyPatch, to: str
 ) -> None:
     """The mark tells of the first place only, so the second command does not end well: nor if the path is the same."""
-    world.send("a1", "a2")
-    epoch, message_id = poisoned(world, "a1")
+    epoch, message_id = poisoned(world, "a1", "a2")
 
     def put_aside_late(row: pa.RecordBatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr("socket.gethostname", lambda: "elsewhere")
             assert len(skip(world, epoch, message_id)) == 1
 
-    taken = repair.take_over(opened(world), world.clock)
+    taken = take_over(world)
     told = rf"is in '{to}' \(host .*\), but another command has moved it to 'a list' \(host elsewhere\)"
     with pytest.raises(FencedError, match=told):
         repair.skip(taken, epoch, message_id, world.clock, to=to, put_aside=put_aside_late, is_on_host=True)
@@ -275,9 +245,9 @@ def test_what_an_epoch_only_holds_for_a_later_one_can_be_moved_too(world: World,
     if not deferring:
         query.drain()
         world.send("a2", "a3")
-        crash_at(world, "after put epochs/")
+        world.crash_at("after put epochs/")
     else:
-        crash_at(world, "-- batch 0 is read")
+        world.crash_at("-- batch 0 is read")
     with pytest.raises(Crash):
         query.trigger()
     world.die()
@@ -301,23 +271,21 @@ def test_what_an_epoch_only_holds_for_a_later_one_can_be_moved_too(world: World,
 @in_both_modes
 def test_released_messages_are_to_be_had_at_once_and_are_served_once(world: World) -> None:
     """Nobody waits for the visibility timeout; and the query that goes on serves them from its journal alone."""
-    world.send("a1", "a2", "b1", "b2", "c1")
-    poisoned(world, "a1")
+    poisoned(world, "a1", "a2", "b1", "b2", "c1")
     queue = Queue(world.options, world.clock)
     is_held = world.options.delete_after == "commit"
-    found = repair.release(repair.take_over(opened(world), world.clock), queue)
+    found = repair.release(take_over(world), queue)
     assert (found[Outcome.DONE], found.total()) == (5 * is_held, 5)
     assert world.depth() == (5 * is_held, 0)
     # Again: SQS refuses the handles, for nothing is held by them.
-    assert repair.release(repair.take_over(opened(world), world.clock), queue) == {Outcome.LOST: 5}
-    restart(world)
+    assert repair.release(take_over(world), queue) == {Outcome.LOST: 5}
+    world.restart()
 
 
 def test_what_a_query_has_taken_back_is_not_released(world: World) -> None:
     """It started after the journal was taken over, so the messages are its own."""
-    world.send("a1", "a2")
-    poisoned(world, "a1")
-    taken = repair.take_over(opened(world), world.clock)
+    poisoned(world, "a1", "a2")
+    taken = take_over(world)
     Query(world).resume()
     with pytest.raises(FencedError):
         repair.release(taken, Queue(world.options, world.clock))
@@ -333,28 +301,27 @@ def test_a_query_that_starts_while_the_last_one_is_asked_about_keeps_the_journal
     query = Query(world).resume()
     assert not query.trigger()
     with pytest.raises(FencedError, match=r"a query took over the journal at 'memory' .* meanwhile"):
-        repair.take_over(opened(world), world.clock, after=owner.claim)
+        take_over(world, after=owner.claim)
     world.send("a2")
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 def test_a_command_that_comes_first_is_not_called_a_query(world: World) -> None:
     """There is nothing to stop or to start again; and what was marked before is moved for good."""
-    world.send("a1", "a2")
-    epoch, message_id = poisoned(world, "a1")
-    taken = repair.take_over(opened(world), world.clock)
+    epoch, message_id = poisoned(world, "a1", "a2")
+    taken = take_over(world)
 
     def run_another(row: pa.RecordBatch) -> None:
-        repair.take_over(opened(world), world.clock)
+        take_over(world)
 
     assert repair.skip(taken, epoch, message_id, world.clock, to="a list", put_aside=run_another)
     with pytest.raises(FencedError, match=r"another command took over the journal .* Try again\."):
-        repair.take_over(opened(world), world.clock, after=taken.claim)
+        take_over(world, after=taken.claim)
 
 
 def test_a_command_does_not_wait_for_another_one(world: World) -> None:
     """Its claim says that it is none of a query."""
     world.send("a1")
     Query(world).drain()
-    taken = repair.take_over(opened(world), world.clock)
+    taken = take_over(world)
     assert repair.require_no_owner(opened(world), world.clock) == taken.claim

@@ -6,7 +6,6 @@ import json
 import math
 import random
 import struct
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,49 +15,16 @@ import pytest
 from sqs_fifo_spark.aws.calls import NO_CALLS, CallCounts
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import JournalCorruptError
-from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, from_sqs, to_arrow
-from sqs_fifo_spark.source.segment import (
-    HEADER_LENGTH,
-    Chain,
-    Head,
-    Origin,
-    Segment,
-    decode,
-    decode_head,
-    encode,
-)
+from sqs_fifo_spark.source.message import Message, Receipt, from_arrow, to_arrow
+from sqs_fifo_spark.source.segment import HEADER_LENGTH, Chain, Head, Origin, Segment, decode, decode_head, encode
 from tests.helpers import raises_one_line
+from tests.unit.source.stores import NAME, message, sections, signed, with_told
 
 pytestmark = pytest.mark.law("source-3")
 
-NAME = "epochs/00000000000000000007/0003-000000-00000000000000000000"
 ORIGIN = Origin(journal="j", epoch=7, partitions=4, partition=3, writer="w", plan=0, after="")
 LARGEST = (1 << 128) - 1
 WHOLE = Chain(is_last=True)
-
-
-def message(number: int, *, body: str = "bid", sequence: int | None = None, attributes: bool = False) -> Message:
-    """A message as a receive would give it."""
-    answer = {
-        "MessageId": f"id-{number}",
-        "ReceiptHandle": f"handle-{number}",
-        "Body": body,
-        "Attributes": {
-            "MessageGroupId": "a",
-            "MessageDeduplicationId": str(number),
-            "SequenceNumber": str(number if sequence is None else sequence),
-            "SentTimestamp": "1700000000123",
-            "ApproximateFirstReceiveTimestamp": "1700000001456",
-            "ApproximateReceiveCount": "2",
-            "SenderId": "sender",
-        },
-    }
-    if attributes:
-        answer["MessageAttributes"] = {
-            "price": {"DataType": "Number", "StringValue": "100"},
-            "raw": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
-        }
-    return from_sqs(answer, receive=number // 10, received_at=1_700_000_002.25)
 
 
 def segment(
@@ -208,17 +174,6 @@ def test_foreign_bytes_are_told(data: bytes) -> None:
         assert "html" not in str(told.value)
 
 
-def forge(first: bytes, second: bytes) -> bytes:
-    """A segment with sections of one's own and right checksums."""
-    header = struct.pack("<8sQIQI", b"SQSFIFO1", len(first), zlib.crc32(first), len(second), zlib.crc32(second))
-    return header + struct.pack("<I", zlib.crc32(header)) + first + second
-
-
-def sections(data: bytes) -> tuple[bytes, bytes]:
-    (length,) = struct.unpack_from("<Q", data, 8)
-    return data[HEADER_LENGTH : HEADER_LENGTH + length], data[HEADER_LENGTH + length :]
-
-
 def test_bodies_and_handles_stay_out_of_reprs() -> None:
     """A segment or a receipt in a log line shows neither."""
     shown = repr(segment(message(1, body="secret body")))
@@ -283,22 +238,20 @@ def test_unconfirmed_receipts_are_no_rows() -> None:
     assert [each.message_id for each in found.head.chain.unconfirmed] == ["id-3", "id-4"]
 
 
-def told(content: Segment) -> dict[str, Any]:
-    """Return what a segment says in front of its rows."""
-    found: dict[str, Any] = json.loads(sections(encode(content))[0])
+LINK = encode(SEGMENTS["a link among others"])
+
+
+def told() -> dict[str, Any]:
+    """Return what this link says in front of its rows."""
+    found: dict[str, Any] = json.loads(sections(LINK)[0])
     return found
 
 
-def with_told(content: Segment, **changed: str | bytes | None) -> bytes:
-    """Return the segment's bytes with other JSON for some of that, under right checksums; None removes it."""
-    parts: dict[str, bytes] = {key: json.dumps(value).encode() for key, value in told(content).items()}
-    for key, text in changed.items():
-        if text is None:
-            del parts[key]
-        else:
-            parts[key] = text if isinstance(text, bytes) else text.encode()
-    first = b"{%s}" % b",".join(b'"%s":%s' % (key.encode(), text) for key, text in parts.items())
-    return forge(first, sections(encode(content))[1])
+def require_told(changed: dict[str, Any], match: str = "its receipts do not parse") -> None:
+    """The link is refused with these values in the place of its own."""
+    data = with_told(LINK, **{key: json.dumps(value).encode() for key, value in changed.items()})
+    with pytest.raises(JournalCorruptError, match=match):
+        decode(data, NAME)
 
 
 @pytest.mark.parametrize(
@@ -312,7 +265,7 @@ def test_sizes_and_calls_that_are_damaged_are_told(section: str, texts: list[str
     """A task's memory depends on sizes; who has damaged figures may have damaged more."""
     for text in texts:
         with pytest.raises(JournalCorruptError, match=NAME):
-            decode(with_told(SEGMENTS["one"], **{section: text}), NAME)
+            decode(with_told(encode(SEGMENTS["one"]), **{section: text.encode()}), NAME)
 
 
 @pytest.mark.parametrize(
@@ -340,23 +293,19 @@ def test_sizes_and_calls_that_are_damaged_are_told(section: str, texts: list[str
 )
 def test_a_value_that_cannot_be_is_told(section: str, key: str, values: list[object]) -> None:
     """Of each part of origin and chain, under right checksums: it would fail much later, and far from its cause."""
-    link = SEGMENTS["a link among others"]
-    sound = told(link)[section]
-    assert decode(with_told(link, **{section: json.dumps(sound)}), NAME).head == link.head
+    sound = told()[section]
+    assert decode(with_told(LINK, **{section: json.dumps(sound).encode()}), NAME).head == decode(LINK, NAME).head
     for value in values:
-        data = with_told(link, **{section: json.dumps({**sound, key: value})})
-        with pytest.raises(JournalCorruptError, match="its receipts do not parse"):
-            decode(data, NAME)
+        require_told({section: {**sound, key: value}})
 
 
 @pytest.mark.parametrize("section", ["", "origin", "chain"])
 def test_a_value_that_is_missing_is_told(section: str) -> None:
-    link = SEGMENTS["a link among others"]
-    for key in told(link)[section] if section else told(link):
-        sound = told(link)
+    for key in told()[section] if section else told():
+        sound = told()
         del (sound[section] if section else sound)[key]
         with pytest.raises(JournalCorruptError, match="its receipts do not parse"):
-            decode(forge(json.dumps(sound).encode(), sections(encode(link))[1]), NAME)
+            decode(signed(json.dumps(sound).encode(), sections(LINK)[1]), NAME)
 
 
 @pytest.mark.parametrize(
@@ -372,27 +321,21 @@ def test_a_value_that_is_missing_is_told(section: str) -> None:
 @pytest.mark.parametrize("part", ["receipts", "unconfirmed"])
 def test_a_value_that_no_receipt_has_is_told(part: str, place: int, values: list[object]) -> None:
     """Of each of its fields: such a receipt would be compared, or sent to SQS."""
-    link = SEGMENTS["a link among others"]
     for value in values:
-        sound = told(link)
-        (sound if part == "receipts" else sound["chain"])[part][1][place] = value
-        with pytest.raises(JournalCorruptError, match="its receipts do not parse"):
-            decode(with_told(link, **{key: json.dumps(each) for key, each in sound.items()}), NAME)
+        changed = told()
+        (changed if part == "receipts" else changed["chain"])[part][1][place] = value
+        require_told(changed)
 
 
 @pytest.mark.parametrize("change", [[], [1]])
 def test_a_receipt_of_another_length_is_told(change: list[int]) -> None:
-    link = SEGMENTS["a link among others"]
-    rows = told(link)["receipts"]
+    rows = told()["receipts"]
     rows[1] = [*rows[1], *change] if change else rows[1][:-1]
-    with pytest.raises(JournalCorruptError, match="its receipts do not parse"):
-        decode(with_told(link, receipts=json.dumps(rows)), NAME)
+    require_told({"receipts": rows})
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_count_of_receipts_that_the_rows_belie_is_told(count: int) -> None:
     """Two messages have rows; one more or less would be served, or deleted, as what it is not."""
-    link = SEGMENTS["a link among others"]
-    rows = told(link)["receipts"]
-    with pytest.raises(JournalCorruptError, match="its rows do not fit its receipts"):
-        decode(with_told(link, receipts=json.dumps((rows * 2)[:count]), sizes=json.dumps([9] * count)), NAME)
+    receipts = (told()["receipts"] * 2)[:count]
+    require_told({"receipts": receipts, "sizes": [9] * count}, "its rows do not fit its receipts")

@@ -5,20 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sqs_fifo_spark.errors import SqsFifoError
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S
-from tests.unit.by_hand import (
-    World,
-    announce,
-    do_at,
-    drain_and_audit,
-    failing,
-    in_both_modes,
-    in_both_modes_with,
-    into_sink,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import Query, World, in_both_modes, in_both_modes_with, with_options
 from tests.unit.source.attempts import begin, free
 
 pytestmark = pytest.mark.law("source-2")
@@ -26,7 +14,7 @@ pytestmark = pytest.mark.law("source-2")
 
 def test_nothing_is_deleted_before_commit(world: World) -> None:
     """The messages of a batch stay in the queue until Spark commits it."""
-    query = served(world, "a1", "b1")
+    query = world.served("a1", "b1")
     end = query.driver.latest_offset(world.offsets[0])
     assert world.deleted() == []
     query.log(end)
@@ -36,7 +24,7 @@ def test_nothing_is_deleted_before_commit(world: World) -> None:
 
 def test_commit_twice_changes_nothing(world: World) -> None:
     """A commit that Spark repeats does no call that matters."""
-    query = served(world, "a1")
+    query = world.served("a1")
     assert query.trigger()
     deleted, objects = world.deleted(), dict(world.store.objects)
     query.startless.commit(world.offsets[0])
@@ -51,47 +39,23 @@ def test_failing_deletes_go_to_the_ledger_and_are_settled_later(world: World, el
     world.send("a1", "a2", "b1")
     query = Query(world)
     query.start_of(0)
-    with failing(world, "DeleteMessageBatch"):
+    with world.failing("DeleteMessageBatch"):
         assert query.trigger()
         assert query.trigger()
         assert sorted(query.driver.report().items())[-2:] == [("unconfirmedDeletes", 3), ("waitingMessages", 0)]
         assert len(world.journal().ledger().unconfirmed) == 3
     world.pass_time(elapsed_s)
     world.send("a3")
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes
 def test_expired_handles_at_commit_go_to_the_ledger_and_the_copies_are_deleted(world: World) -> None:
     """A copy of a committed message is deleted when it comes, never emitted; the ledger is empty in the end."""
-    query = served(world, "a1", "a2", "b1")
+    query = world.served("a1", "a2", "b1")
     world.clock.advance(LAPSE_S)  # a pause in which no heartbeat ran
     world.send("a3")
-    drain_and_audit(query)
-
-
-def test_copy_of_a_committed_message_met_by_the_probe_is_deleted(world: World) -> None:
-    """The probe recognises a committed message by the ledger too."""
-    query = served(world, "a1")
-    world.clock.advance(LAPSE_S)
-    held = world.receive_elsewhere(visibility_timeout_s=5)
-    assert [message["Body"] for message in held] == ["a1"]
-    assert query.trigger()
-    assert len(world.journal().ledger().unconfirmed) == 1
-    query.drain()
-    assert world.bodies().count("a1") == 1
-    world.audit()
-
-
-@in_both_modes
-def test_partial_failure_of_a_delete_is_repeated_for_the_failed_entries(world: World) -> None:
-    """Entries that failed are deleted within the same commit."""
-    query = served(world, *(f"a{index}" for index in range(5)))
-    answers = iter([frozenset({1, 3})])
-    world.failing_entries = lambda action: next(answers, frozenset()) if "Delete" in action else frozenset()
-    assert query.trigger()
-    assert world.depth() == (0, 0)
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(numPartitions="1")
@@ -102,7 +66,7 @@ def test_what_was_received_before_is_served_at_once_after_an_epoch_of_copies(wor
     def no_delete(action: str) -> str:
         return "refused" if action == "DeleteMessageBatch" else ""
 
-    query = served(world, "a1")
+    query = world.served("a1")
     world.send("c1")
     world.fault = no_delete
     query.log(query.latest_offset(query.start_of(1)))
@@ -113,12 +77,12 @@ def test_what_was_received_before_is_served_at_once_after_an_epoch_of_copies(wor
     world.clock.advance(LAPSE_S)
     world.fault = no_delete
     assert query.read_all(plans) == {0: []}
-    into_sink(query, {0: []}, 1)
+    query.into_sink({0: []}, 1)
     world.fault = lambda action: fault if action == "ReceiveMessage" else ""
     query.trigger()
     world.fault = lambda action: ""
     world.pass_time(300)
-    drain_and_audit(query, allow_forgotten=True)
+    query.drain_and_audit(allow_forgotten=True)
 
 
 # What is received and sealed by nobody
@@ -133,20 +97,20 @@ def test_what_was_received_behind_a_copy_that_lapsed_is_released(world: World) -
     world.fault = lambda action: "refused" if "Delete" in action else ""
     query.run(0)
     world.send("a2", "b1")
-    announce(query)
+    query.announce()
     world.fault = lambda action: ""
     assert len(world.journal().ledger().unconfirmed) == 1
     (plan,) = query.plans(1)
     world.clock.advance(LAPSE_S)
     # The task stands still before it deletes a1, and then receives all of it again.
-    do_at(world, "before DeleteMessageBatch", lambda: world.clock.advance(LAPSE_S))
+    world.do_at("before DeleteMessageBatch", lambda: world.clock.advance(LAPSE_S))
     began = len(world.trace)
-    rows = read(world, plan)
+    rows = world.read(plan)
     receives = [event for _, _, event in world.trace[began:] if event.startswith("before ReceiveMessage")]
     assert len(receives) < 10, "it releases what it then receives again"
     assert "a1" in world.deleted()
-    into_sink(query, {0: rows}, 1)
-    drain_and_audit(query)
+    query.into_sink({0: rows}, 1)
+    query.drain_and_audit()
 
 
 @in_both_modes_with(numPartitions="1")
@@ -163,7 +127,7 @@ def test_a_task_that_fails_while_it_receives_releases_what_it_has(world: World, 
         else:
             world.fault = lambda action: "denied" if action == "ReceiveMessage" else ""
 
-    do_at(world, "after ReceiveMessage", fail)
+    world.do_at("after ReceiveMessage", fail)
     with pytest.raises(SqsFifoError):
-        read(world, plan)
+        world.read(plan)
     assert free(world) == {"a1", "a2"}

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.law("source-6")
 def test_a_task_that_fails_may_leave_nothing_hidden_that_nobody_has_put(world: by_hand.World, end: str) -> None:
     laws = Laws(world, is_calm=False)
     world.send("a1")
-    _, (plan, *_) = by_hand.planned(world)  # the driver has got a1
+    _, (plan, *_) = world.planned()  # the driver has got a1
     world.send("b1")
     for row in world.sent:
         laws.sent(row)

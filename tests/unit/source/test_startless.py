@@ -5,22 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sqs_fifo_spark.errors import DataLossError
-from sqs_fifo_spark.source.offset import Offset
-from sqs_fifo_spark.source.startless import StartlessDriver
-from tests.simulation.spark import Query
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import (
-    WRAPPED,
-    World,
-    in_both_modes,
-    in_both_modes_with,
-    into_sink,
-    kill,
-    lose_entry,
-    play_out,
-    restart,
-    with_options,
-)
+from tests.unit.by_hand import WRAPPED, Query, World, in_both_modes, in_both_modes_with, unread, with_options
 
 pytestmark = pytest.mark.law("source-3", "source-5")
 
@@ -29,8 +15,7 @@ pytestmark = pytest.mark.law("source-3", "source-5")
 def test_spark_4_0_order_of_calls_drains(world: World) -> None:
     """`latest_offset` without arguments walks through the same epochs."""
     world.send(*(f"{'abc'[index % 3]}{index}" for index in range(40)))
-    Query(world, tells_start=False).drain()
-    world.audit()
+    Query(world, tells_start=False).drain_and_audit()
 
 
 @with_options(numPartitions="1")
@@ -49,7 +34,7 @@ def test_the_wrapper_around_available_now_never_takes_the_log_back(world: World)
     epochs = [offset.epoch for offset in world.offsets]
     assert epochs == sorted(set(epochs))
     assert len(world.bodies()) == 24
-    restart(world, tells_start=False)
+    world.restart(tells_start=False)
 
 
 @in_both_modes
@@ -77,11 +62,9 @@ def test_a_blind_epoch_is_not_followed_by_itself(world: World, is_read: bool) ->
     )
     query.resume().trigger()
     (blind,) = world.offsets
-    query.log(blind)
-    query.startless.commit(blind)
-    into_sink(query, {}, 1)
+    query.goes_on_alone(blind)
     assert world.journal().ledger().followed_by is None
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+    world.restart(down_s=LAPSE_S, allow_forgotten=True)
 
 
 @in_both_modes
@@ -92,54 +75,47 @@ def test_what_spark_only_reports_is_followed_by_nothing(world: World) -> None:
     assert query.trigger()
     (blind,) = world.offsets
     assert query.startless.latest_offset() != blind
-    query.log(blind)
-    query.startless.commit(blind)
-    into_sink(query, {}, 1)
+    query.goes_on_alone(blind)
     assert world.journal().ledger().followed_by is None
     world.die(down_s=LAPSE_S)
-    world.send("b1")
-    assert Query(world, **WRAPPED).resume().trigger()
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+    world.ran("b1", **WRAPPED)
+    world.restart(allow_forgotten=True)
 
 
 @in_both_modes
 @pytest.mark.parametrize("first_is_read", [True, False])
 def test_an_unread_second_batch_of_a_new_query_keeps_its_id(world: World, first_is_read: bool) -> None:
     """The ledger says what follows the first one. Spark 4.0 asks for that as it does under its wrapper, and logs it."""
-    unread = {1} if first_is_read else {0, 1}
-    query = Query(world, tells_start=False, reads=lambda batch, count: None if batch in unread else range(count))
+    query = Query(world, tells_start=False, reads=unread(1) if first_is_read else unread(0, 1))
     world.send("a1")
     assert query.trigger()
     assert query.trigger() or query.trigger()
     assert world.journal().ledger().followed_by == world.offsets[1]
     world.die(down_s=LAPSE_S)
-    lost = lose_entry(world)
+    lost = world.lose_entry()
     world.send("b1")
     assert Query(world, tells_start=False).resume().trigger()
     assert world.offsets[1] == lost
-    restart(world, down_s=LAPSE_S, tells_start=False)
+    world.restart(down_s=LAPSE_S, tells_start=False)
 
 
 @in_both_modes_with(numPartitions="1", waitTimeSeconds="1")
 def test_an_unread_batch_keeps_its_id_though_another_source_went_on_after_an_unread_first_one(world: World) -> None:
     """Spark commits a new query's first epoch before it asks for the next, and the journal cannot be told later."""
-    unread = {0, 2}
-    query = Query(world, tells_start=False, reads=lambda batch, count: None if batch in unread else range(count))
+    query = Query(world, tells_start=False, reads=unread(0, 2))
     assert query.trigger()
     (blind,) = world.offsets
     assert query.startless.latest_offset() == blind
-    query.log(blind)
-    query.startless.commit(blind)
-    into_sink(query, {}, 1)
+    query.goes_on_alone(blind)
     world.send("a1")
     assert query.trigger()
     assert world.journal().ledger().followed_by == world.offsets[2]
     world.die(down_s=LAPSE_S)
-    lost = lose_entry(world)
+    lost = world.lose_entry()
     world.send("b1")
     assert Query(world, tells_start=False).resume().trigger()
     assert world.offsets[2] == lost
-    restart(world, down_s=LAPSE_S, tells_start=False)
+    world.restart(down_s=LAPSE_S, tells_start=False)
 
 
 @in_both_modes_with(numPartitions="1", waitTimeSeconds="1")
@@ -151,41 +127,26 @@ def test_a_new_query_takes_the_journal_over_though_nobody_reads_its_first_batch_
     """Its generation begins, however long its first epoch waits for the next; and a restart is in no doubt."""
     older = Checkpoint()
     world.send("a1")
-    kill(world, "-- batch 1 is read", lambda: play_out(Query(world, checkpoint=older)), down_s=LAPSE_S)
-    query = Query(world, tells_start=False, reads=lambda batch, count: None if batch == 0 else range(count))
+    world.kill("-- batch 1 is read", lambda: Query(world, checkpoint=older).play_out(), down_s=LAPSE_S)
+    query = Query(world, tells_start=False, reads=unread(0))
     assert query.trigger()
     (blind,) = world.offsets
     world.receive_elsewhere()
     for _ in range(idles):
         assert not query.trigger()
     assert query.startless.latest_offset() == blind
-    query.log(blind)
-    query.startless.commit(blind)
-    into_sink(query, {}, 1)
+    query.goes_on_alone(blind)
     world.die(down_s=LAPSE_S)
     if older_goes_on:
-        with pytest.raises(DataLossError, match="belongs to another query"):
-            Query(world, checkpoint=older).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        world.require_refused(older)
     world.send("b1")
     Query(world, tells_start=False).resume().drain()
     assert "b1" in world.bodies()
 
 
 @in_both_modes
-def test_a_query_under_the_wrapper_is_taken_for_no_other_however_little_it_reads(world: World) -> None:
-    """Spark asks for the end and the beginning twice, and logs only the first answer."""
-    world.send("a1")
-    query = Query(world, **WRAPPED, reads=lambda batch, count: None).resume()
-    assert query.trigger()
-    (blind,) = world.offsets
-    for _ in range(3):
-        assert query.startless.latest_offset() == blind
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
-
-
-def run_stateful(world: World) -> None:
-    """Run a stateful query under the wrapper three times, the second time without a look at its rows.
+def test_a_stateful_query_s_checkpoint_is_not_refused_for_what_spark_only_reports(world: World) -> None:
+    """Nobody was given it, so nothing is in doubt because of it, though nobody looks at the second run's rows.
 
     Spark asks twice in the first run for what it only reports, before its batch without new rows, and after that.
     """
@@ -195,43 +156,12 @@ def run_stateful(world: World) -> None:
     (blind,) = world.offsets
     world.send("b1")
     query.startless.latest_offset()
-    query.log(blind)
-    query.startless.commit(blind)
-    into_sink(query, {}, 1)
+    query.goes_on_alone(blind)
     query.startless.latest_offset()
     world.die(down_s=LAPSE_S)
-    unread = Query(world, **WRAPPED, reads=lambda batch, count: None).resume()
-    assert unread.trigger()
-    world.die(down_s=LAPSE_S)
-    Query(world, **WRAPPED).resume().trigger()
-    world.die(down_s=LAPSE_S)
-
-
-@in_both_modes
-def test_a_stateful_query_s_checkpoint_is_not_refused_for_what_spark_only_reports(world: World) -> None:
-    """Nobody was given it, so nothing is in doubt because of it."""
-    run_stateful(world)
-    restart(world, allow_forgotten=True)
-
-
-UNREAD = "its rows were never read, so nobody can tell whether Spark has committed epoch"
-
-
-def test_a_report_that_opens_what_was_reported_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the second question is taken for a batch that ran without a look at its rows, and its chains closed."""
-
-    def open_it(startless: StartlessDriver) -> Offset:
-        driver = startless._driver
-        told = driver.announced or driver.position
-        startless._has_repeated = driver.announced is not None
-        if told is None:
-            startless._is_wrapped = True
-            return driver.announce_blindly()
-        return told if told.is_blind and driver.announced else driver.latest_offset(told)
-
-    monkeypatch.setattr(StartlessDriver, "latest_offset", open_it)
-    with pytest.raises(DataLossError, match=UNREAD):
-        run_stateful(world)
+    world.ran(**WRAPPED, reads=lambda batch, count: None)
+    world.ran(**WRAPPED)
+    world.restart(allow_forgotten=True)
 
 
 @in_both_modes_with(numPartitions="1")
@@ -240,9 +170,8 @@ def test_no_two_epochs_have_a_number_that_are_announced_before_spark_says_where_
     """Not even the first two of a journal. Nobody may have read the first one."""
     world.send("a1", "b1")
     if until == "never":
-        Query(world, **WRAPPED, reads=lambda batch, count: None).resume().trigger()
-        world.die(down_s=LAPSE_S)
+        world.ran(**WRAPPED, reads=lambda batch, count: None)
     else:
-        kill(world, until, lambda: Query(world, **WRAPPED).resume().trigger(), down_s=LAPSE_S)
-    Query(world, **WRAPPED).resume().trigger()
-    restart(world, down_s=LAPSE_S, allow_forgotten=True)
+        world.kill(until, lambda: Query(world, **WRAPPED).resume().trigger(), down_s=LAPSE_S)
+    world.ran(**WRAPPED)
+    world.restart(allow_forgotten=True)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from sqs_fifo_spark.source.pool import Answer, Pool
-from tests.simulation.spark import Query, read
-from tests.unit.by_hand import World, in_both_modes
+from tests.unit.by_hand import Query, World, in_both_modes
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -81,5 +80,5 @@ def test_an_epoch_waits_for_few_calls_in_a_row(world: World) -> None:
     rows = []
     deletes = world.options.delete_after == "journal"
     for plan in query.plans(3):
-        assert in_a_row.of(lambda plan=plan: rows.extend(read(world, plan))) <= (7 if deletes else 3)  # type: ignore[misc]
+        assert in_a_row.of(lambda plan=plan: rows.extend(world.read(plan))) <= (7 if deletes else 3)  # type: ignore[misc]
     assert sorted(row.body for row in rows) == ["a4", "b4", "c4", "d4"]

@@ -8,21 +8,8 @@ import pytest
 
 from sqs_fifo_spark.errors import DataLossError, EpochSettledError, FencedError, OptionError
 from tests.helpers import raises_one_line
-from tests.simulation.spark import Query, read
 from tests.simulation.world import LAPSE_S, Checkpoint
-from tests.unit.by_hand import (
-    WRAPPED,
-    World,
-    do_at,
-    drain_and_audit,
-    failing,
-    in_both_modes,
-    kill,
-    planned,
-    restart,
-    served,
-    with_options,
-)
+from tests.unit.by_hand import WRAPPED, Query, World, in_both_modes, unread, with_options
 from tests.unit.source.attempts import sealed
 
 pytestmark = pytest.mark.law("source-1")
@@ -34,23 +21,7 @@ def test_batch_that_never_asks_for_its_plan_loses_nothing(world: World, tells_st
     """A function of foreachBatch that ignores every second batch costs that batch no message: none was received."""
     world.send(*(f"{'ab'[index % 2]}{index}" for index in range(30)))
     query = Query(world, tells_start=tells_start, reads=lambda batch, count: None if batch % 2 else range(count))
-    drain_and_audit(query)
-
-
-@in_both_modes
-@pytest.mark.parametrize("tells_start", [True, False])
-def test_batch_without_a_look_at_its_rows_and_then_a_quiet_time(world: World, tells_start: bool) -> None:
-    """After a batch that nobody read offsets never go back, however long it stays quiet."""
-    world.send("a1")
-    # The second batch is there to commit the first, and its rows are not looked at.
-    query = Query(world, tells_start=tells_start, reads=lambda batch, count: None if batch == 1 else range(count))
-    assert query.trigger()
-    assert query.trigger()
-    assert not any(query.trigger() for _ in range(4))
-    world.send("b1", "b2", "c1", "c2", "d1")
-    drain_and_audit(query)
-    epochs = [offset.epoch for offset in world.offsets]
-    assert epochs == sorted(set(epochs))
+    query.drain_and_audit()
 
 
 @in_both_modes
@@ -68,7 +39,7 @@ def test_what_nobody_reads_is_kept_for_the_next_batch_without_another_receive(
     for _ in range(paused[1]):
         # Only when Spark 4.0 asks again is it known that a new query has had its first batch.
         assert query.trigger() or (not tells_start and len(query.offsets) == 1 and query.trigger())
-    drain_and_audit(query)
+    query.drain_and_audit()
     assert Counter(event.message_id for event in world.events if event.kind == "received") == Counter(
         row.message_id for row in world.sent
     )
@@ -81,7 +52,7 @@ def test_unread_partitions_lose_nothing(world: World) -> None:
     """An action that stops after the first partition leaves the others' messages for the next batches."""
     world.send(*(f"{'abcdefgh'[index % 8]}{index}" for index in range(60)))
     query = Query(world, reads=lambda batch, count: range(min(1, count)) if batch % 2 == 0 else range(count))
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @in_both_modes
@@ -90,17 +61,17 @@ def test_crash_during_commit_then_a_replayed_batch_that_is_not_read_doubles_noth
     world.send("a1", "a2", "b1")
     query = Query(world)
     query.start_of(0)
-    with failing(world, "DeleteMessageBatch"):
+    with world.failing("DeleteMessageBatch"):
         assert query.trigger()
-    kill(world, "before DeleteMessageBatch", query.trigger, down_s=LAPSE_S)
-    query = Query(world, reads=lambda batch, count: None if batch == 1 else range(count)).resume()
-    drain_and_audit(query)
+    world.kill("before DeleteMessageBatch", query.trigger, down_s=LAPSE_S)
+    query = Query(world, reads=unread(1)).resume()
+    query.drain_and_audit()
 
 
 @with_options(numPartitions="1")
 def test_an_epoch_that_was_read_and_never_committed_is_not_passed_over(world: World) -> None:
     """Nor if nobody looks at the rows of the next one, so that its plan is never asked for."""
-    query = served(world, "a1", "a2", reads=lambda batch, count: None if batch == 2 else range(count))
+    query = world.served("a1", "a2", reads=unread(2))
     world.send("a3", "a4")
     query.trigger()
     query.log(query.latest_offset(query.start_of(2)))
@@ -108,14 +79,14 @@ def test_an_epoch_that_was_read_and_never_committed_is_not_passed_over(world: Wo
     world.send("b1")
     with pytest.raises(OptionError, match="Spark plans epoch 3 and has not committed epoch 2"):
         query.trigger()
-    restart(world, down_s=31)
+    world.restart(down_s=31)
 
 
 @with_options(numPartitions="1")
 def test_what_spark_committed_unread_is_never_taken_for_a_leftovers_segment(world: World) -> None:
     """A crash before the commit; the log's plan has no object, another query's leftover has: nothing is deleted."""
     world.send("a1")
-    _old, (plan,) = planned(world, checkpoint=Checkpoint())
+    _old, (plan,) = world.planned(checkpoint=Checkpoint())
     world.die(down_s=LAPSE_S)
     query = Query(world, reads=lambda batch, count: None)
 
@@ -123,21 +94,21 @@ def test_what_spark_committed_unread_is_never_taken_for_a_leftovers_segment(worl
         world.send("y1")
         assert query.resume().trigger()
 
-    do_at(world, "before put epochs/", a_new_query)
+    world.do_at("before put epochs/", a_new_query)
     world.send("z1", "z2")
     with pytest.raises((EpochSettledError, FencedError)):
-        read(world, plan)
+        world.read(plan)
     assert {"z1", "z2"} <= set(sealed(world))
     query.log(query.latest_offset(query.start_of(1)))  # and it dies before `commit`
     world.die(down_s=LAPSE_S)
     query = Query(world, reads=lambda batch, count: None if batch < 2 else range(count)).resume()
-    drain_and_audit(query)
+    query.drain_and_audit()
 
 
 @with_options(numPartitions="1")
 def test_where_nobody_can_tell_what_was_committed_one_line_says_so(world: World) -> None:
     """An epoch announced in the dark, whose rows were never read, after a crash: neither a loss nor a doubling."""
-    query = served(world, "a1", "a2", tells_start=False)
+    query = world.served("a1", "a2", tells_start=False)
     world.die()
     query = Query(world, **WRAPPED).resume()
     query.log(query.latest_offset(query.start_of(1)))  # and it dies before `commit`
