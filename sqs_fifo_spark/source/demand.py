@@ -1,4 +1,4 @@
-"""The receives that an attempt goes on to make, pure: as many as its chain and its link may take, and are worth a try."""
+"""The receives that an attempt still makes, pure: as many as its chain and its link may take, and are worth a try."""
 
 from __future__ import annotations
 

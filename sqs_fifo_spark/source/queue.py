@@ -331,7 +331,7 @@ class Queue(QueueCalls):
             nonlocal request, begun
             asked, request = request or entries.request(), []
             first, begun = begun, None
-            for code in entries.note(self._call(operation, begun=first, Entries=asked)):
+            for code in entries.note(self._call(operation, pending=first, Entries=asked)):
                 self._warn_of_refused(operation, code)
             entries.require_all()
             return entries.outcomes

@@ -61,7 +61,7 @@ class Receive:
         """True if a try of it was cut and brought nothing: SQS hides the messages that it had asked for."""
         self._asked: tuple[float, float] | None = None
         """The time at which it was begun, on both clocks, until somebody has waited for that."""
-        self._begun: Ask | None = None
+        self._pending: Ask | None = None
         self._renew_attempt()
         self._number = self._attempt.int >> 128 - _RECEIVE_BITS
 
@@ -84,20 +84,20 @@ class Receive:
         """Send it by `begin`, which is given its arguments."""
         self._asked = self._times()
         with arriving(self._arrival):
-            self._begun = begin(**self._arguments())
+            self._pending = begin(**self._arguments())
 
     def ask(self, call: Callable[..., Mapping[str, Any]]) -> Received:
-        """Return the answer by `call`, which is given its arguments and the `begun` request.
+        """Return the answer by `call`, which is given its arguments and the `pending` request.
 
         Raises TransientQueueError where the next try may succeed. It has the same attempt id, unless that is void or no
         message came whole: then it asks for fewer, and an empty answer is an error, too, as SQS hides the messages.
         """
         received_at, asked_at = self._asked or self._times()
-        begun, self._asked, self._begun = self._begun, None, None
+        pending, self._asked, self._pending = self._pending, None, None
         arrival = self._arrival
         try:
             with arriving(arrival):
-                answer = call(begun=begun, **self._arguments())
+                answer = call(pending=pending, **self._arguments())
         except VoidAttemptError as error:
             self._renew_attempt()
             raise TransientQueueError(str(error)) from None

@@ -434,7 +434,7 @@ def test_a_place_that_does_not_answer_is_waited_for_once(rig: Rig, monkeypatch: 
 
     monkeypatch.setattr(FileStore, "put_if_absent", hang)
     answered_within(monkeypatch, 0.6, PLACE)
-    monkeypatch.setattr(waiting, "TOLD_AFTER_S", 0.3)
+    monkeypatch.setattr(waiting, "NOTICE_AFTER_S", 0.3)
     result = rig.on_queue("doctor", "--json", "--journal-location", str(rig.journal))
     is_over.set()
     findings = {each["check"]: (each["level"], each["says"]) for each in lines(result)}
