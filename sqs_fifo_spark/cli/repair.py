@@ -86,9 +86,9 @@ def skip(
         )
         after = _owner_to_follow(journal, force=force)
         with aside as put_aside:
-            taken = repair.take_over(journal, SYSTEM_CLOCK, after=after)  # last, so that no query stops for nothing
+            takeover = repair.take_over(journal, SYSTEM_CLOCK, after=after)  # last, so that no query stops for nothing
             is_moved = repair.skip(
-                taken, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside, is_on_host=to_file is not None
+                takeover, epoch, message_id, SYSTEM_CLOCK, to=to, put_aside=put_aside, is_on_host=to_file is not None
             )
     mark = journal.skip_of(message_id) or {}
     if as_json:

@@ -259,13 +259,13 @@ def _doubtful_before(given: Offset, standing: Standing) -> int | None:
     is_known = not given.is_blind or standing.has_links(given.of) or is_follower
     if is_known or given.epoch <= ledger.epoch:
         return None
-    begun = [
+    open_epochs = [
         each.epoch
         for each in standing.unsettled.keys() - standing.own
         if ledger.epoch < each.epoch < given.epoch and not ledger.has_ended(each.plan) and standing.has_links(each)
     ]
-    if begun:
-        return max(begun)
+    if open_epochs:
+        return max(open_epochs)
     return ledger.epoch if ledger.claim > given.plan else None
 
 

@@ -214,9 +214,9 @@ class Journal(ClaimedJournal):
         data = self.store.get(name)
         return None if data is None else parse_json(data, name)
 
-    def put_skip(self, message_id: str, told: Mapping[str, Any]) -> None:
+    def put_skip(self, message_id: str, mark: Mapping[str, Any]) -> None:
         """Mark this message: no driver that opens the journal from now on serves it. The mark stays, as a record."""
-        self.store.put_if_absent(_skipped_name(message_id), to_json(told))
+        self.store.put_if_absent(_skipped_name(message_id), to_json(mark))
 
     # Ledgers
 

@@ -15,7 +15,7 @@ from sqs_fifo_spark.aws.calls import MAX_ENTRIES
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import TransientQueueError
 from sqs_fifo_spark.options import SourceOptions
-from sqs_fifo_spark.retry import Begun
+from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.batches import Outcome
 from sqs_fifo_spark.source.demand import Allowance, Demand
 from sqs_fifo_spark.source.journal import Journal
@@ -133,15 +133,15 @@ class Receiver:
     def _receive(self, count: int, wait_time_s: int) -> list[Received]:
         """Return the answers of up to so many receives, all held; after an error, which is raised, see `unsealed`."""
         left = self.chain.messages
-        begun: list[tuple[float, Begun[Received]]] = []
-        while len(begun) < count and not (begun and (self._queue.pace.is_slow or is_held_up(begun[0][0], self._clock))):
-            begun.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
+        calls: list[tuple[float, PendingCall[Received]]] = []
+        while len(calls) < count and not (calls and (self._queue.pace.is_slow or is_held_up(calls[0][0], self._clock))):
+            calls.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
             left -= MAX_ENTRIES
         answers: dict[int, Received] = {}
         failed: dict[int, Callable[[], Received]] = {}
         waits: dict[int, Answer[Received]] = {}
         errors: list[Exception] = []
-        for place, (asked_at, call) in enumerate(begun):
+        for place, (asked_at, call) in enumerate(calls):
             finish = functools.partial(self._finish, asked_at, call)
             if call.wait():
                 answers[place] = finish()
@@ -164,13 +164,13 @@ class Receiver:
             raise errors[0]
         return [answers[place] for place in sorted(answers)]
 
-    def _begin(self, most: int, wait_time_s: int) -> tuple[float, Begun[Received]]:
+    def _begin(self, most: int, wait_time_s: int) -> tuple[float, PendingCall[Received]]:
         self._queue.pace.wait()
         asked_at = self._clock.monotonic()
         budget_s = self.chain.until - asked_at
         return asked_at, self._queue.begin_receive(most, wait_time_s=wait_time_s, budget_s=budget_s)
 
-    def _finish(self, asked_at: float, call: Begun[Received]) -> Received:
+    def _finish(self, asked_at: float, call: PendingCall[Received]) -> Received:
         """Return the answer to a receive that was begun then. May run beside others."""
         try:
             answer = call.result()
