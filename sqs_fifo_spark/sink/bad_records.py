@@ -40,7 +40,7 @@ class BadRecords:
         # `_lock` guards all fields below; nothing is made durable while it is held.
         self._lock = threading.Lock()
         self._refused: set[int] = set()  # by their numbers
-        self._has_told = False
+        self._has_logged = False
         self._holds: dict[str, int] = {}  # groups that do not go on, and the row that was refused
 
     @property
@@ -99,7 +99,7 @@ class BadRecords:
         if not is_kept:
             return False
         with self._lock:
-            is_first, self._has_told = not self._has_told, True
+            is_first, self._has_logged = not self._has_logged, True
         if is_first:
             _log.warning(
                 "row %d of partition %d is refused, and kept in %s: %s. How many there are is logged when the "
@@ -118,7 +118,7 @@ class BadRecords:
         return hashlib.sha256(self._origin.queue.encode() + _content(row)).hexdigest()
 
     def _line(self, row: Outgoing) -> bytes:
-        told = {
+        line = {
             "reason": row.refusal,
             "time": datetime.fromtimestamp(self._clock.now(), timezone.utc).isoformat(timespec="milliseconds"),
             "queue": self._origin.queue,
@@ -130,7 +130,7 @@ class BadRecords:
             "copy": row.copy,
             "row": _as_json(row.columns),
         }
-        return json.dumps(told).encode() + b"\n"
+        return json.dumps(line).encode() + b"\n"
 
 
 def _content(row: Outgoing) -> bytes:
@@ -146,13 +146,13 @@ def _copy(message: bytes, number: int) -> bytes:
 
 def _as_json(columns: Sequence[Any]) -> dict[str, Any]:
     """Return a row's columns; bytes stand in base64 under a name of their own, such as bodyBase64."""
-    told: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     for name, value in zip(COLUMNS, columns, strict=True):
         if name == "messageAttributes":
-            told[name] = None if value is None else [_attribute(*each) for each in value]
+            row[name] = None if value is None else [_attribute(*each) for each in value]
         else:
-            told |= _texts({name: value})
-    return told
+            row |= _texts({name: value})
+    return row
 
 
 def _attribute(name: Any, value: Any) -> dict[str, Any]:

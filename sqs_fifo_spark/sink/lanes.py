@@ -96,20 +96,20 @@ class Lanes:
         while self._ready and len(rows) < MAX_ENTRIES:
             lane = self._ready[0]
             most = min(self._stride.rows_in_call, self._stride.max_unrecorded - len(lane.unrecorded))
-            taken = 0
-            while taken < most and lane.waiting and len(rows) < MAX_ENTRIES:
+            count = 0
+            while count < most and lane.waiting and len(rows) < MAX_ENTRIES:
                 row = lane.waiting[0]
-                if taken and (self._is_repeated(row.digest) or any(row.digest == each.digest for each in rows)):
+                if count and (self._is_repeated(row.digest) or any(row.digest == each.digest for each in rows)):
                     break  # the next one is not taken before the end of these is known
                 size += row.size
                 if size > MAX_CALL_BYTES:
                     break
                 rows.append(lane.waiting.popleft())
-                taken += 1
-            if taken:
+                count += 1
+            if count:
                 self._ready.popleft()
                 lane.is_ready = False
-                lane.under_way = taken
+                lane.under_way = count
                 lane.numbers.begin_call()
             if size > MAX_CALL_BYTES:
                 break

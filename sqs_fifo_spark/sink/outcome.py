@@ -58,9 +58,9 @@ def classify(
 
     `may_be_older` says that an earlier try may have added them. Answers for other ids count for nothing.
     """
-    told = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
+    successful = {entry["Id"]: entry for entry in answer.get("Successful") or () if entry.get("Id") in tried}
     failed = {entry["Id"]: entry for entry in answer.get("Failed") or () if entry.get("Id") in tried}
-    taken = {key: entry for key, entry in told.items() if key not in failed}
+    confirmed = {key: entry for key, entry in successful.items() if key not in failed}
     codes = {key: str(entry.get("Code")) for key, entry in failed.items()}
     errors = {
         key: error_from_aws(OPERATION, queue_url, codes[key], str(entry.get("Message", "")), sender_fault=entry)
@@ -69,20 +69,20 @@ def classify(
     passing = {key: error for key, error in errors.items() if isinstance(error, TransientQueueError)}
     refused = [key for key, error in errors.items() if isinstance(error, MessageRefusedError)]
     others = [error for key, error in errors.items() if key not in passing and key not in refused]
-    throttled = {key for key, error in passing.items() if error.is_throttling and key not in told}
+    throttled = {key for key, error in passing.items() if error.is_throttling and key not in successful}
     return Outcome(
         [
-            Confirmed(row, _sequence_number(taken[key]), taken[key].get("MessageId"), may_be_older)
+            Confirmed(row, _sequence_number(confirmed[key]), confirmed[key].get("MessageId"), may_be_older)
             for key, row in tried.items()
-            if key in taken
+            if key in confirmed
         ],
-        [row for key, row in tried.items() if key not in taken and key not in refused],
+        [row for key, row in tried.items() if key not in confirmed and key not in refused],
         [refusal(tried[key], codes[key], getattr(errors[key], "reason", "")) for key in tried if key in refused],
         others[0] if others else None,
-        is_silent=not tried.keys() <= told.keys() ^ failed.keys(),
+        is_silent=not tried.keys() <= successful.keys() ^ failed.keys(),
         is_throttled=any(error.is_throttling for error in passing.values()),
         in_doubt=[
-            row for key, row in tried.items() if key not in taken and key not in refused and key not in throttled
+            row for key, row in tried.items() if key not in confirmed and key not in refused and key not in throttled
         ],
         code=next((codes[key] for key in reversed(codes) if key not in refused), "no answer for some entries"),
     )
