@@ -53,7 +53,7 @@ class Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"sqs_fifo_spark.{module}"), attribute)
         return command
 
-    def main(  # type: ignore[override]  # click tells apart who wants the status, and who exits: this one exits
+    def main(  # type: ignore[override]  # of click's two, one returns the status: this one exits
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
         """Run the command line, and exit with the status that the command has returned."""

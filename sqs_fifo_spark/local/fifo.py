@@ -120,7 +120,7 @@ class FifoQueue:
                 key = (sent.group_id, sent.deduplication_id) if per_group else sent.deduplication_id
                 self._remembered.remember(key, first, now + DEDUPLICATION_S)
             self._enqueue(message, sent.delay_s, now)
-            self._tell("sent", message, now)
+            self._notify_of("sent", message, now)
         elif self.notify is not None:
             self.notify(Event("duplicate", now, self.name, first.message_id, sent.group_id, first.sequence, 0))
         return Sent(first.message_id, first.sequence, sent.body_md5, sent.attributes_md5, sent.system_attributes_md5)
@@ -167,7 +167,7 @@ class FifoQueue:
         if self.settings.is_fifo and self._in_flight(receipt.sequence, receipt.receive) is None:
             raise expired(handle)
         self._store.remove(message)
-        self._tell("deleted", message, now)
+        self._notify_of("deleted", message, now)
 
     def change_visibility(self, handle: str, timeout_s: int, now: float) -> None:
         """Hide the message for `timeout_s` from now; 0 shows it at once.
@@ -195,25 +195,25 @@ class FifoQueue:
             self._store.show(message)
         else:
             self._store.hide(message, until, in_flight=True)
-        self._tell("visibility_changed", message, now, until)
+        self._notify_of("visibility_changed", message, now, until)
 
     def purge(self, now: float) -> None:
         """Drop all messages, those in flight too, and forget all deduplication ids."""
         self.advance(now)
         while (message := self._store.first) is not None:
             self._store.remove(message)
-            self._tell("purged", message, now)
+            self._notify_of("purged", message, now)
         self._remembered.clear()
         self.purged_at = now
 
     def advance(self, now: float) -> None:
         """Let the changes of time alone happen: timeouts lapse, messages expire, ids are forgotten."""
         for message in self._store.pop_due(now):
-            self._tell("lapsed", message, now)
+            self._notify_of("lapsed", message, now)
         oldest_kept = now - self.settings.retention_s
         while (first := self._store.first) is not None and first.sent_at <= oldest_kept:
             self._store.remove(first)
-            self._tell("expired", first, now)
+            self._notify_of("expired", first, now)
         self._remembered.forget(now)
         self._attempts.forget(now)
 
@@ -273,9 +273,9 @@ class FifoQueue:
             deduplication_id=message.deduplication_id,
             sent_at=now,
         )
-        self._tell("redriven", message, now)
+        self._notify_of("redriven", message, now)
         target._enqueue(moved, 0, now)
-        target._tell("sent", moved, now)
+        target._notify_of("sent", moved, now)
 
     def _give_up(self, message: Message) -> None:
         self._store.remove(message)
@@ -316,7 +316,7 @@ class FifoQueue:
         if message.first_received_at is None:
             message.first_received_at = now
         self._store.hide(message, now + timeout_s, in_flight=True)
-        self._tell("received", message, now, now + timeout_s)
+        self._notify_of("received", message, now, now + timeout_s)
 
     def _delivered_by(self, attempt_id: str) -> list[Message] | None:
         """The messages that an earlier receive handed out if all are still in flight from it, else None."""
@@ -337,7 +337,7 @@ class FifoQueue:
             latest = message.received_at + validation.MAX_VISIBILITY_TIMEOUT_S
             until = min(now + timeout_s, latest)
             self._store.hide(message, until, in_flight=True)
-            self._tell("replayed", message, now, until)
+            self._notify_of("replayed", message, now, until)
         return messages
 
     def _moved_to_dead_letter_queue(self, message: Message, now: float) -> bool:
@@ -350,7 +350,7 @@ class FifoQueue:
             return False
         self._give_up(message)
         target.accept_dead_letter(message, self.arn, now)
-        self._tell("moved_to_dlq", message, now)
+        self._notify_of("moved_to_dlq", message, now)
         return True
 
     def _enqueue(self, message: Message, delay_s: int, now: float) -> None:
@@ -379,7 +379,7 @@ class FifoQueue:
         bits = f"{self._rng.getrandbits(128):032x}"
         return f"{bits[:8]}-{bits[8:12]}-4{bits[13:16]}-a{bits[17:20]}-{bits[20:]}"
 
-    def _tell(self, kind: Kind, message: Message, now: float, visible_at: float | None = None) -> None:
+    def _notify_of(self, kind: Kind, message: Message, now: float, visible_at: float | None = None) -> None:
         if self.notify is not None:
             self.notify(
                 Event(
