@@ -154,7 +154,7 @@ def require_in_time() -> None:
         check()
 
 
-class _Watched:
+class _WatchedConnection:
     """A connection that asks in the last moment, before each piece of a request.
 
     A server that gets no whole request takes nothing of it. So a request that is given up is revoked: to close the
@@ -177,11 +177,11 @@ class _Watched:
         super().send(data)  # type: ignore[misc]
 
 
-class _HttpConnection(_Watched, AWSHTTPConnection):  # type: ignore[misc]
+class _HttpConnection(_WatchedConnection, AWSHTTPConnection):  # type: ignore[misc]
     pass
 
 
-class _HttpsConnection(_Watched, AWSHTTPSConnection):  # type: ignore[misc]
+class _HttpsConnection(_WatchedConnection, AWSHTTPSConnection):  # type: ignore[misc]
     pass
 
 

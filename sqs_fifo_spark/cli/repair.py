@@ -27,7 +27,7 @@ from sqs_fifo_spark.journal.file_store import FileStore
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.options import SINK, parse_sink_options
 from sqs_fifo_spark.sink import marks
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError, RowForm, columns_of, outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError, RowForm, columns_of, outgoing
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.source import repair
 from sqs_fifo_spark.source.batches import Outcome
@@ -263,7 +263,7 @@ def _to_queue(journal: Journal, url: str, connection: Mapping[str, str | None], 
         except RefusedRowError as error:
             raise RowError(f"'{url}' does not take the message: {error.reason}. Use --to-file.") from None
 
-    def message_of(row: pa.RecordBatch) -> Outgoing:
+    def message_of(row: pa.RecordBatch) -> OutgoingRow:
         # Its own deduplication id may be another message's too, in a queue that several are moved to.
         sources = ("messageId" if name == "messageDeduplicationId" else name for name in row.schema.names)
         row = pa.RecordBatch.from_arrays([row.column(name) for name in sources], schema=row.schema)

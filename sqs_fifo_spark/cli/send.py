@@ -17,8 +17,8 @@ from sqs_fifo_spark.clock import SYSTEM_CLOCK
 from sqs_fifo_spark.columns import ARROW_SCHEMA
 from sqs_fifo_spark.errors import SqsFifoError
 from sqs_fifo_spark.options import SINK, parse_sink_options
-from sqs_fifo_spark.sink.message import COLUMNS, Outgoing, RefusedRowError, RowForm, outgoing
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow, RefusedRowError, RowForm, outgoing
+from sqs_fifo_spark.sink.outcome import ConfirmedRow
 from sqs_fifo_spark.sink.queue import SinkQueue
 
 _TEXTS = tuple(name for name in COLUMNS if name != "messageAttributes")
@@ -65,9 +65,9 @@ def send(
     if not lines:
         raise click.UsageError("there is no line, so nothing to send.")
     queue = SinkQueue(options, SYSTEM_CLOCK)
-    done: list[Confirmed] = []
+    done: list[ConfirmedRow] = []
 
-    def note_confirmed(found: list[Confirmed], pending: list[Outgoing]) -> None:
+    def note_confirmed(found: list[ConfirmedRow], pending: list[OutgoingRow]) -> None:
         done.extend(found)
         for each in found:
             (_print_json if as_json else _print)(each)
@@ -97,7 +97,7 @@ def send(
     return Status.OK if added == len(done) else Status.PROBLEM
 
 
-def _confirmed_text(done: Sequence[Confirmed], lines: Sequence[Any]) -> str:
+def _confirmed_text(done: Sequence[ConfirmedRow], lines: Sequence[Any]) -> str:
     return f"{len(done)} of {len(lines)} messages were confirmed before."
 
 
@@ -141,7 +141,7 @@ def _value(number: int, name: str, value: str | dict[str, Any]) -> Any:
         raise click.UsageError(f"line {number}: the binaryValue of {name!r} must be base64.") from None
 
 
-def _messages(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | None) -> list[Outgoing]:
+def _messages(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str | None) -> list[OutgoingRow]:
     """Return the messages as they are sent. Raises RefusedRowError for the first that SQS would not take."""
     for number, line in enumerate(lines, start=1):
         if not all(isinstance(line.get(name), (str, type(None))) for name in _TEXTS):
@@ -158,9 +158,9 @@ def _messages(lines: Sequence[Mapping[str, Any]], queue: SinkQueue, group: str |
     return outgoing(columns, form, first_row=1)
 
 
-def _calls(rows: Sequence[Outgoing]) -> list[list[Outgoing]]:
+def _calls(rows: Sequence[OutgoingRow]) -> list[list[OutgoingRow]]:
     """Return the rows in calls that hold at most one of each group, and up to ten in all; each group's in order."""
-    calls: list[list[Outgoing]] = []
+    calls: list[list[OutgoingRow]] = []
     groups: set[str] = set()
     for row in rows:
         if not calls or row.group in groups or len(calls[-1]) == MAX_ENTRIES:
@@ -171,11 +171,11 @@ def _calls(rows: Sequence[Outgoing]) -> list[list[Outgoing]]:
     return calls
 
 
-def _print(each: Confirmed) -> None:
+def _print(each: ConfirmedRow) -> None:
     print_line(f"{each.message_id}  {each.row.group}  {each.sequence_number or ''}")
 
 
-def _print_json(each: Confirmed) -> None:
+def _print_json(each: ConfirmedRow) -> None:
     print_json(
         {
             "line": each.row.row,

@@ -35,7 +35,7 @@ _LARGEST_GAP = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Remembered:
+class _KnownMessage:
     message_id: str
     sequence: int
 
@@ -78,7 +78,7 @@ class FifoQueue:
         self.last_sequence = _FIRST_SEQUENCE + (self._tag >> 16)
         self._store = MessageStore(scan_limit)
         # Under the id alone, or with its group, by the scope in force when it was sent.
-        self._remembered = Recent[str | tuple[str, str], _Remembered]()
+        self._remembered = Recent[str | tuple[str, str], _KnownMessage]()
         self._attempts = Recent[str, Attempt]()
         # The sequence numbers of the last messages that went to another queue, oldest first.
         self._moved: OrderedDict[int, None] = OrderedDict()
@@ -114,7 +114,7 @@ class FifoQueue:
                 attributes_md5=sent.attributes_md5,
                 trace_header=sent.trace_header,
             )
-            first = _Remembered(message.message_id, message.sequence)
+            first = _KnownMessage(message.message_id, message.sequence)
             if sent.group_id is not None and sent.deduplication_id is not None:
                 per_group = self.settings.deduplicates_per_group
                 key = (sent.group_id, sent.deduplication_id) if per_group else sent.deduplication_id
@@ -283,7 +283,7 @@ class FifoQueue:
         if len(self._moved) > _MOVED_KEPT:
             self._moved.popitem(last=False)
 
-    def _find_duplicated(self, group_id: str | None, deduplication_id: str | None) -> _Remembered | None:
+    def _find_duplicated(self, group_id: str | None, deduplication_id: str | None) -> _KnownMessage | None:
         if group_id is None or deduplication_id is None:
             return None
         # Both, as the scope may have changed since.

@@ -22,7 +22,7 @@ from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import JournalUnavailableError, RowError
 from sqs_fifo_spark.sink.digests import WIDTH, Digests
 from sqs_fifo_spark.sink.keepers import Keeper, Origin
-from sqs_fifo_spark.sink.message import COLUMNS, Outgoing
+from sqs_fifo_spark.sink.message import COLUMNS, OutgoingRow
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class BadRecords:
     def count(self) -> int:
         return len(self._refused)
 
-    def numbered(self, row: Outgoing) -> Outgoing:
+    def numbered(self, row: OutgoingRow) -> OutgoingRow:
         """Return the row, which comes next in its task, with its `copy`. Equal rows cost no more memory than others."""
         message = row.digest or _content(row)
         there, free = 0, 1
@@ -59,21 +59,21 @@ class BadRecords:
         self._copies.add(_copy(message, free))
         return row if free == row.copy else replace(row, copy=free)
 
-    def refused(self, rows: Sequence[Outgoing]) -> list[Outgoing]:
+    def refused(self, rows: Sequence[OutgoingRow]) -> list[OutgoingRow]:
         """Return those of the rows that are refused: by themselves, with their group, or by an earlier attempt."""
         found = [(row, row.refusal or self._because_of_group(row) or self._as_before(row)) for row in rows]
         return [replace(row, refusal=reason) for row, reason in found if reason]
 
-    def _because_of_group(self, row: Outgoing) -> str:
+    def _because_of_group(self, row: OutgoingRow) -> str:
         with self._lock:
             behind = self._holds.get(row.group)
         return "" if behind is None else f"it stands behind row {behind:,} of its message group, which is refused"
 
-    def _as_before(self, row: Outgoing) -> str:
+    def _as_before(self, row: OutgoingRow) -> str:
         is_known = not self._keeper.is_empty and self._keeper.has(self._content(row), row.copy)
         return "an earlier attempt has refused it" if is_known else ""
 
-    def keep(self, row: Outgoing, stopped: threading.Event) -> bool:
+    def keep(self, row: OutgoingRow, stopped: threading.Event) -> bool:
         """Take one step to make a refused row durable, and return whether it is: then its group may go on.
 
         With badRecordsGroup=hold later rows of the group are refused. Raises RowError for one more than `most` rows,
@@ -114,10 +114,10 @@ class BadRecords:
                 self._holds.setdefault(row.group, row.row)
         return True
 
-    def _content(self, row: Outgoing) -> str:
+    def _content(self, row: OutgoingRow) -> str:
         return hashlib.sha256(self._origin.queue.encode() + _content(row)).hexdigest()
 
-    def _line(self, row: Outgoing) -> bytes:
+    def _line(self, row: OutgoingRow) -> bytes:
         line = {
             "reason": row.refusal,
             "time": datetime.fromtimestamp(self._clock.now(), timezone.utc).isoformat(timespec="milliseconds"),
@@ -133,7 +133,7 @@ class BadRecords:
         return json.dumps(line).encode() + b"\n"
 
 
-def _content(row: Outgoing) -> bytes:
+def _content(row: OutgoingRow) -> bytes:
     return hashlib.sha256(json.dumps(_as_json(row.columns), sort_keys=True).encode()).digest()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from sqs_fifo_spark.sink.outcome import Confirmed
+from sqs_fifo_spark.sink.outcome import ConfirmedRow
 
 KEPT_IDS = 10_000
 """Ids of the last messages that are kept (up to twice as many), to see which rows SQS took for equal ones."""
@@ -50,7 +50,7 @@ class Judge:
         self._newer_ids: dict[str, bool] = {}
         self._older_ids: dict[str, bool] = {}
 
-    def is_equal(self, each: Confirmed, numbers: Numbers) -> tuple[bool, set[int]]:
+    def is_equal(self, each: ConfirmedRow, numbers: Numbers) -> tuple[bool, set[int]]:
         """Return whether SQS took the row for equal to another; and the rows that show now as overtaking one.
 
         Those may be rows that were confirmed before. None is returned twice.
@@ -71,7 +71,7 @@ class Judge:
         numbers.overtaking |= found
         return is_equal, found
 
-    def _is_equal(self, each: Confirmed, *, is_late: bool) -> bool:
+    def _is_equal(self, each: ConfirmedRow, *, is_late: bool) -> bool:
         """Return whether SQS gave another row's id, or no higher number: a try without an answer gave no id."""
         if each.message_id is None:
             return is_late

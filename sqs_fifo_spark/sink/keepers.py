@@ -31,7 +31,7 @@ from sqs_fifo_spark.journal.identity import JournalIdentity
 from sqs_fifo_spark.journal.location import anchored
 from sqs_fifo_spark.journal.store import Store
 from sqs_fifo_spark.sink.digests import SHARD_WIDTH, WIDTH
-from sqs_fifo_spark.sink.message import Outgoing, RefusedRowError
+from sqs_fifo_spark.sink.message import OutgoingRow, RefusedRowError
 from sqs_fifo_spark.sink.queue import SinkQueue
 from sqs_fifo_spark.sink.record import Record
 from sqs_fifo_spark.sink.window import Window
@@ -74,7 +74,7 @@ class Keeper(Protocol):
     def has(self, content: str, copy: int) -> bool:
         """Return whether an earlier attempt has kept this copy of a row."""
 
-    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
+    def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
         """Take one step to make the line of a row with this content durable, once; return whether it is.
 
         Equal rows are kept one after the other. Raises JournalUnavailableError, JournalCorruptError or RowError;
@@ -113,7 +113,7 @@ class PathKeeper:
         owner = self._owner(name)
         return owner.run != self._origin.run or owner.partition == self._origin.partition
 
-    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
+    def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
         place = max(row.copy, self._next.get(content, 1))
         self._next[content] = place + 1
         name, own = f"{content}-{place}", _Owner(self._origin.run, self._origin.partition, row.copy)
@@ -167,7 +167,7 @@ class QueueKeeper:
     def has(self, content: str, copy: int) -> bool:
         return self._record.is_sent(_recorded(f"refused\n{content}-{copy}"))
 
-    def keep(self, row: Outgoing, content: str, line: bytes, stopped: threading.Event) -> bool:
+    def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
         self._record.refresh([ANY_REFUSED])
         own_id = hashlib.sha256(f"{self._write}\n{content}-{row.copy}".encode()).hexdigest()
         if self._record.is_sent(_recorded(own_id)):
@@ -177,7 +177,7 @@ class QueueKeeper:
             why = f"its line of {len(line):,} bytes is larger than the {MAX_CALL_BYTES:,} of a message"
         if not why:
             ids = {"MessageGroupId": row.group, "MessageDeduplicationId": own_id}
-            message = Outgoing(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
+            message = OutgoingRow(row.row, row.group, {"MessageBody": line.decode().rstrip(), **ids}, len(line), b"")
             deadline = Window(self._clock.monotonic()).last_try
             try:
                 self._queue.send([message], lambda _, __: None, stopped=stopped, deadline=deadline)

@@ -46,7 +46,7 @@ class RowForm:
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class OutgoingRow:
     """One row as it is sent, or as it is refused. `row` is its number in its partition, from 1."""
 
     row: int
@@ -92,7 +92,7 @@ class RefusedRowError(Exception):
         """The digest of the message, if the queue takes it under another setting."""
 
 
-def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[Outgoing]:
+def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int) -> list[OutgoingRow]:
     """Return the rows as they are sent, in order. `columns` are the values of COLUMNS; the first row is `first_row`.
 
     A row that SQS would not take has a `refusal` if `form` says that such are kept. Else RefusedRowError is raised for
@@ -130,7 +130,7 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_buffer().to_pybytes()
 
 
-def _judged(row: int, form: RowForm, values: Sequence[Any]) -> Outgoing:
+def _judged(row: int, form: RowForm, values: Sequence[Any]) -> OutgoingRow:
     body, group, deduplication_id, attributes, trace_header = values
     group = form.message_group_id or group
     try:
@@ -140,7 +140,7 @@ def _judged(row: int, form: RowForm, values: Sequence[Any]) -> Outgoing:
             raise
         is_group = isinstance(group, str) and FIFO_ID.fullmatch(group) is not None
         kept = (_text_of(body), group, deduplication_id, attributes, trace_header)
-        return Outgoing(row, group if is_group else "", {}, 0, refused.digest, kept, refused.reason)
+        return OutgoingRow(row, group if is_group else "", {}, 0, refused.digest, kept, refused.reason)
 
 
 def _text_of(body: Any) -> Any:
@@ -152,7 +152,7 @@ def _text_of(body: Any) -> Any:
 
 def _checked(
     row: int, form: RowForm, body: Any, group: Any, deduplication_id: Any, attributes: Any, trace_header: Any
-) -> Outgoing:
+) -> OutgoingRow:
     text = _body(row, body)
     entry: dict[str, Any] = {"MessageBody": text}
     group = _id(row, "messageGroupId", group)
@@ -182,7 +182,7 @@ def _checked(
     if size > form.max_message_bytes:
         raise RefusedRowError(row, too_large(size, form.max_message_bytes), digest)
     kept = (text, group, deduplication_id, attributes, trace_header) if form.keeps_refused else ()
-    return Outgoing(row, group, entry, size, digest, kept)
+    return OutgoingRow(row, group, entry, size, digest, kept)
 
 
 def too_large(size: int, most: int) -> str:

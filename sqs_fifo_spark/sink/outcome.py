@@ -10,7 +10,7 @@ from typing import Any
 
 from sqs_fifo_spark.aws.codes import SEND, MessageRefusedError, error_from_aws
 from sqs_fifo_spark.errors import TransientQueueError
-from sqs_fifo_spark.sink.message import Outgoing
+from sqs_fifo_spark.sink.message import OutgoingRow
 
 OPERATION = SEND
 _IN_OUR_WORDS = {
@@ -22,10 +22,10 @@ _SHORT, _QUOTED = 3, 16
 
 
 @dataclass(frozen=True)
-class Confirmed:
+class ConfirmedRow:
     """A row that SQS has added, or took for equal to one that it has; then number and id are that one's, if given."""
 
-    row: Outgoing
+    row: OutgoingRow
     sequence_number: int | None
     message_id: str | None
     may_be_older: bool
@@ -36,23 +36,23 @@ class Confirmed:
 class Outcome:
     """The end of each row of a call: confirmed, refused, or `pending`: tried again, unless there is a `fault`."""
 
-    confirmed: list[Confirmed]
-    pending: list[Outgoing]
-    refused: list[Outgoing]
+    confirmed: list[ConfirmedRow]
+    pending: list[OutgoingRow]
+    refused: list[OutgoingRow]
     """Each with its `refusal`."""
     fault: Exception | None
     """The error with which the task fails: something is wrong with the queue or the credentials."""
     is_silent: bool
     """True if SQS says nothing of a row, or that it took and failed it, so that it may have added it."""
     is_throttled: bool
-    in_doubt: list[Outgoing]
+    in_doubt: list[OutgoingRow]
     """Pending rows that SQS may have added: all but those that it has throttled."""
     code: str
     """The error code of pending rows."""
 
 
 def classify(
-    answer: Mapping[str, Any], tried: Mapping[str, Outgoing], queue_url: str, *, may_be_older: bool
+    answer: Mapping[str, Any], tried: Mapping[str, OutgoingRow], queue_url: str, *, may_be_older: bool
 ) -> Outcome:
     """Return the outcome by `answer` of the rows that were `tried`, which are named by their entries' ids.
 
@@ -72,7 +72,7 @@ def classify(
     throttled = {key for key, error in passing.items() if error.is_throttling and key not in successful}
     return Outcome(
         [
-            Confirmed(row, _sequence_number(confirmed[key]), confirmed[key].get("MessageId"), may_be_older)
+            ConfirmedRow(row, _sequence_number(confirmed[key]), confirmed[key].get("MessageId"), may_be_older)
             for key, row in tried.items()
             if key in confirmed
         ],
@@ -88,13 +88,13 @@ def classify(
     )
 
 
-def refusal(row: Outgoing, code: str, said: str) -> Outgoing:
+def refusal(row: OutgoingRow, code: str, said: str) -> OutgoingRow:
     """Return the row as one that SQS refuses with this code, and the text it `said`, unless that shows the message."""
     why = f"{code}: {said}" if said and not _is_shown(row, said) else code
     return replace(row, refusal=f"{_IN_OUR_WORDS.get(code, 'SQS refuses it')} ({why})")
 
 
-def _is_shown(row: Outgoing, said: str) -> bool:
+def _is_shown(row: OutgoingRow, said: str) -> bool:
     """Return whether body or attributes stand in SQS's words, as they are or as JSON has them, in part or whole."""
     attributes = row.entry.get("MessageAttributes", {}).values()
     texts = [row.entry["MessageBody"], *(value.get("StringValue", "") for value in attributes)]

@@ -111,7 +111,7 @@ class Driver:
         """
         owned = self._owned_or_none
         journal = owned.journal if owned else self._preflight.find_or_make(self._clock.now())
-        settled = owned.standing.settled_at_start if owned else journal.ledger()
+        settled = owned.journal_state.settled_at_start if owned else journal.ledger()
         start = Offset(journal.id, settled.epoch, 0)
         self.position = self.position or start
         return start

@@ -17,11 +17,11 @@ from dataclasses import replace
 
 from sqs_fifo_spark.clock import Clock
 from sqs_fifo_spark.errors import EpochSettledError, FencedError, JournalUnavailableError, SqsFifoError
-from sqs_fifo_spark.source.checkpoint import Standing, Unsettled
+from sqs_fifo_spark.source.checkpoint import JournalState, UnsettledPlan
 from sqs_fifo_spark.source.epoch import Epoch
 from sqs_fifo_spark.source.journal import Journal
 from sqs_fifo_spark.source.lease import Lease
-from sqs_fifo_spark.source.ledger import Ledger, Unconfirmed
+from sqs_fifo_spark.source.ledger import Ledger, UnconfirmedMessage
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.offset import EpochPlan, Offset
 from sqs_fifo_spark.source.pool import Answer, Pool
@@ -84,9 +84,9 @@ class Ownership:
         return self._ledger
 
     @property
-    def standing(self) -> Standing:
+    def journal_state(self) -> JournalState:
         """Return the state of the journal that decides whether Spark's checkpoint fits."""
-        return Standing(
+        return JournalState(
             self.journal.id,
             self.journal.location,
             self._ledger,
@@ -303,7 +303,7 @@ class Ownership:
     def release(self, receipts: Iterable[Receipt]) -> None:
         release(receipts, queue=self._queue, lease=self._lease)
 
-    def _delete(self, receipts: Iterable[Receipt], budget_s: float = SETTLE_BUDGET_S) -> dict[str, Unconfirmed]:
+    def _delete(self, receipts: Iterable[Receipt], budget_s: float = SETTLE_BUDGET_S) -> dict[str, UnconfirmedMessage]:
         return delete_committed(
             receipts,
             self._ledger.unconfirmed,
@@ -324,7 +324,7 @@ class Ownership:
             dropping.result()
 
 
-def _by_plan(opened_journal: OpenedJournal, pool: Pool) -> Mapping[EpochPlan, Unsettled]:
+def _by_plan(opened_journal: OpenedJournal, pool: Pool) -> Mapping[EpochPlan, UnsettledPlan]:
     """Return the unsettled objects by epoch and plan. One link of each plan has its offset."""
     journal = opened_journal.journal
     names: dict[EpochPlan, list[str]] = {}
@@ -336,7 +336,7 @@ def _by_plan(opened_journal: OpenedJournal, pool: Pool) -> Mapping[EpochPlan, Un
     heads = pool.map(journal.head, [link for _, link in plan_links])
     origins = {each: head.origin for (each, _), head in zip(plan_links, heads, strict=True) if head is not None}
     return {
-        each: Unsettled(
+        each: UnsettledPlan(
             tuple(of),
             Offset(journal.id, each.epoch, origins[each].partitions, each.plan) if each in origins else None,
             origins[each].after if each in origins else "",

@@ -30,7 +30,7 @@ from sqs_fifo_spark.source.bandwidth import MOST_RENEWAL_THREADS, RENEWAL_S, ren
 from sqs_fifo_spark.source.batches import Entries, Outcome, paired, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
-from sqs_fifo_spark.source.receive import Receive, Received
+from sqs_fifo_spark.source.receive import Receive, ReceivedMessages
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class Queue(QueueCalls):
         date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
         return int(parsedate_to_datetime(date).timestamp() if date else self._clock.now()) * 1_000
 
-    def receive(self, max_messages: int, *, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S) -> Received:
+    def receive(self, max_messages: int, *, wait_time_s: int = 0, budget_s: float = CALL_BUDGET_S) -> ReceivedMessages:
         """Do as `begin_receive` when it is its turn, and wait for its answer."""
         self.pace.wait()
         return self.begin_receive(max_messages, wait_time_s=wait_time_s, budget_s=budget_s, is_beside=False).result()
@@ -157,7 +157,7 @@ class Queue(QueueCalls):
         wait_time_s: int = 0,
         budget_s: float = CALL_BUDGET_S,
         is_beside: bool = True,
-    ) -> PendingCall[Received]:
+    ) -> PendingCall[ReceivedMessages]:
         """Ask for up to `max_messages` (at most ten) messages, hidden from others for the visibility timeout.
 
         With `wait_time_s` SQS answers when a message comes or the time is over. Retries carry the same attempt id, so

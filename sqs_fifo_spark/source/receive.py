@@ -32,7 +32,7 @@ process keeps it, for a task has one receive where the link is slow. It changes 
 """
 
 
-class Received(list[Message]):
+class ReceivedMessages(list[Message]):
     """The messages of one receive."""
 
     def __init__(self, messages: Iterable[Message] = (), *, since: float = 0.0, is_cut: bool = False) -> None:
@@ -86,7 +86,7 @@ class Receive:
         with arriving(self._arrival):
             self._pending = begin(**self._arguments())
 
-    def ask(self, call: Callable[..., Mapping[str, Any]]) -> Received:
+    def ask(self, call: Callable[..., Mapping[str, Any]]) -> ReceivedMessages:
         """Return the answer by `call`, which is given its arguments and the `pending` request.
 
         Raises TransientQueueError where the next try may succeed. It has the same attempt id, unless that is void or no
@@ -124,7 +124,7 @@ class Receive:
                 self._url,
                 self._within_s,
             )
-        return Received(messages, since=asked_at + waited_s, is_cut=arrival.is_cut)
+        return ReceivedMessages(messages, since=asked_at + waited_s, is_cut=arrival.is_cut)
 
     def _times(self) -> tuple[float, float]:
         return self._clock.now(), self._clock.monotonic()

@@ -23,7 +23,7 @@ from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.message import Message, Receipt
 from sqs_fifo_spark.source.pool import Answer
 from sqs_fifo_spark.source.queue import Queue, is_held_up
-from sqs_fifo_spark.source.receive import Received
+from sqs_fifo_spark.source.receive import ReceivedMessages
 from sqs_fifo_spark.source.settling import release
 
 _log = logging.getLogger(__name__)
@@ -130,16 +130,16 @@ class Receiver:
         handles = {receipt.receipt_handle for receipt in receipts}
         self.unsealed = [each for each in self.unsealed if each.receipt_handle not in handles]
 
-    def _receive(self, count: int, wait_time_s: int) -> list[Received]:
+    def _receive(self, count: int, wait_time_s: int) -> list[ReceivedMessages]:
         """Return the answers of up to so many receives, all held; after an error, which is raised, see `unsealed`."""
         left = self.chain.messages
-        calls: list[tuple[float, PendingCall[Received]]] = []
+        calls: list[tuple[float, PendingCall[ReceivedMessages]]] = []
         while len(calls) < count and not (calls and (self._queue.pace.is_slow or is_held_up(calls[0][0], self._clock))):
             calls.append(self._begin(min(MAX_ENTRIES, left), wait_time_s))
             left -= MAX_ENTRIES
-        answers: dict[int, Received] = {}
-        failed: dict[int, Callable[[], Received]] = {}
-        waits: dict[int, Answer[Received]] = {}
+        answers: dict[int, ReceivedMessages] = {}
+        failed: dict[int, Callable[[], ReceivedMessages]] = {}
+        waits: dict[int, Answer[ReceivedMessages]] = {}
         errors: list[Exception] = []
         for place, (asked_at, call) in enumerate(calls):
             finish = functools.partial(self._finish, asked_at, call)
@@ -164,25 +164,25 @@ class Receiver:
             raise errors[0]
         return [answers[place] for place in sorted(answers)]
 
-    def _begin(self, most: int, wait_time_s: int) -> tuple[float, PendingCall[Received]]:
+    def _begin(self, most: int, wait_time_s: int) -> tuple[float, PendingCall[ReceivedMessages]]:
         self._queue.pace.wait()
         asked_at = self._clock.monotonic()
         budget_s = self.chain.until - asked_at
         return asked_at, self._queue.begin_receive(most, wait_time_s=wait_time_s, budget_s=budget_s)
 
-    def _finish(self, asked_at: float, call: PendingCall[Received]) -> Received:
+    def _finish(self, asked_at: float, call: PendingCall[ReceivedMessages]) -> ReceivedMessages:
         """Return the answer to a receive that was begun then. May run beside others."""
         try:
             answer = call.result()
         except TransientQueueError as error:
             if not error.is_throttling or self.chain.until - asked_at >= _LAST_S:
                 _log.warning("a partition stops receiving early: %s", error)
-            return Received()
+            return ReceivedMessages()
         # At once: others may take long, and finding the copies among them reads the ledger.
         self._lease.hold_received(answer)
         return answer
 
-    def _keep(self, answer: Received) -> list[Message]:
+    def _keep(self, answer: ReceivedMessages) -> list[Message]:
         """Delete the copies in an answer, which is held; return the other messages."""
         kept = self._copies.delete_from(answer)
         if kept is not answer:

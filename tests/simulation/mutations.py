@@ -309,7 +309,7 @@ def _(first_number, owned):
 
 
 @planted("go on past an epoch that the offset log has lost", "source.checkpoint.lost_after")
-def _(lost_after, start, standing):
+def _(lost_after, start, state):
     pass
 
 

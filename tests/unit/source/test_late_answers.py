@@ -9,7 +9,7 @@ import pytest
 
 from sqs_fifo_spark.source.lease import Lease
 from sqs_fifo_spark.source.queue import Queue
-from sqs_fifo_spark.source.receive import WORTH, Received
+from sqs_fifo_spark.source.receive import WORTH, ReceivedMessages
 from tests.simulation.spark import Query, read
 from tests.unit.by_hand import World
 
@@ -54,7 +54,7 @@ def test_what_came_late_is_renewed_at_once(world: World, side: str) -> None:
 
 @pytest.mark.parametrize("side", SIDES)
 def test_a_hold_that_counts_from_when_its_message_came_is_caught(world: World, side: str) -> None:
-    def hold_received(lease: Lease, received: Received) -> None:
+    def hold_received(lease: Lease, received: ReceivedMessages) -> None:
         lease.hold([message.receipt for message in received], since=lease._clock.monotonic())
 
     with mock.patch.object(Lease, "hold_received", hold_received), pytest.raises(AssertionError):
@@ -71,7 +71,7 @@ def test_a_poll_that_is_cut_is_no_end_of_a_run(world: World, is_cut: bool, monke
     world.send("b1")
     receive = Queue.receive
 
-    def cut(queue: Queue, *given: int, **named: int) -> Received:
+    def cut(queue: Queue, *given: int, **named: int) -> ReceivedMessages:
         received = receive(queue, *given, **named)
         received.is_cut = is_cut
         return received
