@@ -132,9 +132,9 @@ class LeanClient:
         Both raise boto3's errors.
         """
         body = _encode(arguments).encode()
-        headers = self._forms[operation].signed(body, self._credentials.get_frozen_credentials())
+        headers = self._forms[operation].headers_for(body, self._credentials.get_frozen_credentials())
         began, limit_s = SYSTEM_CLOCK.monotonic(), _limit_s.get()
-        connection = self._sent(_head(headers) + body)
+        connection = self._send(_head(headers) + body)
         latest = SYSTEM_CLOCK.monotonic() + self._read_timeout if limit_s is None else began + limit_s
         arrival = arrival_of_call()
         if arrival:
@@ -160,8 +160,8 @@ class LeanClient:
             self._refuse(operation, arguments, refusal, content)
         return answer
 
-    def _sent(self, request: bytes) -> Any:
-        """Return a connection of the pool's on which the call was sent, head and body in one piece."""
+    def _send(self, request: bytes) -> Any:
+        """Send the call, head and body in one piece, and return its connection, which is the pool's."""
         try:
             connection = self._pool._get_conn()  # which finds a kept one that the server has closed
         except Exception as error:

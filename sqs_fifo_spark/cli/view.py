@@ -53,8 +53,8 @@ def look_at(journal: Journal, track: Track) -> dict[str, Any]:
     """
     ledger = journal.ledger()
     objects = journal.objects().items()
-    opened = [(epoch, name) for epoch, names in objects if epoch > ledger.epoch for name in names]
-    places = sorted((epoch, journal.plan_of(name) or 0, name) for epoch, name in opened)
+    open_objects = [(epoch, name) for epoch, names in objects if epoch > ledger.epoch for name in names]
+    places = sorted((epoch, journal.plan_of(name) or 0, name) for epoch, name in open_objects)
     plans: list[dict[str, Any]] = []
     damage: list[str] = []
     for (epoch, plan), of_plan in groupby(track(places, "open epochs"), itemgetter(0, 1)):

@@ -144,11 +144,11 @@ class FifoQueue:
             delivered = self._delivered_by(attempt_id)
             if delivered is not None:
                 return self._replay(delivered, timeout_s, now)
-        taken = self._take(min(limit, self._in_flight_cap - self._store.in_flight_count), timeout_s, now)
-        if taken and attempt_id is not None:
-            attempt = [(message.sequence, message.receives_here) for message in taken]
+        messages = self._take(min(limit, self._in_flight_cap - self._store.in_flight_count), timeout_s, now)
+        if messages and attempt_id is not None:
+            attempt = [(message.sequence, message.receives_here) for message in messages]
             self._attempts.remember(attempt_id, attempt, now + ATTEMPT_S)
-        return taken
+        return messages
 
     def delete(self, handle: str, now: float, *, expired: Callable[[str], errors.SqsError]) -> None:
         """Delete the message that `handle` was given out for; one that is gone already is a success.
@@ -291,17 +291,17 @@ class FifoQueue:
         return in_group or self._remembered.get(deduplication_id)
 
     def _take(self, limit: int, timeout_s: int, now: float) -> list[Message]:
-        taken: list[Message] = []
-        while len(taken) < limit and (head := self._next_free()) is not None:
+        messages: list[Message] = []
+        while len(messages) < limit and (head := self._next_free()) is not None:
             message: Message | None = head
-            while message is not None and len(taken) < limit:
+            while message is not None and len(messages) < limit:
                 # Asked before this one is moved or hidden, while the group still links them.
                 follower = self._store.next_in_group(message)
                 if not self._moved_to_dead_letter_queue(message, now):
                     self._hand_out(message, timeout_s, now)
-                    taken.append(message)
+                    messages.append(message)
                 message = follower
-        return taken
+        return messages
 
     def _next_free(self) -> Message | None:
         if not self._any_order:

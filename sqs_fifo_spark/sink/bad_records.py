@@ -47,7 +47,7 @@ class BadRecords:
     def count(self) -> int:
         return len(self._refused)
 
-    def numbered(self, row: OutgoingRow) -> OutgoingRow:
+    def with_copy(self, row: OutgoingRow) -> OutgoingRow:
         """Return the row, which comes next in its task, with its `copy`. Equal rows cost no more memory than others."""
         message = row.digest or _content(row)
         there, free = 0, 1
@@ -59,7 +59,7 @@ class BadRecords:
         self._copies.add(_copy(message, free))
         return row if free == row.copy else replace(row, copy=free)
 
-    def refused(self, rows: Sequence[OutgoingRow]) -> list[OutgoingRow]:
+    def refused_rows(self, rows: Sequence[OutgoingRow]) -> list[OutgoingRow]:
         """Return those of the rows that are refused: by themselves, with their group, or by an earlier attempt."""
         found = [(row, row.refusal or self._because_of_group(row) or self._as_before(row)) for row in rows]
         return [replace(row, refusal=reason) for row, reason in found if reason]

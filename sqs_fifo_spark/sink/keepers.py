@@ -40,12 +40,12 @@ PLACE = "_place"
 """Spark leaves files out that begin so when it reads the folder."""
 
 
-def _recorded(what: str) -> bytes:
+def _digest_of(what: str) -> bytes:
     # Like a row's digest. All in one shard, so that a look for one finds the others.
     return b"\xff" * SHARD_WIDTH + hashlib.sha256(what.encode()).digest()[: WIDTH - SHARD_WIDTH]
 
 
-ANY_REFUSED = _recorded("refused rows")
+ANY_REFUSED = _digest_of("refused rows")
 """Recorded beside the first mark: only where it is must a task compare its rows with marks."""
 
 
@@ -165,12 +165,12 @@ class QueueKeeper:
         return not self._record.is_sent(ANY_REFUSED)
 
     def has(self, content: str, copy: int) -> bool:
-        return self._record.is_sent(_recorded(f"refused\n{content}-{copy}"))
+        return self._record.is_sent(_digest_of(f"refused\n{content}-{copy}"))
 
     def keep(self, row: OutgoingRow, content: str, line: bytes, stopped: threading.Event) -> bool:
         self._record.refresh([ANY_REFUSED])
         own_id = hashlib.sha256(f"{self._write}\n{content}-{row.copy}".encode()).hexdigest()
-        if self._record.is_sent(_recorded(own_id)):
+        if self._record.is_sent(_digest_of(own_id)):
             return True
         why = "" if row.group else "it has no message group to be sent in"
         if len(line) > MAX_CALL_BYTES:
@@ -188,7 +188,7 @@ class QueueKeeper:
                 f"row {row.row:,} cannot be sent ({row.refusal}), nor to 'badRecordsQueueUrl': {why}. Correct such "
                 "rows, or filter them out before the sink."
             )
-        self._record.add([_recorded(f"refused\n{content}-{row.copy}"), _recorded(own_id), ANY_REFUSED], by=math.inf)
+        self._record.add([_digest_of(f"refused\n{content}-{row.copy}"), _digest_of(own_id), ANY_REFUSED], by=math.inf)
         return True
 
 

@@ -80,7 +80,7 @@ class Lanes:
             lane = self._lanes.setdefault(row.group, Lane())
             lane.waiting.append(row)
             self.rows += 1
-            self.bytes += row.held
+            self.bytes += row.held_bytes
             self._offer(lane)
             self._drop_if_done(row.group)
 
@@ -155,7 +155,7 @@ class Lanes:
         done = set(map(id, rows))
         for row in rows:
             self.rows -= 1
-            self.bytes -= row.held
+            self.bytes -= row.held_bytes
         for name in dict.fromkeys(row.group for row in rows):
             lane = self._lanes[name]
             lane.unrecorded = [row for row in lane.unrecorded if id(row) not in done]
@@ -171,7 +171,7 @@ class Lanes:
                 row = lane.waiting.popleft()
                 self.equal += 1
                 self.rows -= 1
-                self.bytes -= row.held
+                self.bytes -= row.held_bytes
         unrecorded = len(lane.unrecorded)
         has_room = unrecorded < self._stride.max_unrecorded and not (lane.has_gap and unrecorded)
         if lane.waiting and not lane.under_way and has_room and not lane.is_ready:

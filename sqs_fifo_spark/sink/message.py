@@ -65,7 +65,7 @@ class OutgoingRow:
     """Its number among the rows of its task that are the same message, if refused rows are kept."""
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes of memory that it takes, at most, with a group of its own."""
         attributes = self.entry.get("MessageAttributes", {})
         texts = [self.entry.get("MessageBody", ""), *attributes]
@@ -98,7 +98,9 @@ def outgoing(columns: Sequence[Sequence[Any]], form: RowForm, *, first_row: int)
     A row that SQS would not take has a `refusal` if `form` says that such are kept. Else RefusedRowError is raised for
     the first one.
     """
-    return [_judged(row, form, values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)]
+    return [
+        _row_or_refusal(row, form, values) for row, values in enumerate(zip(*columns, strict=True), start=first_row)
+    ]
 
 
 def columns_of(batch: pa.RecordBatch) -> list[Sequence[Any]]:
@@ -130,11 +132,11 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_buffer().to_pybytes()
 
 
-def _judged(row: int, form: RowForm, values: Sequence[Any]) -> OutgoingRow:
+def _row_or_refusal(row: int, form: RowForm, values: Sequence[Any]) -> OutgoingRow:
     body, group, deduplication_id, attributes, trace_header = values
     group = form.message_group_id or group
     try:
-        return _checked(row, form, body, group, deduplication_id, attributes, trace_header)
+        return _row(row, form, body, group, deduplication_id, attributes, trace_header)
     except RefusedRowError as refused:
         if not form.keeps_refused:
             raise
@@ -150,7 +152,7 @@ def _text_of(body: Any) -> Any:
         return body
 
 
-def _checked(
+def _row(
     row: int, form: RowForm, body: Any, group: Any, deduplication_id: Any, attributes: Any, trace_header: Any
 ) -> OutgoingRow:
     text = _body(row, body)

@@ -91,7 +91,7 @@ class Sender:
         moments of GRACE_S after the time at which it can only fail.
         """
         if self._bad_records is not None:
-            rows = list(map(self._bad_records.numbered, rows))
+            rows = list(map(self._bad_records.with_copy, rows))
         with self._crew.changed:
             self.progress.lanes.add(rows)
             self._crew.changed.notify_all()
@@ -143,7 +143,7 @@ class Sender:
 
     def _without_refused(self, rows: list[OutgoingRow]) -> list[OutgoingRow]:
         """Keep those elsewhere that are refused and not known; return the others."""
-        refused = [] if self._bad_records is None else self._bad_records.refused(rows)
+        refused = [] if self._bad_records is None else self._bad_records.refused_rows(rows)
         if refused:
             self._record.refresh([DISORDER, *(row.digest for row in refused if row.digest)])
             self._recorder.look_for_disorder()

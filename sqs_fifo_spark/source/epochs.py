@@ -84,7 +84,7 @@ class Epochs:
             self.next.replay(after)
 
     def plan(self, owned: Ownership, offset: Offset, *, after: str) -> list[PartitionPlan]:
-        """Open the epoch, which was announced; or if by an earlier driver, what it had. Return its plans."""
+        """Open the announced epoch, and return its plans; one of an earlier driver is a replay."""
         most = self._options.max_messages_per_trigger
         announced = self.next if self.is_next(offset) else None
         epoch = announced or self.make(owned, offset, max_messages=most, expected=most)

@@ -119,9 +119,9 @@ class Lease:
 
     def is_held(self, receipt: Receipt) -> bool:
         """Return whether the hold is, as far as this process knows, still ours."""
-        return not self.lapsed([receipt])
+        return not self.lapsed_receipts([receipt])
 
-    def lapsed(self, receipts: Iterable[Receipt]) -> list[Receipt]:
+    def lapsed_receipts(self, receipts: Iterable[Receipt]) -> list[Receipt]:
         """Return the receipts whose hold is, as far as this process knows, no longer ours."""
         with self._lock:
             now = self._clock.monotonic()

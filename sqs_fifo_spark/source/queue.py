@@ -27,7 +27,7 @@ from sqs_fifo_spark.options import SourceOptions
 from sqs_fifo_spark.pace import Pace
 from sqs_fifo_spark.retry import PendingCall
 from sqs_fifo_spark.source.bandwidth import MOST_RENEWAL_THREADS, RENEWAL_S, renewal_threads
-from sqs_fifo_spark.source.batches import Entries, Outcome, paired, split_into_batches
+from sqs_fifo_spark.source.batches import Entries, Outcome, outcome_pairs, split_into_batches
 from sqs_fifo_spark.source.message import Receipt
 from sqs_fifo_spark.source.pool import Answer, MakePool, in_calling_thread
 from sqs_fifo_spark.source.receive import Receive, ReceivedMessages
@@ -224,7 +224,7 @@ class Queue(QueueCalls):
             return (calls[place] if place < len(calls) else begin(parts[place])).result()
 
         answers = map(outcomes, range(len(parts))) if is_done else self._call_pool.map(outcomes, range(len(parts)))
-        return paired(parts, answers)
+        return outcome_pairs(parts, answers)
 
     def begin_delete(
         self, receipts: Sequence[Receipt], *, budget_s: float, before_call: Callable[[Sequence[Receipt]], None]

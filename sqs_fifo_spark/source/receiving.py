@@ -112,7 +112,7 @@ class Receiver:
         if self._demand.in_links and may_end and self.chain.has_only_new(messages):
             self.is_over = True
         # A group of which anything has lapsed may be somebody else's by now. SQS delivers it again.
-        held_no_more = self._lease.lapsed(each.receipt for each in messages)
+        held_no_more = self._lease.lapsed_receipts(each.receipt for each in messages)
         lapsed = self._copies.lost_groups.union(each.message_group_id for each in held_no_more)
         if not lapsed:
             return messages

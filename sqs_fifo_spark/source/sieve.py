@@ -63,7 +63,7 @@ class Sieve:
         overtaking = _groups(received) & self._elsewhere.keys()
         again = _groups(each for each in received if each.receipt.receive_count > 1)
         self.deferred_groups |= overtaking & again
-        return _parted(received, lambda receipt: receipt.message_group_id in overtaking - again)
+        return _split(received, lambda receipt: receipt.message_group_id in overtaking - again)
 
     def without_overtaken(self, received: Sequence[Message], head: Head, in_flight: Iterable[Receipt]) -> SieveResult:
         """Release messages of whose groups `head`, another attempt's link, has later ones; keep the rest.
@@ -76,7 +76,7 @@ class Sieve:
         for receipt in head.receipts:
             last[receipt.message_group_id] = max(receipt.sequence_number, last.get(receipt.message_group_id, 0))
         there = {receipt.message_id for receipt in (*head.receipts, *in_flight)}
-        return _parted(
+        return _split(
             received,
             lambda receipt: (
                 receipt.message_id not in there and receipt.sequence_number < last.get(receipt.message_group_id, 0)
@@ -111,6 +111,6 @@ def _groups(messages: Iterable[Message]) -> set[str]:
     return {message.receipt.message_group_id for message in messages}
 
 
-def _parted(received: Sequence[Message], is_released: Callable[[Receipt], bool]) -> SieveResult:
+def _split(received: Sequence[Message], is_released: Callable[[Receipt], bool]) -> SieveResult:
     released = [each.receipt for each in received if is_released(each.receipt)]
     return SieveResult([each for each in received if not is_released(each.receipt)], released)

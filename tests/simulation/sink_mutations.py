@@ -305,7 +305,7 @@ def _(content, records, row):
     return uuid.uuid4().hex
 
 
-@planted("take equal rows of a task for one", "sink.bad_records.BadRecords.numbered")
+@planted("take equal rows of a task for one", "sink.bad_records.BadRecords.with_copy")
 def _(numbered, records, row):
     return row
 

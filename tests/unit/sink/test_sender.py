@@ -178,7 +178,7 @@ def test_a_row_takes_no_more_memory_than_is_counted(groups: int, body: str, attr
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    counted = sum(row.held for group in waiting.values() for row in group.waiting)
+    counted = sum(row.held_bytes for group in waiting.values() for row in group.waiting)
     assert counted / 4 <= after - before <= counted
 
 
