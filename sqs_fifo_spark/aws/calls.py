@@ -264,9 +264,9 @@ class QueueCalls:
             except botocore.exceptions.ClientError as error:
                 code, text = _code_and_text(error)
                 status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-                asked = str(error.operation_name)  # a role may have to be assumed first
+                refused_operation = str(error.operation_name)  # a role may have to be assumed first
                 ours = error_from_aws(
-                    asked if asked.startswith(ASSUME_ROLE) else operation,
+                    refused_operation if refused_operation.startswith(ASSUME_ROLE) else operation,
                     self._url,
                     code,
                     text,
@@ -274,7 +274,7 @@ class QueueCalls:
                 )
                 has_role = self._config.identity.role_arn is not None  # else it is one of the profile's
                 is_about_role = not isinstance(ours, TransientQueueError) and not is_wrong_clock(code, text)
-                if asked == ASSUME_ROLE and has_role and is_about_role:
+                if refused_operation == ASSUME_ROLE and has_role and is_about_role:
                     ours = self._no_role(code)
                 raise ours from None
             except botocore.exceptions.NoRegionError:

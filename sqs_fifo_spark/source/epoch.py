@@ -209,8 +209,8 @@ class Epoch:
         counts = {partition: end.origin.link for partition, end in ends.items()}
         if not any(head.chain.deferring for head in ends.values()):
             is_refused = any(entry.receipt is None for entry in ledger.unconfirmed.values())
-            asked = 2 if is_refused else 1 if carried else 0
-            counts = {partition: min(count, asked) for partition, count in counts.items()}
+            most = 2 if is_refused else 1 if carried else 0
+            counts = {partition: min(count, most) for partition, count in counts.items()}
         return [(partition, link) for partition, count in counts.items() for link in range(count)]
 
     def _close_chains(self) -> None:

@@ -329,9 +329,9 @@ class Queue(QueueCalls):
 
         def ask() -> list[Outcome]:
             nonlocal request, pending
-            asked, request = request or entries.request(), []
+            batch, request = request or entries.request(), []
             first, pending = pending, None
-            for code in entries.note(self._call(operation, pending=first, Entries=asked)):
+            for code in entries.note(self._call(operation, pending=first, Entries=batch)):
                 self._warn_of_refused(operation, code)
             entries.require_all()
             return entries.outcomes

@@ -59,7 +59,7 @@ class Receive:
         self._within_s = WORTH * visibility_timeout_s
         self._is_hiding = False
         """True if a try of it was cut and brought nothing: SQS hides the messages that it had asked for."""
-        self._asked: tuple[float, float] | None = None
+        self._begun_at: tuple[float, float] | None = None
         """The time at which it was begun, on both clocks, until somebody has waited for that."""
         self._pending: Ask | None = None
         self._renew_attempt()
@@ -82,7 +82,7 @@ class Receive:
 
     def begin(self, begin: Callable[..., Ask]) -> None:
         """Send it by `begin`, which is given its arguments."""
-        self._asked = self._times()
+        self._begun_at = self._times()
         with arriving(self._arrival):
             self._pending = begin(**self._arguments())
 
@@ -92,8 +92,8 @@ class Receive:
         Raises TransientQueueError where the next try may succeed. It has the same attempt id, unless that is void or no
         message came whole: then it asks for fewer, and an empty answer is an error, too, as SQS hides the messages.
         """
-        received_at, asked_at = self._asked or self._times()
-        pending, self._asked, self._pending = self._pending, None, None
+        received_at, asked_at = self._begun_at or self._times()
+        pending, self._begun_at, self._pending = self._pending, None, None
         arrival = self._arrival
         try:
             with arriving(arrival):

@@ -94,10 +94,10 @@ class Receiver:
             if link.is_full:
                 break
             if wait_time_s and not link.made:
-                asked = self._receive(1, wait_time_s)
+                all_answers = self._receive(1, wait_time_s)
             else:
-                asked = self._receive(self._demand.at_once(link, self.chain), 0)
-            answers = [answer for answer in asked if answer]
+                all_answers = self._receive(self._demand.at_once(link, self.chain), 0)
+            answers = [answer for answer in all_answers if answer]
             has_freed = False
             for answer in answers:
                 self._demand.note_answer(answer)
@@ -105,7 +105,7 @@ class Receiver:
                 messages += kept
                 link.take(kept)
                 has_freed = has_freed or len(kept) < len(answer)
-            if len(answers) < len(asked) and not has_freed:  # else messages behind a copy were locked
+            if len(answers) < len(all_answers) and not has_freed:  # else messages behind a copy were locked
                 self.is_over = not self._demand.in_links or (may_end and not messages)
                 break
         self._demand.end_link(link, messages)
